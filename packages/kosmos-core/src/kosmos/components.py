@@ -1,0 +1,141 @@
+"""The descriptors that plugins return from their hooks.
+
+A descriptor is light: a name, where the component is (``"package.module:attribute"``, imported only
+when somebody asks for it) and one line about it. Discovery therefore imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+API_VERSION = 1
+"""Version of the plugin surface. A plugin module states the one it was written for: ``KOSMOS_API = 1``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One component that a plugin brings."""
+
+    kind: ClassVar[str] = "component"
+    name: str
+    """What users write in a run file."""
+    target: str
+    """``"package.module:attribute"``: the factory, called with the options of the run file."""
+    summary: str
+    """One line for ``kosmos plugins``."""
+
+    def __post_init__(self) -> None:
+        module, _, attribute = self.target.partition(":")
+        if not self.name or not module or not attribute:
+            raise ValueError(f"{type(self).__name__}(name={self.name!r}, target={self.target!r}): need 'package.module:attribute'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModalitySpec(Spec):
+    """A kind of medium. ``target`` is its processor: ``factory(encoder_input, **options) -> Processor``."""
+
+    kind = "modality"
+    encoder: str
+    """Encoder of the modality's own stream when the run file names none."""
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of that default encoder."""
+    connector: str = "mlp"
+    """Connector of the modality's own stream when the run file names none."""
+    connector_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of that default connector."""
+    marks: tuple[str, ...] = ()
+    """Special tokens that the modality's layouts use, such as ``<image>`` and ``</image>``."""
+    suffixes: tuple[str, ...] = ()
+    """File suffixes, lower case with the dot, by which folders of files are recognised."""
+    sample_set: str | None = None
+    """Name of the registered dataset to train on when no data is named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSpec(Spec):
+    """``factory(**options) -> Encoder`` (see ``kosmos.model.protocols``)."""
+
+    kind = "encoder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectorSpec(Spec):
+    """``factory(width_in, width_out, **options) -> Connector``."""
+
+    kind = "connector"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneSpec(Spec):
+    """``factory(vocab_size, **options) -> Backbone``."""
+
+    kind = "backbone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec(Spec):
+    """``factory(split, **options) -> Source``; ``split`` is ``"train"`` or ``"held_out"``."""
+
+    kind = "dataset"
+    modalities: tuple[str, ...] = ()
+    """Modalities that its documents hold, beside text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec(Spec):
+    """``factory(**options) -> metric``; ``metric(predictions: list[str], references: list[str]) -> float``."""
+
+    kind = "metric"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSpec(Spec):
+    """``factory(groups, learning_rate, **options) -> torch.optim.Optimizer``."""
+
+    kind = "optimizer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleSpec(Spec):
+    """``factory(steps, warmup_steps, **options) -> Callable[[int], float]``: step to multiplier of the learning rate."""
+
+    kind = "schedule"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackerSpec(Spec):
+    """``factory(output: Path, run: dict, **options) -> Tracker``."""
+
+    kind = "tracker"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandSpec(Spec):
+    """A sub-command: ``target`` is a function that typer can wrap."""
+
+    kind = "command"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObserverSpec(Spec):
+    """``factory(**options) -> Callable[[dict], None]``, called with each row of ``metrics.jsonl``."""
+
+    kind = "observer"
+
+
+KINDS: tuple[type[Spec], ...] = (
+    ModalitySpec,
+    EncoderSpec,
+    ConnectorSpec,
+    BackboneSpec,
+    DatasetSpec,
+    MetricSpec,
+    OptimizerSpec,
+    ScheduleSpec,
+    TrackerSpec,
+    CommandSpec,
+    ObserverSpec,
+)
+"""Every kind of component, in the order in which ``kosmos plugins`` lists them."""

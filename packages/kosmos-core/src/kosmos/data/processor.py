@@ -1,0 +1,71 @@
+"""What a modality has to say: how many tokens a medium takes, and then its cells.
+
+No torch here: plans are made in data workers and in tools that never load a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.document import Media
+
+
+class Grid(NamedTuple):
+    """Shape of one encoder item in cells: time, height, width. An item is one picture, clip or stretch of sound."""
+
+    t: int
+    h: int
+    w: int
+
+    @property
+    def cells(self) -> int:
+        return self.t * self.h * self.w
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPlan:
+    """The tokens that a medium will take, known before it is decoded.
+
+    ``layout`` holds, in order: names of the modality's marks, stretches of plain text (time marks)
+    and grids. ``recipe`` is whatever ``decode`` needs to do what was planned; plain picklable values.
+    """
+
+    layout: tuple[str | Grid, ...]
+    recipe: Any = None
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        return tuple(part for part in self.layout if isinstance(part, Grid))
+
+    @property
+    def cells(self) -> int:
+        return sum(grid.cells for grid in self.grids)
+
+
+class Processor(Protocol):
+    """Plans and decodes the media of one modality. Picklable; ``plan`` is deterministic."""
+
+    cell_shape: tuple[int, ...]
+    """Shape of one cell, such as ``(3, 16, 16)``."""
+    cell_dtype: np.dtype[Any]
+    """Type of the cells. Small integers travel faster; encoders scale them."""
+
+    def plan(self, media: Media) -> MediaPlan:
+        """Reads no more than a header where the format allows it.
+
+        Raises:
+            SampleError: the medium is unreadable or over a limit.
+        """
+        ...
+
+    def decode(self, media: Media, plan: MediaPlan) -> NDArray[Any]:
+        """The cells of all grids of the plan, in order: [N, *cell_shape].
+
+        Raises:
+            SampleError: the medium is broken.
+        """
+        ...

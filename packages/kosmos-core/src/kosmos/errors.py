@@ -1,0 +1,82 @@
+"""The errors that a user can act on: one line, a stable code and an exit status.
+
+A line says what is wrong, where, what was expected and found, and what to do. Our own mistakes are
+``assert`` statements; these classes are for input.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KosmosError(Exception):
+    """Base of all errors that a user's input can cause."""
+
+    code: ClassVar[str] = "kosmos"
+    """Stable name of the kind, printed in brackets before the line."""
+    exit_status: ClassVar[int] = 1
+    """What the command exits with."""
+
+    def line(self) -> str:
+        """The error as the one line that commands print."""
+        return f"error[{self.code}]: {' '.join(str(self).split())}"
+
+
+class ConfigError(KosmosError):
+    """A run file, an override or an option is wrong."""
+
+    code = "config"
+    exit_status = 2
+
+
+class PluginError(KosmosError):
+    """A plugin is missing, broken or asked for something that it does not bring."""
+
+    code = "plugin"
+    exit_status = 3
+
+
+class DataError(KosmosError):
+    """A source of documents cannot be used at all."""
+
+    code = "data"
+    exit_status = 3
+
+
+class SampleError(DataError):
+    """One sample cannot be used. It is put in the quarantine ledger and the run goes on."""
+
+    code = "sample"
+
+
+class PlanMismatch(SampleError):
+    """A processor decoded another number of cells than it had planned."""
+
+    code = "plan-mismatch"
+
+
+class QuarantineFull(DataError):
+    """More samples were bad than the stated budget allows."""
+
+    code = "quarantine-full"
+
+
+class CheckpointError(KosmosError):
+    """A checkpoint is missing, damaged or does not fit the run."""
+
+    code = "checkpoint"
+    exit_status = 3
+
+
+class TrainingError(KosmosError):
+    """The run itself went wrong: a loss that is not finite, a full disk."""
+
+    code = "training"
+    exit_status = 4
+
+
+class Interrupted(KosmosError):
+    """The user or the scheduler asked the run to stop."""
+
+    code = "interrupted"
+    exit_status = 130

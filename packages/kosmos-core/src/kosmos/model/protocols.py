@@ -1,0 +1,68 @@
+"""What the model expects of its parts. Tensor letters as everywhere:
+
+T = tokens in a row, N = encoder cells, M = token slots, D = model width, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from kosmos.data.slots import SlotCount
+from kosmos.model.segments import Segments
+
+
+class Encoder(Protocol):
+    """A ``torch.nn.Module``. No attention, convolution or statistic may cross items."""
+
+    input: Any
+    """What the modality's processor has to produce: a small picklable value that processor and encoder agree on."""
+    width: int
+    """Features a cell comes out with."""
+
+    def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
+        """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].
+
+        N and items may be 0: the result is then empty and still connected to every trainable parameter
+        that autograd would otherwise miss nothing by (a missing gradient counts as zero).
+        """
+        ...
+
+
+class Connector(Protocol):
+    """A ``torch.nn.Module`` from an encoder's features to the backbone's token slots."""
+
+    slots: SlotCount
+    """How many slots an item fills; the planner counts with the same object."""
+
+    def __call__(self, features: Tensor, grids: Tensor) -> Tensor:
+        """features [N, width_in], grids int64 [items, 3] on the CPU -> [M, width_out]. May be empty."""
+        ...
+
+
+class Backbone(Protocol):
+    """A ``torch.nn.Module``: a causal language model over packed rows."""
+
+    width: int
+    vocab_size: int
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """int [T] -> [T, D]."""
+        ...
+
+    def __call__(self, x: Tensor, position_ids: Tensor, segments: Segments, cache: Any | None = None) -> Tensor:
+        """[T, D] -> hidden states [T, D], ready for the output projection.
+
+        ``segments`` holds the lengths of the documents in the row: no attention crosses them.
+        With ``cache`` (from ``new_cache``) the row is the continuation of one document.
+        """
+        ...
+
+    def output_weight(self) -> Tensor:
+        """[V, D]: logits = hidden @ weight.T, in the hidden states' type."""
+        ...
+
+    def new_cache(self) -> Any:
+        """An empty key-value cache for one document."""
+        ...

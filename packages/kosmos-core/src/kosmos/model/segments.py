@@ -1,0 +1,42 @@
+"""Lengths of the stretches that share a packed row: documents of a batch, items of an encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Lengths as plain integers, so that no device is asked for them."""
+
+    lengths: tuple[int, ...]
+
+    @staticmethod
+    def of_grids(grids: Tensor) -> Segments:
+        """One segment an item; ``grids`` int64 [items, 3] on the CPU."""
+        return Segments(tuple(grids.prod(dim=1).tolist()))
+
+    @cached_property
+    def bounds(self) -> tuple[int, ...]:
+        """Cumulated lengths, beginning with 0."""
+        return tuple(accumulate(self.lengths, initial=0))
+
+    @property
+    def total(self) -> int:
+        return self.bounds[-1]
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths, default=0)
+
+    def cu_seqlens(self, device: torch.device) -> Tensor:
+        """``bounds`` as int32 [segments + 1] on ``device``."""
+        cache = self.__dict__.setdefault("_cu", {})
+        if device not in cache:
+            cache[device] = torch.tensor(self.bounds, dtype=torch.int32).to(device, non_blocking=True)
+        return cache[device]

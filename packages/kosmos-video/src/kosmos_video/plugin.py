@@ -1,0 +1,1 @@
+KOSMOS_API = 1

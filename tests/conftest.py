@@ -1,0 +1,28 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("WANDB_MODE", "offline")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """A folder of the sample data by its path, or a skip where the data is not there."""
+    root = Path(os.environ.get("KOSMOS_TEST_DATA", ROOT.parent / "shared" / "data"))
+
+    def find(part: str) -> Path:
+        if not (root / part).exists():
+            pytest.skip(f"sample data absent: {root / part} (set KOSMOS_TEST_DATA)")
+        return root / part
+
+    return find
