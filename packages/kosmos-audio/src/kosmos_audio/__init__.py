@@ -1,1 +1,1 @@
-
+"""Sound for Kosmos: reading and planning, encoders and a sample set."""

@@ -1,1 +1,74 @@
+"""What kosmos-audio brings. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kosmos import DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
+
 KOSMOS_API = 1
+
+SUFFIXES = (
+    ".wav",
+    ".flac",
+    ".mp3",
+    ".ogg",
+    ".oga",
+    ".opus",
+    ".m4a",
+    ".aac",
+    ".aif",
+    ".aiff",
+    ".aifc",
+    ".au",
+    ".caf",
+    ".w64",
+)
+
+
+@hookimpl
+def kosmos_modalities() -> Iterator[ModalitySpec]:
+    yield ModalitySpec(
+        name="audio",
+        target="kosmos_audio.waveform:AudioProcessor",
+        summary="Sound of any rate, channel count and length, as log-mel or samples.",
+        encoder="logmel",
+        connector="mlp",
+        marks=("<audio>", "</audio>"),
+        suffixes=SUFFIXES,
+        sample_set="tones",
+    )
+
+
+@hookimpl
+def kosmos_encoders() -> Iterator[EncoderSpec]:
+    yield EncoderSpec(
+        name="logmel",
+        target="kosmos_audio.logmel:LogMelEncoder",
+        summary="Small convolutional transformer on log-mel frames, to train from scratch.",
+    )
+    yield EncoderSpec(
+        name="wav2vec2",
+        target="kosmos_audio.wav2vec2:Wav2Vec2Encoder",
+        summary="torchaudio's wav2vec 2.0, HuBERT and WavLM on samples; random or local weights.",
+    )
+    yield EncoderSpec(
+        name="conformer",
+        target="kosmos_audio.conformer:ConformerEncoder",
+        summary="torchaudio's Conformer on log-mel frames.",
+    )
+    yield EncoderSpec(
+        name="whisper",
+        target="kosmos_audio.whisper:WhisperEncoder",
+        summary="The encoder of Whisper (transformers) on its own log-mel; random or local weights.",
+    )
+
+
+@hookimpl
+def kosmos_datasets() -> Iterator[DatasetSpec]:
+    yield DatasetSpec(
+        name="tones",
+        target="kosmos_audio.samples:TonesSource",
+        summary="Generated tones, sweeps and rhythms with descriptions.",
+        modalities=("audio",),
+    )

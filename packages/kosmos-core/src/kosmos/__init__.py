@@ -28,6 +28,11 @@ _PUBLIC = {
     "cut_blocks": "kosmos.data.blocks",
     "Segments": "kosmos.model.segments",
     "attend": "kosmos.model.attention",
+    **dict.fromkeys("RunConfig make_run".split(), "kosmos.config"),
+    **dict.fromkeys("RunResult train_model resume_run".split(), "kosmos.train.run"),
+    **dict.fromkeys("SavedRun load_run".split(), "kosmos.train.saved"),
+    "generate_text": "kosmos.generate",
+    "score": "kosmos.evaluate.score",
 }
 
 
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
     from kosmos.components import OptimizerSpec as OptimizerSpec
     from kosmos.components import ScheduleSpec as ScheduleSpec
     from kosmos.components import TrackerSpec as TrackerSpec
+    from kosmos.config import RunConfig as RunConfig
+    from kosmos.config import make_run as make_run
     from kosmos.data.blocks import cut_blocks as cut_blocks
     from kosmos.data.document import Document as Document
     from kosmos.data.document import Mark as Mark
@@ -73,6 +80,13 @@ if TYPE_CHECKING:
     from kosmos.errors import QuarantineFull as QuarantineFull
     from kosmos.errors import SampleError as SampleError
     from kosmos.errors import TrainingError as TrainingError
+    from kosmos.evaluate.score import score as score
+    from kosmos.generate import generate_text as generate_text
     from kosmos.hookspecs import hookimpl as hookimpl
     from kosmos.model.attention import attend as attend
     from kosmos.model.segments import Segments as Segments
+    from kosmos.train.run import RunResult as RunResult
+    from kosmos.train.run import resume_run as resume_run
+    from kosmos.train.run import train_model as train_model
+    from kosmos.train.saved import SavedRun as SavedRun
+    from kosmos.train.saved import load_run as load_run

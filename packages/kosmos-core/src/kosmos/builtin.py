@@ -1,7 +1,91 @@
-"""Core's own components, registered like any plugin's."""
+"""Core's own components, registered like any plugin's.
+
+To add one, write its factory where it belongs and name it below.
+"""
 
 from __future__ import annotations
 
-from kosmos.components import API_VERSION
+from collections.abc import Iterator
+
+from kosmos.components import (
+    API_VERSION,
+    BackboneSpec,
+    CommandSpec,
+    ConnectorSpec,
+    DatasetSpec,
+    OptimizerSpec,
+    ScheduleSpec,
+    TrackerSpec,
+)
+from kosmos.hookspecs import hookimpl
 
 KOSMOS_API = API_VERSION
+
+
+@hookimpl
+def kosmos_connectors() -> Iterator[ConnectorSpec]:
+    at = "kosmos.model.connectors"
+    yield ConnectorSpec(name="linear", target=f"{at}:LinearConnector", summary="One linear map a cell.")
+    yield ConnectorSpec(name="mlp", target=f"{at}:MLPConnector", summary="Two linear maps and a GELU a cell.")
+    yield ConnectorSpec(name="pool", target=f"{at}:PoolConnector", summary="Blocks of cells averaged, then an MLP.")
+    yield ConnectorSpec(
+        name="resampler",
+        target="kosmos.model.resampler:ResamplerConnector",
+        summary="Learned latents read an item by cross-attention; a fixed number of slots.",
+    )
+
+
+@hookimpl
+def kosmos_backbones() -> Iterator[BackboneSpec]:
+    yield BackboneSpec(
+        name="decoder",
+        target="kosmos.model.decoder:Decoder",
+        summary="Kosmos's own decoder; presets tiny, small, kosmos-1, 7b, 18b.",
+    )
+    yield BackboneSpec(
+        name="hf",
+        target="kosmos.model.huggingface:HuggingFaceBackbone",
+        summary="A causal language model of transformers, by id, folder or configuration.",
+    )
+
+
+@hookimpl
+def kosmos_datasets() -> Iterator[DatasetSpec]:
+    yield DatasetSpec(name="sums", target="kosmos.data.samples:SumsSource", summary="Sums of small numbers in words.")
+
+
+@hookimpl
+def kosmos_optimizers() -> Iterator[OptimizerSpec]:
+    at = "kosmos.train.optimizers"
+    yield OptimizerSpec(name="lion", target=f"{at}:lion", summary="Sign of an interpolated momentum (lion-pytorch).")
+    yield OptimizerSpec(name="adamw", target=f"{at}:adamw", summary="Adam with decoupled weight decay (torch, fused).")
+
+
+@hookimpl
+def kosmos_schedules() -> Iterator[ScheduleSpec]:
+    at = "kosmos.train.schedules"
+    yield ScheduleSpec(name="linear", target=f"{at}:linear", summary="Warmup, then linear to zero.")
+    yield ScheduleSpec(name="cosine", target=f"{at}:cosine", summary="Warmup, then half a cosine to a tenth.")
+    yield ScheduleSpec(name="constant", target=f"{at}:constant", summary="Warmup, then the peak.")
+
+
+@hookimpl
+def kosmos_trackers() -> Iterator[TrackerSpec]:
+    at = "kosmos.train.trackers"
+    yield TrackerSpec(name="tensorboard", target=f"{at}:TensorBoard", summary="Event files in OUTPUT/tensorboard.")
+    yield TrackerSpec(name="wandb", target=f"{at}:WeightsAndBiases", summary="Weights & Biases, offline by default.")
+
+
+@hookimpl
+def kosmos_commands() -> Iterator[CommandSpec]:
+    """In the order of ``kosmos --help``."""
+    at = "kosmos.commands"
+    yield CommandSpec(name="train", target=f"{at}.train:app", summary="Train a model on what is installed.")
+    yield CommandSpec(name="eval", target=f"{at}.evaluate:evaluate", summary="Score a trained run.")
+    yield CommandSpec(name="generate", target=f"{at}.generate:app", summary="Write on from media and prompts.")
+    yield CommandSpec(name="tokenizer", target=f"{at}.tokenizer:app", summary="Train a tokenizer on your texts.")
+    yield CommandSpec(
+        name="plugins",
+        target=f"{at}.plugins:app",
+        summary="List the installed plugins and what is wrong with them.",
+    )

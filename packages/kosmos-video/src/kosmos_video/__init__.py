@@ -1,1 +1,1 @@
-
+"""Moving pictures for Kosmos."""

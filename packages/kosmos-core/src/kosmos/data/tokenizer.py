@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -32,3 +32,41 @@ class Tokenizer(Protocol):
     def save(self, folder: Path) -> None:
         """Write what ``load_tokenizer`` needs to give the same ids again."""
         ...
+
+
+def load_tokenizer(name: str, marks: Sequence[str] = ()) -> Tokenizer:
+    """The tokenizer ``name``, with ``CORE_MARKS`` and ``marks`` as special tokens.
+
+    Args:
+        name: ``bytes``, a folder (saved by ``Tokenizer.save`` or by transformers), or an id of the hub.
+        marks: special tokens of the modalities, such as ``<image>``. A saved tokenizer keeps the ids of its own
+            and takes new ones at the end.
+
+    Raises:
+        ConfigError: no such tokenizer, or one that would need remote code.
+    """
+    from kosmos.data.bytes_tokenizer import ByteTokenizer, saved_byte_marks
+
+    if name == "bytes":
+        return ByteTokenizer(tuple(marks))
+    if (saved := saved_byte_marks(Path(name))) is not None:
+        return ByteTokenizer((*saved, *marks))
+    from kosmos.data.hf_tokenizer import load_hf_tokenizer
+
+    return load_hf_tokenizer(name, marks)
+
+
+def train_tokenizer(texts: Iterable[str], *, vocab_size: int, folder: Path) -> None:
+    """Train byte-level BPE on ``texts`` and write it to ``folder``, in the form of transformers.
+
+    Args:
+        texts: any number of stretches of text; read once.
+        vocab_size: tokens at most, ``CORE_MARKS`` included; at least 256 and the marks.
+        folder: made where it is not there.
+
+    Raises:
+        ConfigError: ``vocab_size`` is too small, or there is no text.
+    """
+    from kosmos.data.hf_tokenizer import train_bpe
+
+    train_bpe(texts, vocab_size=vocab_size, folder=folder)

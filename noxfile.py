@@ -1,0 +1,90 @@
+"""Lint, types, tests, build: what a change has to pass. ``nox`` runs all, ``nox -s lint`` one.
+
+Environments are made by uv where it is there (the large wheels are linked, not copied) and by venv
+otherwise. ``nox -db none`` makes none and uses the one that nox runs in.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5"
+nox.options.default_venv_backend = "uv|venv"
+
+ROOT = Path(__file__).parent
+WHEELS = ROOT / "dist"
+PACKAGES = ["kosmos-core", "kosmos-vision", "kosmos-audio", "kosmos-video"]
+EDITABLE = [part for name in PACKAGES for part in ("-e", f"packages/{name}")]
+
+CHECK_INSTALLED = """
+import sys
+import kosmos
+from kosmos.plugins import load_plugins
+
+registry = load_plugins()
+found = {plugin.distribution: plugin for plugin in registry.plugins}
+assert set(found) == set(sys.argv[1:]), f"installed {sorted(sys.argv[1:])}, found {sorted(found)}"
+for plugin in found.values():
+    assert plugin.components and not plugin.problems, plugin
+    for spec in plugin.components:
+        registry.resolve(spec.kind, spec.name)
+    print(plugin.label, "imports all of its", len(plugin.components), "components")
+assert "site-packages" in kosmos.__file__, f"not the wheel: {kosmos.__file__}"
+"""
+"""Every component that the installed wheels name can be imported with what they say that they depend on."""
+
+
+def install(session: nox.Session, *arguments: str) -> None:
+    """Install, unless the session borrows the environment that nox runs in."""
+    if session.venv_backend != "none":
+        session.install("-c", "constraints.txt", *arguments)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff: rules and format."""
+    install(session, "ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy, strict, over the packages and their tests."""
+    install(session, *EDITABLE, "-r", "requirements-test.txt")
+    session.run("mypy", *(f"packages/{name}/src" for name in PACKAGES), "tests", "noxfile.py")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """pytest; further arguments after ``--``."""
+    install(session, *EDITABLE, "-r", "requirements-test.txt")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """One wheel of each package, in dist/."""
+    install(session, "build", "hatchling")
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    for name in PACKAGES:
+        session.run("python", "-m", "build", "--wheel", "--no-isolation", "--outdir", str(WHEELS), f"packages/{name}")
+
+
+@nox.session(requires=["wheels"])
+@nox.parametrize(
+    "plugin", [None, *PACKAGES[1:]], ids=["core", *(name.removeprefix("kosmos-") for name in PACKAGES[1:])]
+)
+def build(session: nox.Session, plugin: str | None) -> None:
+    """The wheels of core alone, and of core with one plugin, each in a fresh environment with their dependencies."""
+    if session.venv_backend == "none":
+        session.skip("needs an environment of its own")
+    names = ["kosmos-core", *([plugin] if plugin else [])]
+    install(session, *(str(wheel) for name in names for wheel in WHEELS.glob(f"{name.replace('-', '_')}-*.whl")))
+    elsewhere = session.create_tmp()
+    session.chdir(elsewhere)
+    session.run("kosmos", "plugins")
+    session.run("python", "-W", "ignore", "-c", CHECK_INSTALLED, *names)

@@ -1,0 +1,208 @@
+"""Open sound of any kind as a stream of mono blocks: libsndfile first, FFmpeg (PyAV) for what it does not know.
+
+Nothing from data is handed to a library as a name: files are opened here, so no address is ever fetched.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.document import Media
+from kosmos.errors import SampleError
+
+Samples = NDArray[np.float32]
+
+BLOCK = 1 << 16
+MAX_RATE_HZ = 768_000
+MAX_CHANNELS = 64
+COUNTED_FORMATS = frozenset({"WAV", "WAVEX", "AIFF", "AU", "CAF", "W64", "RF64", "FLAC"})
+"""libsndfile checks their headers against the file's length, or (FLAC) they state the exact number of frames."""
+UNCOUNTED_SUBTYPES = frozenset({"MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"})
+
+
+class Sound(Protocol):
+    """An open medium."""
+
+    rate_hz: int
+    declared: int | None
+    """Frames, where the header can be trusted to say so."""
+
+    def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
+        """(first frame, mono float32 samples) of each block from ``start``, or from the beginning, to the end."""
+        ...
+
+
+@contextmanager
+def open_sound(media: Media, max_bytes: int) -> Iterator[Sound]:
+    """Open the source of ``media``.
+
+    Raises:
+        SampleError: too large, not sound, or its rate or channels are impossible.
+    """
+    source = media.source
+    if isinstance(source, np.ndarray):
+        yield _ArraySound(source, media.rate_hz, max_bytes)
+        return
+    with _open_file(source, max_bytes) as file:
+        yield from _open_encoded(file)
+
+
+def _open_encoded(file: io.BufferedIOBase) -> Iterator[Sound]:
+    import soundfile
+
+    try:
+        decoder = soundfile.SoundFile(file)
+    except Exception as error:
+        decoder, refused = None, _reason(error)
+    if decoder is None:
+        yield from _open_with_ffmpeg(file, refused)
+        return
+    with decoder:
+        yield _LibsndfileSound(decoder)
+
+
+def _open_with_ffmpeg(file: io.BufferedIOBase, refused: str) -> Iterator[Sound]:
+    import av
+
+    file.seek(0)
+    try:
+        container = av.open(file, mode="r")
+    except Exception as error:
+        raise SampleError(f"audio cannot be opened: libsndfile says {refused}; FFmpeg says {_reason(error)}") from error
+    with container:
+        if not container.streams.audio:
+            raise SampleError("audio: the file holds no sound track")
+        yield _FfmpegSound(container)
+
+
+def _reason(error: Exception) -> str:
+    """What the library says, without its description of our file object."""
+    return str(getattr(error, "error_string", None) or getattr(error, "strerror", None) or error).rstrip(".")
+
+
+def _open_file(source: bytes | Path, max_bytes: int) -> io.BufferedIOBase:
+    if isinstance(source, bytes):
+        _check_bytes(len(source), max_bytes)
+        return _Bytes(source)
+    try:
+        size = source.stat().st_size
+        _check_bytes(size, max_bytes)
+        return _File(io.FileIO(source))
+    except OSError as error:
+        raise SampleError(f"audio file {source}: {error.strerror or error}") from error
+
+
+def _check_bytes(size: int, max_bytes: int) -> None:
+    if size == 0:
+        raise SampleError("audio holds no bytes")
+    if size > max_bytes:
+        raise SampleError(f"audio has {size} bytes, the limit is {max_bytes} (max_bytes)")
+
+
+def _check_format(rate_hz: float | None, channels: int) -> int:
+    if rate_hz is None or not 1 <= rate_hz <= MAX_RATE_HZ or rate_hz != int(rate_hz):
+        raise SampleError(f"audio: expected a whole sample rate of 1 to {MAX_RATE_HZ} Hz, got {rate_hz}")
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise SampleError(f"audio: expected 1 to {MAX_CHANNELS} channels, got {channels}")
+    return int(rate_hz)
+
+
+def _mono(frames: NDArray[Any]) -> Samples:
+    """Mean of the channels of ``frames`` [samples, channels], whole numbers scaled to -1 .. 1: float32 [samples]."""
+    kind = frames.dtype
+    if kind == np.uint8:
+        frames = (frames.astype(np.float32) - 128) / 128
+    elif np.issubdtype(kind, np.signedinteger):
+        frames = frames.astype(np.float32) / -float(np.iinfo(kind).min)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by name later
+        mean: Samples = frames.astype(np.float32, copy=False).mean(axis=1, dtype=np.float32)
+    return mean
+
+
+class _ArraySound:
+    """Samples that are already decoded: [samples] or [samples, channels]."""
+
+    def __init__(self, samples: NDArray[Any], rate_hz: float | None, max_bytes: int) -> None:
+        if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu" or samples.dtype in (np.uint16, np.uint32):
+            raise SampleError(
+                "audio array: expected floats, int16, int32 or uint8 [samples] or [samples, channels], "
+                f"got {samples.dtype} {list(samples.shape)}"
+            )
+        if samples.nbytes > max_bytes:
+            _check_bytes(samples.nbytes, max_bytes)
+        self.samples = samples if samples.ndim == 2 else samples[:, None]
+        self.rate_hz = _check_format(rate_hz, self.samples.shape[1])
+        self.declared: int | None = len(samples)
+
+    def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
+        for first in range(start, len(self.samples), BLOCK):
+            yield first, _mono(self.samples[first : first + BLOCK])
+
+
+class _LibsndfileSound:
+    def __init__(self, decoder: Any) -> None:
+        self.decoder = decoder
+        self.rate_hz = _check_format(decoder.samplerate, decoder.channels)
+        counted = decoder.format in COUNTED_FORMATS and decoder.subtype not in UNCOUNTED_SUBTYPES
+        # A FLAC that was streamed states no length; libsndfile then answers with the largest number.
+        self.declared = int(decoder.frames) if counted and decoder.frames < 1 << 48 else None
+
+    def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
+        first = start if self.declared is not None else 0  # compressed streams seek inexactly: read from the front
+        try:
+            if first:
+                self.decoder.seek(first)
+            while len(frames := self.decoder.read(BLOCK, dtype="float32", always_2d=True)):
+                yield first, _mono(frames)
+                first += len(frames)
+        except Exception as error:
+            raise SampleError(f"audio is broken after sample {first}: {_reason(error)}") from error
+
+
+class _FfmpegSound:
+    declared: int | None = None
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+        self.stream = container.streams.audio[0]
+        self.rate_hz = _check_format(self.stream.rate, self.stream.codec_context.channels)
+
+    def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
+        first = 0
+        try:
+            for frame in self.container.decode(self.stream):
+                if frame.sample_rate != self.rate_hz:
+                    raise SampleError(f"audio changes its rate from {self.rate_hz} to {frame.sample_rate} Hz")
+                values = frame.to_ndarray()
+                planar = frame.format.is_planar
+                yield first, _mono(values.T if planar else values.reshape(frame.samples, -1))
+                first += frame.samples
+        except SampleError:
+            raise
+        except Exception as error:
+            raise SampleError(f"audio is broken after sample {first}: {_reason(error)}") from error
+
+
+class _Forgiving:
+    """Seeking before the start answers with an error code, as C libraries expect, instead of raising in a callback."""
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        try:
+            return super().seek(offset, whence)  # type: ignore[misc,no-any-return]
+        except (OSError, ValueError):
+            return -1
+
+
+class _Bytes(_Forgiving, io.BytesIO):
+    pass
+
+
+class _File(_Forgiving, io.BufferedReader):
+    pass

@@ -1,0 +1,168 @@
+"""wav2vec 2.0, HuBERT and WavLM as torchaudio builds them: samples in, one feature every 320 samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from kosmos.errors import ConfigError
+from kosmos_audio.inputs import AudioInput
+from kosmos_audio.items import by_length
+from kosmos_audio.weights import load_weights
+
+STRIDE = 320
+RECEPTIVE = 400  # samples that one output of the seven convolutions sees
+
+Model = Literal[
+    "wav2vec2_base",
+    "wav2vec2_large",
+    "wav2vec2_large_lv60k",
+    "wav2vec2_xlsr_300m",
+    "wav2vec2_xlsr_1b",
+    "wav2vec2_xlsr_2b",
+    "hubert_base",
+    "hubert_large",
+    "hubert_xlarge",
+    "wavlm_base",
+    "wavlm_large",
+]
+
+
+@dataclass(frozen=True)
+class Size:
+    """What tells torchaudio's builders of this family apart."""
+
+    width: int
+    layers: int
+    heads: int
+    feed_forward: int
+    norm_first: bool = False
+    """Layer norm before each part; the convolutions then have a layer norm each, else one group norm."""
+    conv_bias: bool = False
+    channels: int = 512
+
+
+BASE = Size(768, 12, 12, 3072)
+LARGE = Size(1024, 24, 16, 4096)
+LARGE_NORM_FIRST = replace(LARGE, norm_first=True)
+XLARGE = Size(1280, 48, 16, 5120, norm_first=True)
+SIZES: dict[str, Size] = {
+    "wav2vec2_base": BASE,
+    "wav2vec2_large": LARGE,
+    "wav2vec2_large_lv60k": replace(LARGE_NORM_FIRST, conv_bias=True),
+    "wav2vec2_xlsr_300m": replace(LARGE_NORM_FIRST, conv_bias=True),
+    "wav2vec2_xlsr_1b": replace(XLARGE, conv_bias=True),
+    "wav2vec2_xlsr_2b": Size(1920, 48, 16, 7680, norm_first=True, conv_bias=True),
+    "hubert_base": BASE,
+    "hubert_large": LARGE_NORM_FIRST,
+    "hubert_xlarge": XLARGE,
+    "wavlm_base": BASE,
+    "wavlm_large": LARGE_NORM_FIRST,
+}
+
+
+class Wav2Vec2Encoder(nn.Module):
+    """A model of the wav2vec 2.0 family on samples at 16 kHz; a cell is 320 samples (20 ms).
+
+    80 zeros follow each item, so that n cells give exactly n features: the first of them equal the original's.
+    Items of equal length share a batch; there is no padding that a norm or attention could see. Dropout and layer
+    drop are off.
+
+    Args:
+        model: name of torchaudio's builder.
+        weights: local file with the state of that model, as torchaudio names it. None: random.
+        width: features instead of the model's own.
+        layers: transformer layers instead of the model's own.
+        heads: attention heads instead of the model's own.
+        feed_forward: hidden features of a layer instead of the model's own.
+        channels: channels of the convolutions instead of 512.
+        normalize: bring each item to zero mean and unit variance. None: for the models that were trained so (large,
+            layer norm first).
+
+    Raises:
+        ConfigError: the numbers or the weights do not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Model = "wav2vec2_base",
+        weights: str | None = None,
+        width: int | None = None,
+        layers: int | None = None,
+        heads: int | None = None,
+        feed_forward: int | None = None,
+        channels: int | None = None,
+        normalize: bool | None = None,
+    ) -> None:
+        super().__init__()
+        asked = {"width": width, "layers": layers, "heads": heads, "feed_forward": feed_forward, "channels": channels}
+        changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        size = replace(SIZES[model], **changes)
+        if size.heads < 1 or size.width % size.heads or size.width % 16:
+            raise ConfigError(f"width: {size.width} must be a multiple of 16 and of heads {size.heads}")
+        normalize = size.norm_first if normalize is None else normalize
+        self.input = AudioInput(
+            features="waveform", samples_per_cell=STRIDE, normalization="item" if normalize else "none"
+        )
+        self.width = size.width
+        self.model = build(model, size)
+        if weights is not None:
+            load_weights(self.model, weights)
+
+    def set_gradient_checkpointing(self, enabled: bool) -> None:
+        """Keep only the input of each transformer layer and compute it again in the backward pass."""
+        for layer in self.model.encoder.transformer.layers:
+            layer.__dict__.pop("forward", None)
+            if enabled:
+                layer.forward = partial(_recomputed, layer.forward)
+
+    def forward(self, values: Tensor, grids: Tensor) -> Tensor:
+        """values [N, 320], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
+        return by_length(values, grids, self.width, self._encode)
+
+    def _encode(self, batch: Tensor) -> Tensor:
+        samples = F.pad(batch.flatten(1), (0, RECEPTIVE - STRIDE))
+        features: Tensor = self.model(samples)[0]
+        return features
+
+
+def build(model: str, size: Size) -> Any:
+    """torchaudio's model with ``size``, without dropout."""
+    from torchaudio.models import wav2vec2_model, wavlm_model
+
+    channels = size.channels
+    convolutions = [(channels, 10, 5)] + [(channels, 3, 2)] * 4 + [(channels, 2, 2)] * 2
+    options: dict[str, Any] = {
+        "extractor_mode": "layer_norm" if size.norm_first else "group_norm",
+        "extractor_conv_layer_config": convolutions,
+        "extractor_conv_bias": size.conv_bias,
+        "encoder_embed_dim": size.width,
+        "encoder_projection_dropout": 0.0,
+        "encoder_pos_conv_kernel": 128,
+        "encoder_pos_conv_groups": 16,
+        "encoder_num_layers": size.layers,
+        "encoder_num_heads": size.heads,
+        "encoder_attention_dropout": 0.0,
+        "encoder_ff_interm_features": size.feed_forward,
+        "encoder_ff_interm_dropout": 0.0,
+        "encoder_dropout": 0.0,
+        "encoder_layer_norm_first": size.norm_first,
+        "encoder_layer_drop": -1.0,  # torchaudio drops a layer where a random number is at most this: never
+        "aux_num_out": None,
+    }
+    if model.startswith("wavlm"):
+        return wavlm_model(**options, encoder_num_buckets=320, encoder_max_distance=800)
+    return wav2vec2_model(**options)
+
+
+def _recomputed(forward: Any, *args: Any, **options: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **options)
+    return checkpoint(forward, *args, use_reentrant=False, **options)

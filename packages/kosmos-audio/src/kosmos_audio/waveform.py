@@ -1,0 +1,172 @@
+"""Plan and decode sound: any rate, channel count and length become cells of what the encoder wants. No torch here."""
+
+from __future__ import annotations
+
+from math import ceil, isfinite
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.document import Media
+from kosmos.data.processor import Grid, MediaPlan
+from kosmos.errors import ConfigError, SampleError
+from kosmos_audio.inputs import AudioInput
+from kosmos_audio.reading import Sound, open_sound
+from kosmos_audio.resample import resample, resampled_length
+from kosmos_audio.spectrogram import log_mel
+
+Samples = NDArray[np.float32]
+
+
+class AudioRecipe(NamedTuple):
+    """What was planned: frames ``start`` to ``stop`` of the source, at its rate."""
+
+    start: int
+    stop: int
+    rate_hz: int
+
+
+class AudioProcessor:
+    """Sound to cells: mono (mean of the channels), resampled, zeros after the end of the last cell.
+
+    The layout is ``<audio>``, one grid (cells, 1, 1) for each span, ``</audio>``. Formats whose header states the
+    exact length are planned from the header; the others (mp3, ogg, opus, m4a) are counted by decoding them.
+
+    Args:
+        encoder_input: what the encoder wants.
+        max_duration_s: longest sound (after ``Media.clip``) that is accepted at all, in seconds.
+        max_bytes: largest file or array that is accepted.
+        span_s: longest item in seconds; the encoder's own limit holds as well.
+        long_audio: ``"split"`` sound longer than a span into equal spans, or ``"refuse"`` it.
+
+    Raises:
+        ConfigError: a limit is not positive, or a span is shorter than a cell.
+    """
+
+    def __init__(
+        self,
+        encoder_input: AudioInput,
+        *,
+        max_duration_s: float = 600.0,
+        max_bytes: int = 256 << 20,
+        span_s: float = 30.0,
+        long_audio: Literal["split", "refuse"] = "split",
+    ) -> None:
+        for name, value in (("max_duration_s", max_duration_s), ("max_bytes", max_bytes), ("span_s", span_s)):
+            if not value > 0:
+                raise ConfigError(f"{name}: expected a positive number, got {value}")
+        self.input = encoder_input
+        self.max_duration_s, self.max_bytes, self.long_audio = max_duration_s, max_bytes, long_audio
+        span_cells = int(span_s * encoder_input.sample_rate_hz / encoder_input.samples_per_cell)
+        self.max_cells = min(span_cells, encoder_input.max_cells or span_cells)
+        if self.max_cells < 1:
+            raise ConfigError(f"span_s: {span_s} s is shorter than a cell of {encoder_input.samples_per_cell} samples")
+        self.cell_shape: tuple[int, ...] = encoder_input.cell_shape
+        self.cell_dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def plan(self, media: Media) -> MediaPlan:
+        """Count the cells of ``media`` and cut them into spans.
+
+        Raises:
+            SampleError: unreadable, empty or over a limit.
+        """
+        with open_sound(media, self.max_bytes) as sound:
+            recipe = self._extent(sound, media.clip)
+        samples = resampled_length(recipe.stop - recipe.start, recipe.rate_hz, self.input.sample_rate_hz)
+        cells = ceil(samples / self.input.samples_per_cell)
+        if cells > self.max_cells and self.long_audio == "refuse":
+            raise SampleError(
+                f"audio takes {cells} cells ({samples / self.input.sample_rate_hz:.2f} s), a span holds "
+                f"{self.max_cells}; set long_audio to split or raise span_s"
+            )
+        grids = (Grid(t, 1, 1) for t in _equal_parts(cells, ceil(cells / self.max_cells)))
+        return MediaPlan(layout=("<audio>", *grids, "</audio>"), recipe=recipe)
+
+    def decode(self, media: Media, plan: MediaPlan) -> Samples:
+        """The planned cells: float32 [N, *cell_shape].
+
+        Raises:
+            SampleError: the medium is broken, shorter than planned, or holds values that are not finite.
+        """
+        recipe: AudioRecipe = plan.recipe
+        with open_sound(media, self.max_bytes) as sound:
+            samples = _read(sound, recipe)
+        samples = resample(samples, recipe.rate_hz, self.input.sample_rate_hz)
+        parts, begin = [], 0
+        for grid in plan.grids:
+            end = begin + grid.t * self.input.samples_per_cell
+            with np.errstate(over="ignore", invalid="ignore"):
+                parts.append(self._cells(samples[begin:end], grid.t))
+            begin = end
+        assert 0 <= begin - len(samples) < self.input.samples_per_cell, (begin, len(samples))
+        cells = np.concatenate(parts)
+        if not np.isfinite(cells).all():
+            raise SampleError(f"audio samples reach {np.abs(samples).max():.3g}: too large for float32 features")
+        return cells
+
+    def _cells(self, samples: Samples, cells: int) -> Samples:
+        if self.input.features == "logmel":
+            return log_mel(samples, cells, self.input)
+        if self.input.normalization == "item":
+            samples = (samples - samples.mean()) / np.sqrt(samples.var() + np.float32(1e-5))
+        padded = np.zeros(cells * self.input.samples_per_cell, dtype=np.float32)
+        padded[: len(samples)] = samples
+        return padded.reshape(cells, self.input.samples_per_cell)
+
+    def _extent(self, sound: Sound, clip: tuple[float, float] | None) -> AudioRecipe:
+        """The frames that are wanted, all of which are there."""
+        start, stop = _clip_frames(clip, sound.rate_hz)
+        limit = start + int(self.max_duration_s * sound.rate_hz)
+        needed = limit + 1 if stop is None else min(stop, limit + 1)
+        there = sound.declared if sound.declared is not None else _count(sound, needed)
+        stop = there if stop is None else min(stop, there)
+        if stop > limit:
+            raise SampleError(f"audio is longer than {self.max_duration_s:g} s (max_duration_s)")
+        if stop <= start:
+            where = "" if clip is None else f" in the clip {clip[0]:g}-{clip[1]:g} s"
+            raise SampleError(f"audio holds no samples{where}")
+        return AudioRecipe(start, stop, sound.rate_hz)
+
+
+def _clip_frames(clip: tuple[float, float] | None, rate_hz: int) -> tuple[int, int | None]:
+    if clip is None:
+        return 0, None
+    if not (isfinite(clip[0]) and isfinite(clip[1]) and 0 <= clip[0] < clip[1]):
+        raise SampleError(f"audio clip: expected 0 <= start < end in seconds, got {clip}")
+    return round(clip[0] * rate_hz), round(clip[1] * rate_hz)
+
+
+def _count(sound: Sound, needed: int) -> int:
+    """Frames that decoding really gives; stops once ``needed`` are there."""
+    frames = 0
+    for first, block in sound.blocks(0):
+        frames = first + len(block)
+        if frames >= needed:
+            break
+    return frames
+
+
+def _read(sound: Sound, recipe: AudioRecipe) -> Samples:
+    """Exactly the samples of the recipe."""
+    if sound.rate_hz != recipe.rate_hz:
+        raise SampleError(f"audio changed since it was planned: {recipe.rate_hz} Hz then, {sound.rate_hz} Hz now")
+    samples = np.empty(recipe.stop - recipe.start, dtype=np.float32)
+    filled = 0
+    for first, block in sound.blocks(recipe.start):
+        part = block[max(recipe.start - first, 0) : recipe.stop - first]
+        samples[filled : filled + len(part)] = part
+        filled += len(part)
+        if first + len(block) >= recipe.stop:
+            break
+    if filled != len(samples):
+        raise SampleError(f"audio declares {recipe.stop} samples, only {recipe.start + filled} can be decoded")
+    if not np.isfinite(samples).all():
+        raise SampleError("audio holds samples that are not finite")
+    return samples
+
+
+def _equal_parts(total: int, parts: int) -> list[int]:
+    """``total`` as ``parts`` numbers that differ by one at most, the larger ones first."""
+    size, larger = divmod(total, parts)
+    return [size + 1] * larger + [size] * (parts - larger)

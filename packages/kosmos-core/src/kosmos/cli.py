@@ -1,0 +1,132 @@
+"""The frame of the command: finds the sub-commands, and turns errors into one line and an exit status.
+
+Sub-commands are components like all others (``CommandSpec``), core's own included: see ``kosmos.builtin``
+for the list and ``kosmos.commands`` for how to write one. Nothing of a sub-command is imported before
+somebody runs it, so ``kosmos --help`` needs neither torch nor pydantic.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import kosmos
+from kosmos.components import Spec
+from kosmos.errors import KosmosError
+from kosmos.plugins import Registry, load_plugins
+
+SUMMARY = "Train omni-modal language models from plugins."
+
+GLOBAL_OPTIONS = [
+    ("--debug", "Show the traceback of an error; may stand anywhere. KOSMOS_DEBUG=1 does the same."),
+    ("--version", "Show the version and exit."),
+    ("--help", "Show this message and exit."),
+]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    0 well; 1 a mistake of ours; 2 wrong usage or run file; 3 a plugin, data or checkpoint that cannot be used;
+    4 a run that went wrong; 130 interrupted.
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    debug = _take_debug(args)
+    try:
+        if args[:1] == ["--version"]:
+            print(f"kosmos {kosmos.__version__}")
+            return 0
+        _run(load_plugins(), args)
+        return 0
+    except SystemExit as leave:
+        return _status(leave.code)
+    except KeyboardInterrupt:
+        return 130
+    except KosmosError as error:
+        return _report(error.line(), error.exit_status, debug=debug)
+    except Exception as error:
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        hint = "" if debug else "; run again with --debug for the traceback"
+        return _report(f"error[internal]: {cause}{hint}", 1, debug=debug)
+
+
+def _run(registry: Registry, args: list[str]) -> None:
+    # Not through the root where a sub-command is named: a command that reads any parameter, be it --help,
+    # has typer import pydantic (0.1 s).
+    if args and args[0] in registry.specs("command"):
+        command = _wrap(args[0], registry.resolve("command", args[0]))
+        command.main(args[1:], prog_name=f"kosmos {args[0]}")
+    else:
+        build_command(registry).main(args, prog_name="kosmos")
+
+
+def build_command(registry: Registry) -> TyperGroup:
+    """The ``kosmos`` command with every sub-command that plugins bring: its help, usage errors and completion."""
+    broken = [plugin.name for plugin in registry.plugins if plugin.problems]
+    return _Kosmos(
+        name="kosmos",
+        help=SUMMARY,
+        epilog=f"Something is wrong with {', '.join(broken)}: see 'kosmos plugins'." if broken else None,
+        commands={name: _Later(registry, spec) for name, spec in registry.specs("command").items()},
+        rich_markup_mode=None,
+        no_args_is_help=True,
+    )
+
+
+class _Kosmos(TyperGroup):
+    """The root. ``main`` reads its options, which are listed here."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Options"):
+            formatter.write_dl(GLOBAL_OPTIONS)
+        self.format_commands(ctx, formatter)
+
+
+class _Later(TyperCommand):
+    """A sub-command known by name and summary; imported when it is run or asked for its own help."""
+
+    def __init__(self, registry: Registry, spec: Spec) -> None:
+        super().__init__(spec.name, help=spec.summary, rich_markup_mode=None)
+        self._registry = registry
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        assert self.name
+        command = _wrap(self.name, self._registry.resolve("command", self.name))
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+
+def _wrap(name: str, target: Any) -> Any:
+    """A function, or a ``typer.Typer`` of several, as a command."""
+    if isinstance(target, typer.Typer):
+        return typer.main.get_command(target)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(name)(target)
+    return typer.main.get_command(app)
+
+
+def _take_debug(args: list[str]) -> bool:
+    """Remove ``--debug`` from the arguments, wherever it stands in front of a ``--``."""
+    end = args.index("--") if "--" in args else len(args)
+    found = "--debug" in args[:end]
+    args[:end] = [argument for argument in args[:end] if argument != "--debug"]
+    return found or os.environ.get("KOSMOS_DEBUG", "") not in ("", "0")
+
+
+def _status(code: str | int | None) -> int:
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        return 1
+    return code or 0
+
+
+def _report(line: str, status: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(line, file=sys.stderr)
+    return status

@@ -1,0 +1,51 @@
+"""Arguments that commands share: dotted fields of the run file, and friendly refusals of what is neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kosmos.errors import ConfigError
+from kosmos.names import did_you_mean, listed
+
+
+def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Overrides (``a.b=1``, ``--a.b=1``, ``--a.b 1``) and the rest, which may be files.
+
+    Args:
+        arguments: what the command's own options left over.
+        options: the command's own options, for the hint at a typo.
+
+    Raises:
+        ConfigError: an unknown flag.
+    """
+    overrides: list[str] = []
+    rest: list[str] = []
+    pending = iter(arguments)
+    for argument in pending:
+        name, equals, _ = argument.partition("=")
+        if argument.startswith("-"):
+            if "." not in name:
+                hint = did_you_mean(name, options) or f"options: {listed(options)}"
+                raise ConfigError(f"{name}: unknown option; {hint}")
+            value = argument if equals else f"{argument}={next(pending, '')}"
+            overrides.append(value.lstrip("-"))
+        else:
+            (overrides if equals else rest).append(argument)
+    return overrides, rest
+
+
+def short_options(
+    *, modalities: str | None, data: Sequence[str] | None, steps: int | None, output: str | None
+) -> dict[str, Any]:
+    """The short ways to common fields, as a layer of the run file."""
+    layer: dict[str, Any] = {}
+    if modalities is not None:
+        layer["modalities"] = modalities
+    if data:
+        layer["data"] = {"sources": [{"path": path} for path in data]}
+    if steps is not None:
+        layer["train"] = {"steps": steps}
+    if output is not None:
+        layer["output"] = output
+    return layer

@@ -1,0 +1,64 @@
+"""``kosmos eval``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kosmos.errors import DataError
+
+
+def evaluate(
+    output: Annotated[str, typer.Argument(help="Folder of a run.")],
+    data: Annotated[
+        list[str] | None, typer.Option(help="Score these instead of the run's held-out part; may be repeated.")
+    ] = None,
+    max_documents: Annotated[int, typer.Option(help="Most documents of each source.")] = 1_000_000,
+    workers: Annotated[int, typer.Option(help="Processes that decode.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
+    import sys
+
+    from kosmos.compose import open_sources
+    from kosmos.config import SourceConfig
+    from kosmos.evaluate.score import score
+    from kosmos.train.run import open_held_out
+    from kosmos.train.saved import load_run
+
+    run = load_run(Path(output))
+    for damaged in run.skipped:
+        print(f"warning: passed over a damaged checkpoint: {damaged}", file=sys.stderr)
+    composition = run.composition
+    if data:
+        entries = [SourceConfig(path=path) for path in data]
+        sources = open_sources(composition.config, composition.registry, "held_out", entries)
+    else:
+        sources = open_held_out(composition.config, composition.registry)
+    if not sources:
+        raise DataError(f"{output}: its data have no held-out part; name documents with --data")
+    scores = score(
+        composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers
+    )
+    result = {"output": output, "step": run.step, **asdict(scores)}
+    print(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(table(result)))
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """The scores as plain lines."""
+    lines = [f"{'':<20} {'documents':>9} {'loss':>9} {'perplexity':>11} {'exact match':>12}"]
+    groups = {
+        "all": result["overall"],
+        **result["by_modality"],
+        **{f"  {n}": s for n, s in result["by_source"].items()},
+    }
+    for name, s in groups.items():
+        exact = "-" if s["exact_match"] is None else f"{100 * s['exact_match']:.2f} %"
+        lines.append(f"{name:<20} {s['documents']:>9} {s['loss']:>9.4f} {s['perplexity']:>11.4f} {exact:>12}")
+    for incident in result["incidents"]:
+        lines.append(f"left out: {incident['origin']}: {incident['cause']}")
+    return lines

@@ -1,0 +1,74 @@
+"""``kosmos generate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kosmos.data.document import Document, Media, Text
+from kosmos.errors import ConfigError, SampleError
+from kosmos.names import did_you_mean, listed
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def generate(
+    context: typer.Context,
+    output: Annotated[str, typer.Argument(help="Folder of a run.")],
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 256,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above, samples.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+) -> None:
+    """Write on: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
+
+    Media (--MODALITY FILE) and prompts (--prompt TEXT) are read in the order given.
+    """
+    from kosmos.generate import generate_text
+    from kosmos.train.saved import load_run
+
+    run = load_run(Path(output))
+    segments = read_segments(context.args, list(run.composition.planner.routes))
+    if not segments:
+        raise ConfigError("nothing to continue: give --prompt TEXT or a medium, such as --image FILE")
+    document = Document("command line", tuple(segments))
+    try:
+        text = generate_text(
+            run.composition, document,
+            max_new_tokens=max_new_tokens, temperature=temperature, device=run.device, dtype=run.dtype, seed=seed,
+        )  # fmt: skip
+    except SampleError as error:
+        files = ", ".join(str(m.source) for m in document.media)
+        raise SampleError(f"{files}: {error}") from error
+    print(text)
+
+
+def read_segments(arguments: Sequence[str], modalities: Sequence[str]) -> list[Text | Media]:
+    """``--prompt TEXT`` and ``--MODALITY FILE`` in the order given.
+
+    Raises:
+        ConfigError: an unknown flag, or one without its value.
+        SampleError: a file is not there.
+    """
+    segments: list[Text | Media] = []
+    pending = iter(arguments)
+    for argument in pending:
+        name, equals, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or name not in ("prompt", *modalities):
+            known = [f"--{k}" for k in ("prompt", *modalities, "max-new-tokens", "temperature", "seed")]
+            hint = did_you_mean(f"--{name}", known) or f"options: {listed(known)}"
+            raise ConfigError(f"{argument}: unknown option; {hint}")
+        if not equals and (found := next(pending, None)) is None:
+            raise ConfigError(f"--{name}: needs a value")
+        value = value if equals else str(found)
+        segments.append(Text(value) if name == "prompt" else Media(name, _file(value)))
+    return segments
+
+
+def _file(path: str) -> Path:
+    if not Path(path).is_file():
+        raise SampleError(f"{path}: no such file")
+    return Path(path)

@@ -1,0 +1,60 @@
+"""``kosmos train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kosmos.commands.arguments import short_options, split_extra
+from kosmos.config import make_run, parse_overrides, read_run_file
+from kosmos.errors import ConfigError
+
+OPTIONS = ("--modalities", "--data", "--steps", "--output", "--resume", "--help")
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def train(
+    context: typer.Context,
+    modalities: Annotated[
+        str | None, typer.Option(help="Comma-separated, such as image,audio; text is always there.")
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
+    output: Annotated[str | None, typer.Option(help="Folder of the run; a new one under runs/ by default.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with the run in this folder.")] = None,
+) -> None:
+    """Train: kosmos train [RUN.yaml] [--modalities image,audio] [--data PATH]... [FIELD.PATH=VALUE]...
+
+    Any field of the run file can be set by its dotted path, such as train.learning_rate=3e-4 or
+    streams.image.encoder.model=vit_tiny_patch16_224. Without a run file and data it trains on the sample
+    sets that the plugins generate.
+    """
+    overrides, files = split_extra(context.args, OPTIONS)
+    if len(files) > 1:
+        raise ConfigError(f"expected one run file, got {', '.join(files)}; fields are set as FIELD.PATH=VALUE")
+    layers = [short_options(modalities=modalities, data=data, steps=steps, output=output), parse_overrides(overrides)]
+    if resume is not None:
+        if files or modalities or data or output:
+            raise ConfigError("--resume takes the run file of its folder; only --steps and FIELD.PATH=VALUE go with it")
+        _resume(Path(resume), layers)
+        return
+    base = read_run_file(Path(files[0])) if files else {}
+    config = make_run(base, *layers, where=files[0] if files else "command line")
+    from kosmos.train.progress import ConsoleReporter
+    from kosmos.train.run import train_model
+
+    train_model(config, reporter=ConsoleReporter())
+
+
+def _resume(output: Path, layers: list[dict[str, object]]) -> None:
+    from kosmos.config import merge
+    from kosmos.train.progress import ConsoleReporter
+    from kosmos.train.run import resume_run
+
+    resume_run(output, merge(*layers), reporter=ConsoleReporter())

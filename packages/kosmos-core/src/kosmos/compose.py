@@ -1,0 +1,195 @@
+"""Put a run together from what is installed: tokenizer, model, and the planner that counts as the model does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from kosmos.components import DatasetSpec, ModalitySpec
+from kosmos.config import ComponentConfig, RunConfig, SourceConfig, StreamConfig
+from kosmos.data.document import Source
+from kosmos.data.lane import Feed
+from kosmos.data.mixture import Mixture
+from kosmos.data.plan import Planner, Route
+from kosmos.data.sources import open_source
+from kosmos.data.tokenizer import Tokenizer, load_tokenizer
+from kosmos.errors import ConfigError
+from kosmos.model.omni import OmniModel, Stream
+from kosmos.names import listed
+from kosmos.plugins import Registry
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The parts of a run that belong together."""
+
+    config: RunConfig
+    registry: Registry
+    tokenizer: Tokenizer
+    model: OmniModel
+    planner: Planner
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams, in the order in which every rank runs them."""
+        return tuple(self.model.streams)
+
+
+def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None) -> Composition:
+    """Build model and planner. Weights are drawn from ``train.seed``.
+
+    Args:
+        tokenizer_folder: a saved run's tokenizer, which then replaces the one of the run file.
+
+    Raises:
+        ConfigError: a stream is named that no modality uses, or options are wrong.
+        PluginError: a component is not installed or its plugin is broken.
+    """
+    specs = {name: _modality(registry, name) for name in config.modalities}
+    _check_streams(config)
+    marks = [mark for spec in specs.values() for mark in spec.marks]
+    tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks)
+    torch.manual_seed(config.train.seed)
+    backbone = registry.build(
+        "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
+    )
+    if config.backbone.freeze:
+        backbone.requires_grad_(False)
+    streams: dict[str, Stream] = {}
+    for modality in config.modalities:
+        name = config.stream_of(modality)
+        if name not in streams:
+            streams[name] = _stream(config, registry, name, specs, backbone.width)
+    model = OmniModel(backbone, streams)
+    if config.train.gradient_checkpointing:
+        _checkpoint_gradients(model)
+    routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
+    planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack)
+    return Composition(config, registry, tokenizer, model, planner)
+
+
+def _modality(registry: Registry, name: str) -> ModalitySpec:
+    spec = registry.get("modality", name)
+    assert isinstance(spec, ModalitySpec)
+    return spec
+
+
+def _check_streams(config: RunConfig) -> None:
+    used = {config.stream_of(modality) for modality in config.modalities}
+    for where, names in (("streams", config.streams), ("data.cells_per_pack", config.data.cells_per_pack)):
+        for name in names:
+            if name not in used:
+                raise ConfigError(
+                    f"{where}.{name}: no modality of the run uses this stream; used: {listed(sorted(used))}"
+                )
+
+
+def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, ModalitySpec], width: int) -> Stream:
+    settings = config.streams.get(name, StreamConfig())
+    owner = specs.get(name)
+    if owner is None and (settings.encoder is None or settings.connector is None):
+        raise ConfigError(f"streams.{name}: no modality has this name, so it needs both an encoder and a connector")
+    encoder = _or_default(settings.encoder, owner and owner.encoder, owner and owner.encoder_options)
+    connector = _or_default(settings.connector, owner and owner.connector, owner and owner.connector_options)
+    path = f"streams.{name}"
+    built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
+    joined = registry.build(
+        "connector", connector.name, built.width, width, options=connector.options, path=f"{path}.connector"
+    )
+    return Stream(built, joined, freeze=settings.freeze)
+
+
+def _or_default(stated: ComponentConfig | None, name: str | None, options: Any) -> ComponentConfig:
+    """What the run file states; the modality's defaults fill what it leaves open of the same component."""
+    if stated is None or stated.name == name:
+        return ComponentConfig.model_validate({"name": name, **(options or {}), **(stated.options if stated else {})})
+    return stated
+
+
+def _route(config: RunConfig, registry: Registry, spec: ModalitySpec, streams: dict[str, Stream]) -> Route:
+    name = config.stream_of(spec.name)
+    stream: Any = streams[name]
+    options = config.modalities[spec.name].processor
+    processor = registry.build(
+        "modality", spec.name, stream.encoder.input, options=options, path=f"modalities.{spec.name}.processor"
+    )
+    return Route(processor, name, stream.connector.slots, frozenset(spec.marks))
+
+
+def _checkpoint_gradients(model: OmniModel) -> None:
+    parts: list[tuple[str, Any]] = [("backbone", model.backbone)]
+    parts += [(f"streams.{name}.encoder", stream.encoder) for name, stream in model.streams.items()]
+    for path, part in parts:
+        switch = getattr(part, "set_gradient_checkpointing", None)
+        if switch is None:
+            raise ConfigError(
+                f"train.gradient_checkpointing: {path} ({type(part).__name__}) cannot recompute its activations"
+            )
+        switch(True)
+
+
+def open_sources(
+    config: RunConfig,
+    registry: Registry,
+    split: Literal["train", "held_out"],
+    entries: Sequence[SourceConfig] | None = None,
+) -> list[Source]:
+    """The sources of the run, or ``entries`` in their place. No source named: the modalities' sample sets.
+
+    Raises:
+        ConfigError: a modality has no sample set, two sources have one name, or only some have a weight.
+        DataError: a source cannot be opened.
+    """
+    entries = list(entries if entries is not None else config.data.sources) or _sample_sets(config, registry)
+    sources = [
+        open_source(
+            entry.path,
+            split=split,
+            registry=registry,
+            modalities=list(config.modalities),
+            name=entry.name,
+            template=entry.template,
+            columns=entry.columns,
+            options=entry.options,
+            held_out=config.data.held_out,
+        )
+        for entry in entries
+    ]
+    names = [source.name for source in sources]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"data.sources: two sources are called {name!r}; give one another name: 'name: ...'")
+    return sources
+
+
+def _sample_sets(config: RunConfig, registry: Registry) -> list[SourceConfig]:
+    if not config.modalities:
+        texts = [s.name for s in registry.specs("dataset").values() if isinstance(s, DatasetSpec) and not s.modalities]
+        return [SourceConfig(path=name) for name in texts[:1]]
+    without = [name for name in config.modalities if _modality(registry, name).sample_set is None]
+    if without:
+        raise ConfigError(f"modality {without[0]} brings no sample set; name data with --data")
+    return [SourceConfig(path=str(_modality(registry, name).sample_set)) for name in config.modalities]
+
+
+def make_feed(composition: Composition, sources: Sequence[Source]) -> Feed:
+    """The endless feed of training rows."""
+    config = composition.config.data
+    stated = {s.weight for s in config.sources}
+    by_documents = stated <= {None}
+    if not by_documents and None in stated:
+        missing = next(s for s in config.sources if s.weight is None)
+        raise ConfigError(f"data.sources: {missing.path} has no weight and others have; give all of them one, or none")
+    weights = [float(len(s)) for s in sources] if by_documents else [float(s.weight or 0) for s in config.sources]
+    mixture = Mixture(tuple(sources), tuple(weights), by_documents, config.seed)
+    return Feed(mixture, composition.planner, config.lanes, config.look_ahead, composition.streams)
+
+
+def make_scoring_feed(composition: Composition, sources: Sequence[Source], *, lanes: int, max_documents: int) -> Feed:
+    """A feed of each source once, at most ``max_documents`` of each."""
+    mixture = Mixture(tuple(sources), tuple(1.0 for _ in sources), True, 0, once=max_documents)
+    return Feed(mixture, composition.planner, lanes, composition.config.data.look_ahead, composition.streams)

@@ -1,0 +1,319 @@
+"""The run file: typed, every field with its meaning, every error with its path and the nearest key.
+
+Options of plugin components (an encoder's ``model``, a connector's ``factor``) stand beside the
+component's ``name``; they are checked against the component's own signature when it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from kosmos.errors import ConfigError
+from kosmos.names import did_you_mean
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ComponentConfig(_Strict):
+    """A component by name, with its options beside it. A bare string is the name."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    name: str
+    """Name under which a plugin registers it; see ``kosmos plugins``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class BackboneConfig(ComponentConfig):
+    """The language model; options of the component stand beside these fields."""
+
+    name: str = "decoder"
+    """Name under which a plugin registers it; see ``kosmos plugins``."""
+    freeze: bool = False
+    """Train none of its parameters (new token embeddings included)."""
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Its own peak learning rate; None takes ``train.learning_rate``."""
+
+
+class StreamConfig(_Strict):
+    """An encoder with its connector. What is None comes from the modality that owns the stream."""
+
+    encoder: ComponentConfig | None = None
+    """The encoder."""
+    connector: ComponentConfig | None = None
+    """What maps its features to token slots."""
+    freeze: bool = False
+    """Train none of the encoder's parameters. The connector is always trained."""
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Peak learning rate of encoder and connector; None takes ``train.learning_rate``."""
+
+
+class ModalityConfig(_Strict):
+    """How one modality is read."""
+
+    stream: str | None = None
+    """Stream that encodes it; None is a stream of the modality's own name."""
+    processor: dict[str, Any] = Field(default_factory=dict)
+    """Options of the modality's processor."""
+
+
+class SourceConfig(_Strict):
+    """One source of documents. A bare string is the path."""
+
+    path: str
+    """A registered dataset's name, a folder, a file or a hub id."""
+    name: str | None = None
+    """What metrics call it; None takes the last part of the path."""
+    weight: float | None = Field(default=None, gt=0)
+    """Share of the tokens drawn. None for all sources: every document equally often."""
+    template: str | None = None
+    """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; the loss counts after ``→``."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Columns that stand for a modality or for ``text``, where they are named otherwise."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of a registered dataset."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
+class DataConfig(_Strict):
+    """Where documents come from and how they fill rows."""
+
+    sources: list[SourceConfig] = Field(default_factory=list)
+    """What to train on; empty takes the sample sets of the modalities."""
+    tokens_per_pack: int = Field(default=1024, ge=16)
+    """Tokens in a row. Rows times lanes is the tokens of a step."""
+    cells_per_pack: dict[str, int] = Field(default_factory=dict)
+    """Most encoder cells of a stream in a row, by stream; a stream that is not named has no limit but the row's."""
+    lanes: int = Field(default=2, ge=1)
+    """Independent sequences of rows. A step takes one row of each, whatever the number of processes and workers."""
+    look_ahead: int = Field(default=128, ge=1)
+    """Documents from which a lane chooses when it fills a row."""
+    workers: int | None = Field(default=None, ge=0)
+    """Processes that read and decode; None is by the number of cores, 0 decodes in the training process."""
+    held_out: float = Field(default=0.05, gt=0, lt=1)
+    """Share of the rows held out, for sources that state no split of their own."""
+    quarantine: float = Field(default=0.5, ge=0, le=1)
+    """Largest share of bad samples among those drawn (counted from 100 samples on); above it the run stops."""
+    seed: int = 0
+    """Seed of the order of samples."""
+
+
+class TrainConfig(_Strict):
+    """Optimization."""
+
+    steps: int = Field(default=600, ge=1)
+    """Optimizer steps."""
+    optimizer: ComponentConfig = ComponentConfig(name="lion")
+    """The optimizer with its options."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(default=0.1, ge=0)
+    """Decay of matrices; norms, biases and embeddings are not decayed."""
+    schedule: ComponentConfig = ComponentConfig(name="linear")
+    """Learning rate over the steps, as a share of the peak."""
+    warmup_steps: int = Field(default=30, ge=0)
+    """Steps of linear warmup."""
+    clip_norm: float | None = Field(default=1.0, gt=0)
+    """Largest norm of the gradient of all parameters; None does not clip."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Type of matrix products. ``auto`` takes bf16 where the hardware multiplies it faster than fp32."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass instead of keeping them."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    seed: int = 0
+    """Seed of weights and dropout."""
+
+
+class EvaluateConfig(_Strict):
+    """Held-out scores during training."""
+
+    every_steps: int | None = Field(default=None, ge=1)
+    """Score every so many steps; None scores before the first and after the last."""
+    max_documents: int = Field(default=512, ge=1)
+    """Most held-out documents that are scored, of each source."""
+    metrics: list[ComponentConfig] = Field(default_factory=list)
+    """Further metrics of generated texts, for ``kosmos eval``."""
+
+
+class CheckpointConfig(_Strict):
+    """What is kept to go on from."""
+
+    every_steps: int = Field(default=200, ge=1)
+    """Save every so many steps, and after the last."""
+    keep_last: int = Field(default=2, ge=1)
+    """Whole checkpoints that are kept."""
+
+
+class TokenizerConfig(_Strict):
+    """How text becomes tokens. A bare string is the name."""
+
+    name: str = "bytes"
+    """``bytes``, the folder of a Hugging Face tokenizer, or its id on the hub."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+class RunConfig(_Strict):
+    """A whole run."""
+
+    modalities: dict[str, ModalityConfig] = Field(default_factory=dict)
+    """Modalities beside text: a list of names, or a mapping with settings. ``text`` may be named and adds nothing."""
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    streams: dict[str, StreamConfig] = Field(default_factory=dict)
+    """Streams by name; those of the modalities exist without being named."""
+    backbone: BackboneConfig = BackboneConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    trackers: list[ComponentConfig] = Field(default_factory=lambda: [ComponentConfig(name="tensorboard")])
+    """Where metrics go beside ``metrics.jsonl``."""
+    observers: list[ComponentConfig] = Field(default_factory=list)
+    """Callables of plugins that see every row of metrics."""
+    output: Path | None = None
+    """Folder of the run; None makes a new one under ``runs/``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _modality_names(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and isinstance(names := value.get("modalities"), str | list):
+            listed = names.split(",") if isinstance(names, str) else names
+            value = {**value, "modalities": {str(n).strip(): {} for n in listed if str(n).strip()}}
+        if isinstance(value, Mapping) and isinstance(named := value.get("modalities"), Mapping):
+            value = {**value, "modalities": {n: s or {} for n, s in named.items() if n != "text"}}
+        return value
+
+    def stream_of(self, modality: str) -> str:
+        """Name of the stream that encodes ``modality``."""
+        return self.modalities[modality].stream or modality
+
+
+def read_run_file(path: Path) -> dict[str, Any]:
+    """The content of a run file as plain values.
+
+    Raises:
+        ConfigError: it is missing, is not YAML or holds no mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot read the run file ({error.strerror}); give the path of a YAML file"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f":{where.line + 1}" if where else ""
+        problem = getattr(error, "problem", None) or "not UTF-8 text"
+        raise ConfigError(f"{path}{line}: not YAML ({problem})") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a mapping of fields, got {type(content).__name__}")
+    return content
+
+
+def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
+    """``["train.steps=10", ...]`` to nested values; the right side is read as YAML."""
+    merged: dict[str, Any] = {}
+    for pair in pairs:
+        path, equals, text = pair.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"override {pair!r}: expected FIELD=VALUE, such as train.steps=100")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"override {path}: the value {text!r} is not YAML") from error
+        for part in reversed(path.lstrip("-").split(".")):
+            value = {part: value}
+        merged = merge(merged, value)
+    return merged
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``over`` laid on ``base``, mapping by mapping. A component whose name changes loses the old one's options."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = {"name": old}
+        if isinstance(old, list) and key == "modalities" and isinstance(value, Mapping):
+            old = {name: {} for name in old}
+        renamed = (
+            isinstance(value, Mapping)
+            and isinstance(old, Mapping)
+            and value.get("name", old.get("name")) != old.get("name")
+        )
+        both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
+        merged[key] = merge(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
+    """Lay the layers over each other, last wins, and check the result.
+
+    Raises:
+        ConfigError: names the field's path, what was expected and found, and the nearest field.
+    """
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values = merge(values, layer)
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(error)}") from error
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        fields = _fields_at(first["loc"][:-1])
+        hint = did_you_mean(str(first["loc"][-1]), fields)
+        return f"{path}: unknown field; {hint or 'fields here: ' + ', '.join(fields)}{more}"
+    message = first["msg"][0].lower() + first["msg"][1:]
+    return f"{path}: {message}, got {first['input']!r}{more}"
+
+
+def _fields_at(location: Sequence[int | str]) -> list[str]:
+    """Names of the fields of the model that stands at ``location`` in a run file."""
+    model: Any = RunConfig
+    for part in location:
+        annotation = model.model_fields[part].annotation if _is_model(model) and part in model.model_fields else None
+        inner = [a for a in _arguments(annotation) if _is_model(a)] if annotation is not None else []
+        model = inner[0] if inner else model
+    return list(model.model_fields)
+
+
+def _arguments(annotation: Any) -> list[Any]:
+    nested = getattr(annotation, "__args__", None)
+    return [a for arg in nested for a in _arguments(arg)] if nested else [annotation]
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
+
+
+def dump_run(config: RunConfig) -> str:
+    """The run as a YAML run file that makes it again."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,150 @@
+"""A packed row: first as numpy arrays made by data workers, then as tensors.
+
+T = tokens in the row, N = encoder cells of a stream, M = slots that they fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.plan import DocumentPlan, Route
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+IGNORED = -100
+"""Label of a position whose prediction the loss does not look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentInfo:
+    """What metrics and messages have to know of a document in a row."""
+
+    origin: str
+    source: str
+    modalities: tuple[str, ...]
+    start: int
+    """Its first token's position in the row."""
+    length: int
+    answer_start: int | None = None
+    """Position in the row where its last trained text begins."""
+
+
+@dataclass(slots=True)
+class MediaArrays:
+    """A stream's part of a row: values [N, *cell], grids int64 [items, 3], slots int64 [M]."""
+
+    values: Any
+    grids: Any
+    slots: Any
+
+
+@dataclass(slots=True)
+class PackedArrays:
+    """A row as numpy arrays: int64 [T] each, and every configured stream, possibly of length 0."""
+
+    token_ids: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    """The next token where the loss looks at it, else -100."""
+    position_ids: NDArray[np.int64]
+    """Beginning with 0 in each document."""
+    documents: tuple[DocumentInfo, ...]
+    media: dict[str, MediaArrays]
+
+
+@dataclass(slots=True)
+class PackedBatch:
+    """A row as tensors; fields as in ``PackedArrays``. ``grids`` stay on the CPU: shapes depend on them."""
+
+    token_ids: Tensor
+    labels: Tensor
+    position_ids: Tensor
+    documents: tuple[DocumentInfo, ...]
+    media: dict[str, MediaArrays]
+    num_targets: int
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths of the documents; their sum is T."""
+        return tuple(d.length for d in self.documents)
+
+    @property
+    def document_ids(self) -> NDArray[np.int64]:
+        """Number of the document that each token belongs to: int64 [T]."""
+        return np.repeat(np.arange(len(self.documents)), self.lengths)
+
+    def to(self, device: torch.device) -> PackedBatch:
+        def move(t: Tensor) -> Tensor:
+            return t.to(device, non_blocking=True)
+
+        media = {n: MediaArrays(move(m.values), m.grids, move(m.slots)) for n, m in self.media.items()}
+        moved = [move(t) for t in (self.token_ids, self.labels, self.position_ids)]
+        return PackedBatch(*moved, self.documents, media, self.num_targets)
+
+
+def to_tensors(arrays: PackedArrays) -> PackedBatch:
+    """The same row as tensors that share its memory."""
+    import torch
+
+    media = {
+        name: MediaArrays(*(torch.from_numpy(a) for a in (m.values, m.grids, m.slots)))
+        for name, m in arrays.media.items()
+    }
+    ids, labels, positions = (torch.from_numpy(a) for a in (arrays.token_ids, arrays.labels, arrays.position_ids))
+    return PackedBatch(ids, labels, positions, arrays.documents, media, int((arrays.labels != IGNORED).sum()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadyDocument:
+    """A plan with the cells of its media, by stream in the order of its slots."""
+
+    plan: DocumentPlan
+    source: str
+    cells: Mapping[str, Sequence[NDArray[Any]]]
+
+
+def assemble(documents: Sequence[ReadyDocument], routes: Mapping[str, Route], streams: Sequence[str]) -> PackedArrays:
+    """Lay documents one after another into a row; ``streams`` are those of the run, present or not."""
+    plans = [d.plan for d in documents]
+    starts = np.cumsum([0, *(len(p) for p in plans)]).tolist()
+    infos = tuple(_info(d, start) for d, start in zip(documents, starts, strict=False))
+    return PackedArrays(
+        token_ids=_joined([p.token_ids for p in plans]),
+        labels=_joined([_labels(p) for p in plans]),
+        position_ids=_joined([np.arange(len(p)) for p in plans]),
+        documents=infos,
+        media={name: _stream(name, documents, starts, routes) for name in streams},
+    )
+
+
+def _info(document: ReadyDocument, start: int) -> DocumentInfo:
+    plan = document.plan
+    answer = None if plan.answer_start is None else start + plan.answer_start
+    return DocumentInfo(plan.origin, document.source, plan.modalities, start, len(plan), answer)
+
+
+def _labels(plan: DocumentPlan) -> NDArray[np.int64]:
+    labels = np.full(len(plan), IGNORED, np.int64)
+    labels[:-1] = np.where(plan.train[1:], plan.token_ids[1:], IGNORED)
+    return labels
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+
+
+def _stream(
+    name: str, documents: Sequence[ReadyDocument], starts: Sequence[int], routes: Mapping[str, Route]
+) -> MediaArrays:
+    processor = next(r.processor for r in routes.values() if r.stream == name)
+    empty = np.zeros((0, *processor.cell_shape), processor.cell_dtype)
+    values = np.concatenate([empty, *(c for d in documents for c in d.cells.get(name, ()))])
+    grids = [g for d in documents for m in d.plan.media if m.stream == name for g in m.plan.grids]
+    slots = [d.plan.slots[name] + start for d, start in zip(documents, starts, strict=False) if name in d.plan.slots]
+    return MediaArrays(values, np.asarray(grids, np.int64).reshape(-1, 3), _joined(slots))

@@ -1,0 +1,211 @@
+"""Plan documents: text to token ids, media to empty slots of a known number. No torch, no decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.document import Document, Mark, Media, Text
+from kosmos.data.processor import Grid, MediaPlan, Processor
+from kosmos.data.slots import SlotCount
+from kosmos.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from kosmos.errors import PlanMismatch, SampleError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedMedia:
+    """A medium with the plan by which it will be decoded."""
+
+    media: Media
+    plan: MediaPlan
+    stream: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DocumentPlan:
+    """A tokenized document with empty slots for media. L = its tokens."""
+
+    origin: str
+    modalities: tuple[str, ...]
+    token_ids: NDArray[np.int32]
+    """[L]; slots hold the padding token."""
+    train: NDArray[np.bool_]
+    """[L]: whether the loss looks at the prediction of this token."""
+    media: tuple[PlannedMedia, ...]
+    slots: Mapping[str, NDArray[np.int32]]
+    """For each stream that it uses: positions of its slots, in the order of its items."""
+    answer_start: int | None = None
+    """Where the last trained text begins, if something untrained precedes it and nothing else follows:
+    what generation from the rest should give."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def cells(self, stream: str) -> int:
+        return sum(m.plan.cells for m in self.media if m.stream == stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a modality's media go: its processor, its stream, and how the stream's connector counts slots."""
+
+    processor: Processor
+    stream: str
+    slots: SlotCount
+    marks: frozenset[str]
+    """The modality's special tokens; whatever else its layouts spell is plain text."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes plans. Picklable; data workers hold one each."""
+
+    tokenizer: Tokenizer
+    routes: Mapping[str, Route]
+    """By modality."""
+    max_tokens: int
+    """Longest plan: the tokens of a row."""
+    max_cells: Mapping[str, int]
+    """Most cells of a stream in a row, for streams that have a limit."""
+
+    def plan(self, document: Document) -> list[DocumentPlan]:
+        """One plan, or several where a document of text alone is longer than a row.
+
+        Raises:
+            SampleError: it has media and does not fit a row, it is empty, or a medium is unusable.
+        """
+        draft = _Draft(self)
+        draft.mark(BOS, train=False)
+        for segment in document.segments:
+            draft.add(segment)
+        draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
+        plan = draft.finish(document)
+        if len(plan) > self.max_tokens and not plan.media:
+            return list(_pieces(plan, self.max_tokens))
+        self._check_fit(plan)
+        return [plan]
+
+    def prompt(self, document: Document) -> DocumentPlan:
+        """The document as the beginning of a text to be continued: no end token, nothing trained."""
+        draft = _Draft(self)
+        draft.mark(BOS, train=False)
+        for segment in document.segments:
+            draft.add(segment)
+        return draft.finish(document)
+
+    def _check_fit(self, plan: DocumentPlan) -> None:
+        if len(plan) > self.max_tokens:
+            raise SampleError(
+                f"takes {len(plan)} tokens and a row holds {self.max_tokens}; raise data.tokens_per_pack "
+                "or make its media smaller (a document with media is never cut)"
+            )
+        for stream, most in self.max_cells.items():
+            if plan.cells(stream) > most:
+                raise SampleError(
+                    f"takes {plan.cells(stream)} cells of stream {stream} and a row holds {most}; "
+                    f"raise data.cells_per_pack.{stream}"
+                )
+
+
+class _Draft:
+    """Collects the tokens of one document."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.ids: list[int] = []
+        self.train: list[bool] = []
+        self.media: list[PlannedMedia] = []
+        self.slots: dict[str, list[int]] = {}
+        self.answer_start: int | None = None
+        self.pad = planner.tokenizer.mark_id(PAD)
+
+    def mark(self, name: str, *, train: bool) -> None:
+        self.ids.append(self.planner.tokenizer.mark_id(name))
+        self.train.append(train)
+
+    def text(self, text: str, *, train: bool) -> None:
+        ids = self.planner.tokenizer.encode(text)
+        self.ids += ids
+        self.train += [train] * len(ids)
+
+    def add(self, segment: Text | Mark | Media) -> None:
+        match segment:
+            case Text(text, train):
+                if train and len(self.ids) > 1 and not self.train[-1]:
+                    self.answer_start = len(self.ids)
+                elif not train:
+                    self.answer_start = None
+                self.text(text, train=train)
+            case Mark(name, train):
+                self.mark(name, train=train)
+            case Media():
+                self.answer_start = None
+                self.medium(segment)
+
+    def medium(self, media: Media) -> None:
+        route = self.planner.routes.get(media.modality)
+        if route is None:
+            raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
+        plan = route.processor.plan(media)
+        for part in plan.layout:
+            if isinstance(part, Grid):
+                self.grid(part, route)
+            elif part in route.marks:
+                self.mark(part, train=False)
+            else:
+                self.text(part, train=False)
+        self.media.append(PlannedMedia(media, plan, route.stream))
+
+    def grid(self, grid: Grid, route: Route) -> None:
+        count = route.slots(grid)
+        begin = len(self.ids)
+        self.slots.setdefault(route.stream, []).extend(range(begin, begin + count))
+        self.ids += [self.pad] * count
+        self.train += [False] * count
+
+    def finish(self, document: Document) -> DocumentPlan:
+        if not any(isinstance(s, Media) or (isinstance(s, Text) and s.text) for s in document.segments):
+            raise SampleError("is empty: neither text nor media")
+        return DocumentPlan(
+            origin=document.origin,
+            modalities=document.modalities,
+            token_ids=np.asarray(self.ids, np.int32),
+            train=np.asarray(self.train, np.bool_),
+            media=tuple(self.media),
+            slots={name: np.asarray(s, np.int32) for name, s in self.slots.items()},
+            answer_start=self.answer_start,
+        )
+
+
+def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
+    """Rows of a long text. Each begins with the last token of the one before, so that every token is predicted once."""
+    begin = 0
+    while begin < len(plan) - 1 or begin == 0:
+        end = min(begin + most, len(plan))
+        train = plan.train[begin:end].copy()
+        train[0] = False
+        yield DocumentPlan(
+            f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {}
+        )
+        begin = end - 1
+
+
+def decode_cells(planned: PlannedMedia, processor: Processor) -> NDArray[Any]:
+    """The cells of a planned medium, as many as planned.
+
+    Raises:
+        SampleError: the medium is broken.
+        PlanMismatch: the processor decoded another number, or another shape or type, than it had promised.
+    """
+    cells = processor.decode(planned.media, planned.plan)
+    expected = (planned.plan.cells, *processor.cell_shape)
+    if cells.shape != expected or cells.dtype != processor.cell_dtype:
+        raise PlanMismatch(
+            f"{type(processor).__name__} planned {expected[0]} cells of {expected[1:]} {processor.cell_dtype} for "
+            f"{planned.media.modality} and decoded {cells.shape[0]} of {cells.shape[1:]} {cells.dtype}"
+        )
+    return cells

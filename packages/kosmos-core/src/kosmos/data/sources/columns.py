@@ -1,0 +1,121 @@
+"""Names of columns: nested paths such as ``answers.text[0]``, renames, and the nearest name to a wrong one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from kosmos import names
+from kosmos.errors import ConfigError, DataError, SampleError
+
+Row = Mapping[str, Any]
+"""One row of a table: column to value."""
+
+_STEP = re.compile(r"(?:^|\.)(?P<key>[^.\[\]]+)|\[(?P<index>-?\d+)\]")
+
+
+def parse_path(path: str) -> tuple[str | int, ...]:
+    """The steps of a nested path: ``answers.text[0]`` is ``("answers", "text", 0)``.
+
+    Raises:
+        ConfigError: it is no path.
+    """
+    steps: list[str | int] = []
+    position = 0
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            break
+        steps.append(match["key"] if match["key"] is not None else int(match["index"]))
+        position = match.end()
+    if not steps or position < len(path) or isinstance(steps[0], int):
+        raise ConfigError(f"column {path!r}: expected a name such as text, answers.text[0] or objects.bbox")
+    return tuple(steps)
+
+
+def look_up(row: Row, path: str) -> Any:
+    """The value at a nested path; a column of exactly that name goes first.
+
+    Raises:
+        SampleError: the row has no such value.
+    """
+    if path in row:
+        return row[path]
+    value: Any = row
+    for step in parse_path(path):
+        if isinstance(step, str):
+            if not isinstance(value, Mapping) or step not in value:
+                there = value if isinstance(value, Mapping) else ()
+                raise SampleError(f"no column {path!r}{did_you_mean(step, there)}")
+            value = value[step]
+        else:
+            if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+                raise SampleError(f"column {path!r}: [{step}] needs a list, got {kind_of(value)}")
+            if not -len(value) <= step < len(value):
+                raise SampleError(f"column {path!r}: [{step}] of a list of {len(value)}")
+            value = value[step]
+    return value
+
+
+def top_column(path: str, columns: Collection[str]) -> str:
+    """The column of the table that a nested path begins with."""
+    return path if path in columns else str(parse_path(path)[0])
+
+
+def require_column(path: str, columns: Collection[str], what: str) -> None:
+    """Raises DataError, with the nearest name, where a table has no column for ``path``."""
+    if (top := top_column(path, columns)) not in columns:
+        raise DataError(f"{what}: no column {top!r}{did_you_mean(top, columns)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean caption?"``, or what there is, or nothing: the end of a message."""
+    there = sorted(str(k) for k in known)
+    if hint := names.did_you_mean(name, there):
+        return f"; {hint}"
+    return f"; there are: {names.listed(there)}" if there else ""
+
+
+def kind_of(value: Any) -> str:
+    """A value's type in the words of JSON, for messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    kinds: dict[type[Any], str] = {str: "a string", bytes: "bytes", list: "a list", tuple: "a list", dict: "an object"}
+    return kinds.get(type(value), type(value).__name__)
+
+
+def text_value(value: Any, what: str) -> str:
+    """A value as text; numbers are written out, lists of plain values joined with ``, ``.
+
+    Raises:
+        SampleError: null, bytes, nested, or with characters that no text has.
+    """
+    if isinstance(value, str):
+        return checked_text(value, what)
+    if isinstance(value, bool | int | float):
+        return str(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(v, str | int | float) for v in value):
+        return checked_text(", ".join(map(str, value)), what)
+    raise SampleError(f"{what}: expected text, got {kind_of(value)}")
+
+
+def checked_text(value: Any, what: str) -> str:
+    """``value`` where it is a string that can be encoded and holds no NUL.
+
+    Raises:
+        SampleError: otherwise.
+    """
+    if not isinstance(value, str):
+        raise SampleError(f"{what}: expected text, got {kind_of(value)}")
+    if "\0" in value:
+        raise SampleError(f"{what}: holds a NUL character at {value.index(chr(0))}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise SampleError(f"{what}: holds a lone surrogate at {error.start}") from error
+    return value

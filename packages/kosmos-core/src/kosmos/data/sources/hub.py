@@ -1,0 +1,124 @@
+"""Hugging Face datasets: folders of ``save_to_disk`` and ids of the hub. Media stay encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kosmos.data.sources.columns import Row
+from kosmos.data.sources.features import Features, read_features
+from kosmos.data.sources.joined import JoinedTable
+from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.parquet import present_values, shadow_rows
+from kosmos.data.sources.reach import first_line, unreachable_hub
+from kosmos.data.sources.source import Table
+from kosmos.data.sources.splits import split_of
+from kosmos.errors import DataError, SampleError
+
+_BATCH = 4096
+
+
+class HubTable:
+    """The rows of one split of a map-style dataset (a ``Table``)."""
+
+    def __init__(self, dataset: Any, label: str, folder: Path) -> None:
+        self.features: Features = read_features(dataset.features.to_dict())
+        self.columns: tuple[str, ...] = tuple(dataset.column_names)
+        self.label = label
+        self.folder = folder
+        # In arrow form nothing is decoded: media come as the bytes and the path that are stored.
+        self.dataset = dataset.with_format("arrow")
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def origin(self, index: int) -> str:
+        return f"{self.label}:row {index}"
+
+    def root(self, index: int) -> Path:
+        return self.folder
+
+    def use(self, layout: Layout) -> None:
+        """Read no more columns than a layout uses. Raises DataError where one is missing."""
+        try:
+            layout.check(self.columns)
+        except DataError as error:
+            raise DataError(f"{self.label}: {error}") from error
+        used = layout.used(self.columns)
+        self.columns = tuple(name for name in self.columns if name in used)
+        self.dataset = self.dataset.select_columns(list(self.columns))
+
+    def row(self, index: int) -> Row:
+        try:
+            row = self.dataset[index].to_pylist()[0]
+        except Exception as error:  # whatever the storage raises
+            raise SampleError(f"cannot be read ({first_line(error)})") from error
+        return self.features.named(row)
+
+    def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
+        light, media = layout.scanned(self.columns)
+        looked_at = self.dataset.select_columns([*light, *media]) if light or media else None
+        for begin in range(0, len(self), _BATCH):
+            rows = min(_BATCH, len(self) - begin)
+            table: Any = looked_at[begin : begin + rows] if looked_at is not None else None
+            values = {name: table.column(name).to_pylist() for name in light}
+            present = {name: present_values(table.column(name)) for name in media}
+            yield from shadow_rows(self.columns, values, present, rows)
+
+
+def open_saved(path: Path) -> list[tuple[str, HubTable]]:
+    """The splits of a ``save_to_disk`` folder, with their names.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    import datasets
+
+    try:
+        found = datasets.load_from_disk(str(path))
+    except Exception as error:  # whatever the library raises
+        raise DataError(f"{path}: no readable Hugging Face dataset ({first_line(error)})") from error
+    if isinstance(found, datasets.DatasetDict):
+        return [(str(name), HubTable(part, f"{path}/{name}", path / str(name))) for name, part in found.items()]
+    return [("", HubTable(found, str(path), path))]
+
+
+def open_hub(name: str) -> list[tuple[str, HubTable]]:
+    """The splits of a dataset of the hub, ``namespace/name`` or ``namespace/name:config``, with their names.
+
+    Raises:
+        DataError: the hub cannot be reached, or it has no such dataset, or one that needs code of its own.
+    """
+    if (reason := unreachable_hub()) is not None:
+        raise DataError(f"hub dataset {name!r}: {reason}")
+    import datasets
+
+    identity, _, config = name.partition(":")
+    try:
+        found = datasets.load_dataset(identity, config or None)
+    except Exception as error:  # whatever the library raises
+        raise DataError(f"hub dataset {name!r}: {first_line(error)}") from error
+    # Media are bytes in the rows; a path in them could only name a file of the machine that made them.
+    nowhere = Path(datasets.config.HF_DATASETS_CACHE)
+    return [(str(split), HubTable(part, f"{name}/{split}", nowhere)) for split, part in found.items()]
+
+
+def join_splits(parts: list[tuple[str, HubTable]], name: str, layout: Layout) -> Table:
+    """The splits as one table. One split alone says nothing about what is held out.
+
+    Raises:
+        DataError: one of several splits has a name that says neither train nor held out.
+    """
+    for _, table in parts:
+        table.use(layout)
+    if len(parts) == 1:
+        return parts[0][1]
+    splits = [split_of(part) for part, _ in parts]
+    if None in splits:
+        unknown = [part for part, _ in parts if split_of(part) is None]
+        raise DataError(
+            f"{name}: unknown split {', '.join(unknown)} beside {', '.join(p for p, _ in parts if p not in unknown)}; "
+            "expected names that begin with train, or with test, validation, val, dev, eval or held_out"
+        )
+    return JoinedTable([table for _, table in parts], splits)

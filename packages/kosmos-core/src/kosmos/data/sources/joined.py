@@ -1,0 +1,83 @@
+"""Several tables as one, and files in class folders as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kosmos.data.sources.columns import Row
+from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.source import Table
+from kosmos.data.sources.splits import Split
+from kosmos.errors import SampleError
+
+
+class JoinedTable:
+    """The rows of several tables, one table after another (a ``Table``).
+
+    Args:
+        splits: the split of each table's rows, for those that state none themselves.
+    """
+
+    def __init__(self, tables: Sequence[Table], splits: Sequence[Split | None] | None = None) -> None:
+        assert tables
+        self.tables = tuple(tables)
+        self.splits = tuple(splits) if splits is not None else (None,) * len(tables)
+        self._ends = np.cumsum([len(table) for table in tables])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def _place(self, index: int) -> tuple[Table, int]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self.tables[number], index - int(self._ends[number]) + len(self.tables[number])
+
+    def row(self, index: int) -> Row:
+        table, place = self._place(index)
+        return table.row(place)
+
+    def origin(self, index: int) -> str:
+        table, place = self._place(index)
+        return table.origin(place)
+
+    def root(self, index: int) -> Path:
+        table, place = self._place(index)
+        return table.root(place)
+
+    def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
+        for table, split in zip(self.tables, self.splits, strict=True):
+            for row in table.scan(layout):
+                unsaid = split is not None and not isinstance(row, SampleError) and row.get("split") is None
+                yield {**row, "split": split} if unsaid else row  # type: ignore[dict-item]
+
+
+@dataclass(frozen=True)
+class ClassFolderTable:
+    """Files in folders named by their text (a ``Table``)."""
+
+    folder: Path
+    files: tuple[str, ...]
+    """Paths below the folder, ``/`` between their parts: [rows]."""
+    modalities: tuple[str, ...]
+    """Modality of each file: [rows]."""
+    splits: tuple[Split | None, ...]
+    """What the outermost folder says, where it is named as a split: [rows]."""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def origin(self, index: int) -> str:
+        return str(self.folder / self.files[index])
+
+    def root(self, index: int) -> Path:
+        return self.folder
+
+    def row(self, index: int) -> Row:
+        return {self.modalities[index]: self.files[index], "text": self.files[index].split("/")[-2]}
+
+    def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
+        for index in range(len(self)):
+            yield {**self.row(index), "id": self.files[index], "split": self.splits[index]}

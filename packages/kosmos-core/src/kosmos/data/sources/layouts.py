@@ -1,0 +1,174 @@
+"""How the row of a table becomes the segments of a document, where no template says it.
+
+Four forms: ``segments`` (text and media in order), ``messages`` (a chat), media keys and ``text``
+(the media first, then the text, trained), and ``text`` alone (trained).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from kosmos.data.document import Segment, Text
+from kosmos.data.sources import messages
+from kosmos.data.sources.columns import (
+    Row,
+    checked_text,
+    did_you_mean,
+    kind_of,
+    look_up,
+    require_column,
+    text_value,
+    top_column,
+)
+from kosmos.data.sources.media import read_media
+from kosmos.errors import SampleError
+
+ROLES = ("text", "segments", "messages", "id", "split", "clip")
+"""Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
+
+
+class Layout(Protocol):
+    """Turns rows into segments. Picklable."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Role or modality to the column that holds it, where that is named otherwise."""
+        ...
+
+    def check(self, columns: Collection[str]) -> None:
+        """Raises DataError where a table of these columns lacks one that the layout needs."""
+        ...
+
+    def used(self, columns: Collection[str]) -> set[str]:
+        """Those of a table's columns that ``segments`` may look at, and the id and the split."""
+        ...
+
+    def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
+        """Columns whose values ``needs`` and the split depend on; columns of media, which may be shown as ``True``."""
+        ...
+
+    def needs(self, row: Row) -> frozenset[str]:
+        """Modalities of the row's media. Media may stand in the row as ``True`` in place of their bytes.
+
+        Raises:
+            SampleError: the row has no readable form.
+        """
+        ...
+
+    def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
+        """The segments of the row; media paths are looked for under ``root``.
+
+        Raises:
+            SampleError: this row cannot be used.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class DefaultLayout:
+    """The four forms above."""
+
+    modalities: tuple[str, ...]
+    """Every modality that is installed or asked for."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Renames: role or modality to the column (or nested path) that holds it."""
+
+    def column(self, role: str) -> str:
+        """The column that stands for a role or a modality."""
+        return self.columns.get(role, role)
+
+    def value(self, row: Row, role: str) -> Any:
+        """The value of a role; null where the row has none and none was asked for by name."""
+        if role in self.columns:
+            return look_up(row, self.columns[role])
+        return row.get(role)
+
+    def check(self, columns: Collection[str]) -> None:
+        for role, path in self.columns.items():
+            require_column(path, columns, f"columns.{role}")
+        if not self._tops(("segments", "messages"), columns):
+            require_column(self.column("text"), columns, "text")
+
+    def used(self, columns: Collection[str]) -> set[str]:
+        tops = set(self._tops((*ROLES, *self.modalities), columns))
+        # Chats may take their media from columns named in the plural.
+        return tops | {f"{modality}s" for modality in self.modalities if "messages" in columns} & set(columns)
+
+    def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
+        light = self._tops(("id", "split", "segments", "messages"), columns)
+        return light, [top for top in self._tops(self.modalities, columns) if top not in light]
+
+    def _tops(self, roles: Collection[str], columns: Collection[str]) -> list[str]:
+        """The columns that hold some roles, each once."""
+        tops = dict.fromkeys(top_column(self.column(role), columns) for role in roles)
+        return [top for top in tops if top in columns]
+
+    def media_of(self, row: Row) -> list[str]:
+        """The modalities whose column holds something, in the row's order."""
+        order = {column: position for position, column in enumerate(row)}
+        tops = {modality: top_column(self.column(modality), row) for modality in self.modalities}
+        there = [modality for modality, top in tops.items() if row.get(top) not in (None, [])]
+        return sorted(there, key=lambda modality: order[tops[modality]])
+
+    def needs(self, row: Row) -> frozenset[str]:
+        if (parts := self.value(row, "segments")) is not None:
+            return frozenset(kind for kind, _ in segment_kinds(parts) if kind != "text")
+        if (turns := self.value(row, "messages")) is not None:
+            return messages.needs(turns)
+        return frozenset(self.media_of(row))
+
+    def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
+        if (parts := self.value(row, "segments")) is not None:
+            return tuple(read_segments(parts, root))
+        if (turns := self.value(row, "messages")) is not None:
+            return tuple(messages.read(turns, row, root))
+        media = [
+            medium
+            for modality in self.media_of(row)
+            for medium in read_media(modality, self.value(row, modality), root, self.value(row, "clip"))
+        ]
+        column = self.column("text")
+        if "text" not in self.columns and column not in row:
+            raise SampleError(f"no {column!r}{did_you_mean(column, row)}")
+        text = text_value(self.value(row, "text"), column)
+        if not text.strip():
+            raise SampleError(f"{column} is empty")
+        return (*media, Text(text, train=True))
+
+
+def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each segment with its kind: ``text`` or a modality.
+
+    Raises:
+        SampleError: not a list of objects that hold one thing each.
+    """
+    if not isinstance(parts, list | tuple) or not parts:
+        raise SampleError(f"segments: expected a list that is not empty, got {kind_of(parts)}")
+    for number, part in enumerate(parts):
+        if not isinstance(part, Mapping):
+            raise SampleError(f"segments[{number}]: expected an object, got {kind_of(part)}")
+        # Columns of a parquet table give every segment every key, null where it does not apply.
+        kinds = [k for k, v in part.items() if k not in ("train", "clip") and v is not None]
+        if len(kinds) != 1:
+            raise SampleError(f"segments[{number}]: expected text or one medium, got {', '.join(kinds) or 'nothing'}")
+        yield kinds[0], part
+
+
+def read_segments(parts: Any, root: Path) -> Iterator[Segment]:
+    """Segments of the ``segments`` form; text is trained unless ``"train": false``.
+
+    Raises:
+        SampleError: a part is malformed.
+    """
+    for number, (kind, part) in enumerate(segment_kinds(parts)):
+        if kind != "text":
+            yield from read_media(kind, part[kind], root, part.get("clip"))
+            continue
+        train = part.get("train")
+        if train is not None and not isinstance(train, bool):
+            raise SampleError(f"segments[{number}].train: expected true or false, got {kind_of(train)}")
+        if text := checked_text(part["text"], f"segments[{number}].text"):
+            yield Text(text, train=train is not False)

@@ -1,0 +1,135 @@
+"""Media that rows name: paths inside the data root, bytes, ``data:`` URLs. Nothing else is ever opened."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from kosmos.data.document import Media
+from kosmos.data.sources.columns import kind_of
+from kosmos.errors import SampleError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=//|[^\\/])")
+_DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
+
+
+def resolve(root: Path, name: str) -> Path:
+    """The file ``name`` under the data root ``root``.
+
+    Raises:
+        SampleError: a URL, an absolute path, a path or a link that leads out of ``root``, no such file.
+    """
+    shown = name if len(name) <= 200 else name[:200] + "..."
+    if not name.strip() or "\0" in name:
+        raise SampleError(f"path {shown!r}: empty or with a NUL character")
+    if scheme := _SCHEME.match(name):
+        raise SampleError(
+            f"{shown}: URLs of kind {scheme[1]!r} are never opened; download the file into the data folder"
+        )
+    pure, windows = PurePosixPath(name), PureWindowsPath(name)
+    if pure.is_absolute() or windows.drive or windows.root:
+        raise SampleError(f"{shown}: absolute paths are refused; name files relative to {root}")
+    if ".." in pure.parts or ".." in windows.parts:
+        raise SampleError(f"{shown}: '..' is refused; files have to be inside {root}")
+    try:
+        real_root = root.resolve()
+        path = (real_root / name).resolve()
+        inside, there = path.is_relative_to(real_root), path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise SampleError(f"{shown}: cannot be read ({error})") from error
+    if not inside:
+        raise SampleError(f"{shown}: a link that leads out of {root} is refused")
+    if not there:
+        raise SampleError(f"{root / name}: no such file")
+    return path
+
+
+def decode_data_url(url: str) -> bytes:
+    """The bytes of a base64 ``data:`` URL.
+
+    Raises:
+        SampleError: not base64, or empty.
+    """
+    match = _DATA_URL.match(url)
+    if match is None:
+        raise SampleError(f"{url[:40]!r}...: expected data:TYPE;base64,...")
+    return decode_base64(url[match.end() :])
+
+
+def decode_base64(text: Any) -> bytes:
+    """The bytes of a base64 string.
+
+    Raises:
+        SampleError: not base64, or empty.
+    """
+    if not isinstance(text, str):
+        raise SampleError(f"expected base64 data, got {kind_of(text)}")
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SampleError(f"base64 data is broken: {error}") from error
+    if not data:
+        raise SampleError("base64 data is empty")
+    return data
+
+
+def read_source(value: Any, root: Path) -> bytes | Path:
+    """A medium's source from what a row holds: a path, a ``data:`` URL, bytes, or an object with one of them.
+
+    Objects may have ``bytes`` and ``path`` (Hugging Face), ``url`` or ``data`` in base64 (OpenAI).
+
+    Raises:
+        SampleError: anything else, or a path that may not be opened.
+    """
+    if isinstance(value, bytes):
+        if not value:
+            raise SampleError("medium of zero bytes")
+        return value
+    if isinstance(value, str):
+        return decode_data_url(value) if value[:5].lower() == "data:" else resolve(root, value)
+    if isinstance(value, Mapping):
+        if value.get("bytes") is not None:
+            return read_source(value["bytes"], root)
+        if value.get("data") is not None:
+            return decode_base64(value["data"])
+        for key in ("path", "url"):
+            if isinstance(value.get(key), str):
+                return read_source(value[key], root)
+    raise SampleError(f"expected a path, bytes or a data: URL, got {kind_of(value)}")
+
+
+def read_clip(value: Any) -> tuple[float, float] | None:
+    """Start and end in seconds from ``[start, end]``.
+
+    Raises:
+        SampleError: not two numbers with 0 <= start < end.
+    """
+    if value is None:
+        return None
+    numbers = isinstance(value, list | tuple) and len(value) == 2
+    if not numbers or any(isinstance(v, bool) or not isinstance(v, int | float) for v in value):
+        raise SampleError(f"clip: expected [start, end] in seconds, got {value!r:.80}")
+    start, end = float(value[0]), float(value[1])
+    if not (math.isfinite(start) and math.isfinite(end) and 0 <= start < end):
+        raise SampleError(f"clip: expected 0 <= start < end, got [{start}, {end}]")
+    return start, end
+
+
+def read_media(modality: str, value: Any, root: Path, clip: Any = None) -> Iterator[Media]:
+    """The media of one value, one or a list of them; none where it is null.
+
+    Raises:
+        SampleError: see ``read_source`` and ``read_clip``.
+    """
+    span = read_clip(clip)
+    for item in value if isinstance(value, list | tuple) else [value]:
+        if item is not None:
+            try:
+                yield Media(modality, read_source(item, root), span)
+            except SampleError as error:
+                raise SampleError(f"{modality}: {error}") from error

@@ -1,0 +1,216 @@
+"""Open a source of documents by what the user wrote: a registered name, a folder, a file or a hub id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kosmos.components import DatasetSpec, Spec
+from kosmos.data.document import Document, Source
+from kosmos.data.sources import folders
+from kosmos.data.sources.joined import JoinedTable
+from kosmos.data.sources.jsonl import index_jsonl
+from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.request import Request, add_modalities, finish, read_options
+from kosmos.data.sources.splits import Split
+from kosmos.data.sources.textfiles import index_text
+from kosmos.errors import ConfigError, DataError
+from kosmos.names import did_you_mean as nearest_name
+from kosmos.names import listed
+
+if TYPE_CHECKING:
+    from kosmos.data.sources.hub import HubTable
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(:[\w.-]+)?")
+
+
+class Components(Protocol):
+    """The part of ``kosmos.plugins.Registry`` that opening a source needs."""
+
+    def specs(self, kind: str) -> dict[str, Spec]: ...
+
+    def build(
+        self, kind: str, name: str, *args: Any, options: Mapping[str, Any] | None = None, path: str = ""
+    ) -> Any: ...
+
+
+def open_source(
+    path: str,
+    *,
+    split: Split,
+    registry: Components,
+    modalities: Sequence[str],
+    name: str | None = None,
+    template: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    held_out: float = 0.05,
+    allow_urls: bool = False,
+    where: str = "",
+) -> Source:
+    """The documents of one part of a data set.
+
+    Args:
+        path: name of a registered dataset; a folder with ``manifest.jsonl``; a folder of media in class folders; a
+            ``.jsonl``, ``.parquet`` or ``.txt`` file or a folder of them; a Hugging Face dataset folder, or a hub
+            id ``namespace/name`` or ``namespace/name:config``.
+        split: ``train`` or ``held_out``.
+        registry: the installed plugins.
+        modalities: those of the run; rows with media of others are left out and counted in ``left_out``.
+        name: what metrics call it; None takes the last part of the path.
+        template: layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``.
+        columns: role or modality to the column that holds it, where that is named otherwise.
+        options: of a registered dataset, or ``chunk_chars`` and ``max_text_bytes`` of files.
+        held_out: share of the rows held out where the data state no split.
+        allow_urls: not implemented, so only False is accepted.
+        where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
+
+    Raises:
+        ConfigError: a wrong template, column role or option.
+        DataError: nothing there, or nothing in it that can be used.
+    """
+    if allow_urls:
+        raise ConfigError("allow_urls: fetching media by URL is not implemented; download them into the data folder")
+    datasets = registry.specs("dataset")
+    if path in datasets:
+        if template is not None or columns:
+            raise ConfigError(f"dataset {path!r} makes its own documents: template and columns do not apply to it")
+        return _registered(path, split, registry, modalities, name, options or {}, where)
+    request = Request(
+        path=path,
+        name=name or _short_name(path),
+        split=split,
+        modalities=tuple(modalities),
+        specs=registry.specs("modality"),
+        template=template,
+        columns=columns or {},
+        options=read_options(options or {}, where),
+        held_out=held_out,
+    )
+    return _open_path(request, datasets)
+
+
+def _short_name(path: str) -> str:
+    """The last part of a path, without a suffix of files."""
+    last = Path(path.rstrip("/")).name or path
+    return re.sub(r"\.(jsonl|parquet|txt)$", "", last)
+
+
+@dataclass(eq=False)
+class Renamed:
+    """A source under another name (a ``Source``)."""
+
+    name: str
+    source: Source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def document(self, index: int) -> Document:
+        return self.source.document(index)
+
+
+def _registered(
+    path: str,
+    split: Split,
+    registry: Components,
+    modalities: Sequence[str],
+    name: str | None,
+    options: Mapping[str, Any],
+    where: str,
+) -> Source:
+    spec = registry.specs("dataset")[path]
+    missing = sorted(set(spec.modalities) - set(modalities)) if isinstance(spec, DatasetSpec) else []
+    if missing:
+        raise DataError(f"dataset {path!r} holds {listed(missing)}, which this run has not; {add_modalities(missing)}")
+    prefix = f"{where}.options" if where else f"dataset {path}"
+    source: Source = registry.build("dataset", path, split, options=options, path=prefix)
+    if len(source) == 0:
+        raise DataError(f"dataset {path!r}: its {split} part is empty")
+    return source if name in (None, source.name) else Renamed(str(name), source)
+
+
+def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Source:
+    path = Path(request.path)
+    try:
+        folder, file = path.is_dir(), path.is_file()
+    except (OSError, ValueError):
+        folder = file = False
+    if folder:
+        return _from_folder(path, request)
+    if file:
+        return _from_files(path.parent, [path.name], path.suffix.lower(), request)
+    if _HUB_ID.fullmatch(request.path):
+        from kosmos.data.sources.hub import open_hub
+
+        return _from_hub(open_hub(request.path), request)
+    hint = nearest_name(request.path, datasets)
+    raise DataError(
+        f"data {request.path!r}: no registered dataset ({hint or listed(datasets)}), no file or folder, "
+        "and no hub id (namespace/name)"
+    )
+
+
+def _from_folder(path: Path, request: Request) -> Source:
+    if (path / folders.MANIFEST).is_file():
+        return _from_manifest(path / folders.MANIFEST, request)
+    if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+        from kosmos.data.sources.hub import open_saved
+
+        return _from_hub(open_saved(path), request)
+    files = folders.list_files(path)
+    suffixes = folders.suffix_table(request.specs, request.modalities)
+    if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
+        layout = request.layout()
+        layout.check({*classes.modalities, "text"})
+        return finish(classes, layout, request)
+    if (found := folders.data_files(path, files)) is not None:
+        return _from_files(path, found[1], found[0], request)
+    raise DataError(
+        f"{path}: no {folders.MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet or .txt files, and no media in "
+        f"class folders (suffixes of the installed modalities: {listed(sorted(suffixes))})"
+    )
+
+
+def _from_manifest(path: Path, request: Request) -> Source:
+    layout = request.layout()
+    if not isinstance(layout, DefaultLayout):
+        return finish(index_jsonl([path]), layout, request, rows_vary=True)
+    table = folders.open_manifest(path, layout, request.left_out, request.options.chunk_chars)
+    return finish(table, layout, request, rows_vary=True)
+
+
+def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Request) -> Source:
+    paths, splits = [folder / name for name in names], folders.splits_of_files(names)
+    if len(names) < 2 or None in splits:
+        splits = [None] * len(names)
+    if suffix == ".jsonl":
+        tables = [index_jsonl([path]) for path in paths]
+        return finish(JoinedTable(tables, splits), request.layout(), request, rows_vary=True)
+    if suffix == ".txt":
+        layout = request.layout()
+        layout.check(("text",))
+        return finish(index_text(paths, splits, request.options.chunk_chars), layout, request)
+    if suffix == ".parquet":
+        return _from_parquet(paths, splits, request)
+    raise DataError(f"{folder / names[0]}: expected a .jsonl, .parquet or .txt file, or a folder")
+
+
+def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Source:
+    from kosmos.data.sources.parquet import ParquetTable
+
+    tables = [ParquetTable(path) for path in paths]
+    layout = request.layout(tables[0].features.media_columns(request.known))
+    for table in tables:
+        table.use(layout)
+    return finish(JoinedTable(tables, splits), layout, request)
+
+
+def _from_hub(parts: list[tuple[str, HubTable]], request: Request) -> Source:
+    from kosmos.data.sources.hub import join_splits
+
+    layout = request.layout(parts[0][1].features.media_columns(request.known))
+    return finish(join_splits(parts, request.path, layout), layout, request)

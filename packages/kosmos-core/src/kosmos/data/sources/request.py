@@ -1,0 +1,131 @@
+"""What was asked of a source of files, and the last step of opening one: choosing its rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NoReturn
+
+import numpy as np
+
+from kosmos.data.document import Source
+from kosmos.data.sources import folders
+from kosmos.data.sources.columns import did_you_mean
+from kosmos.data.sources.layouts import ROLES, DefaultLayout, Layout
+from kosmos.data.sources.source import Examiner, RowSource, Table, choose_rows
+from kosmos.data.sources.splits import Split
+from kosmos.data.sources.template import parse_template
+from kosmos.data.sources.textfiles import CHUNK_CHARS
+from kosmos.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Options of sources that are files."""
+
+    chunk_chars: int = CHUNK_CHARS
+    """Most characters of a document that is cut from a text file."""
+    max_text_bytes: int = 4 << 20
+    """Most bytes of text in a document; a row with more is refused."""
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"options.{option.name}: expected a whole number from 1, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, as all ways of opening need it."""
+
+    path: str
+    name: str
+    split: Split
+    modalities: tuple[str, ...]
+    specs: Mapping[str, Any]
+    """The installed modalities."""
+    template: str | None
+    columns: Mapping[str, str]
+    options: FileOptions
+    held_out: float
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Every modality that is asked for or installed."""
+        return tuple(dict.fromkeys((*self.modalities, *self.specs)))
+
+    def layout(self, media_columns: Mapping[str, str] | None = None) -> Layout:
+        """How rows become documents.
+
+        Args:
+            media_columns: modality to column, where the table's own types tell it.
+        """
+        columns = {**(media_columns or {}), **self.columns}
+        for role in columns:
+            if role not in ROLES and role not in self.known:
+                raise ConfigError(f"columns.{role}: no modality and no role{did_you_mean(role, (*self.known, *ROLES))}")
+        if self.template is not None:
+            return parse_template(self.template, self.known, columns)
+        return DefaultLayout(self.known, columns)
+
+
+def read_options(options: Mapping[str, Any], where: str) -> FileOptions:
+    """The options of a source of files. Raises ConfigError where one is unknown or out of range."""
+    known = [option.name for option in fields(FileOptions)]
+    for option in options:
+        if option not in known:
+            before = f"{where}." if where else ""
+            raise ConfigError(f"{before}options.{option}: unknown field{did_you_mean(option, known)}")
+    return FileOptions(**options)
+
+
+def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = False) -> Source:
+    """Look at every row, and take those of the part that was asked for.
+
+    Args:
+        rows_vary: each row has columns of its own, so nobody has looked at them yet.
+
+    Raises:
+        DataError: no row is left.
+    """
+    columns = layout.columns
+    foreign = check = None
+    if rows_vary:
+        check = layout.check
+        if isinstance(layout, DefaultLayout):
+            foreign = folders.ForeignMedia((*request.known, *ROLES, *columns.values()))
+    facts = Examiner(layout, request.modalities, columns, foreign, check).examine(table)
+    left_out = dict(sorted((Counter(facts.left_out) + request.left_out).items()))
+    if not np.any(facts.usable):
+        _refuse(request, left_out)
+    if facts.readable == 0:
+        raise DataError(f"{request.path}: none of its {len(table)} rows can be read; the first: {facts.first_error}")
+    rows = choose_rows(facts, request.split, request.held_out)
+    if len(rows) == 0:
+        usable = int(facts.usable.sum())
+        raise DataError(f"{request.path}: its {request.split} part is empty: none of its {usable} rows belong to it")
+    return RowSource(request.name, table, layout, rows, left_out, request.options.max_text_bytes)
+
+
+def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
+    """Say why no row of the source is of use to this run."""
+    if not left_out:
+        raise DataError(f"{request.path}: holds no rows")
+    counts = ", ".join(f"{count} with {what}" for what, count in left_out.items())
+    installed = [what for what in left_out if what in request.specs]
+    files = [what for what in left_out if what.startswith(".") or what == folders.NO_SUFFIX]
+    absent = [what for what in left_out if what not in installed and what not in files]
+    advice = [add_modalities(installed)] if installed else []
+    if absent:
+        advice.append(f"install the plugin for {', '.join(absent)} (such as pip install kosmos-{absent[0]})")
+    if files:
+        advice.append("open data files that a manifest lists by themselves")
+    raise DataError(f"{request.path}: no row is left ({counts}); {'; '.join(advice)}")
+
+
+def add_modalities(modalities: Sequence[str]) -> str:
+    """What to do about modalities that the run has not."""
+    return f"add {', '.join(modalities)} to --modalities"

@@ -1,0 +1,193 @@
+"""A source of documents over the rows of a table, and what opening one has to find out about each row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.document import Document, Segment, Text
+from kosmos.data.sources.columns import Row
+from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
+from kosmos.errors import DataError, SampleError
+
+
+class Table(Protocol):
+    """Rows by number. Picklable; holds no open file when pickled."""
+
+    def __len__(self) -> int: ...
+
+    def row(self, index: int) -> Row:
+        """The row. Raises SampleError where it is unreadable."""
+        ...
+
+    def origin(self, index: int) -> str:
+        """Where the row is, for humans."""
+        ...
+
+    def root(self, index: int) -> Path:
+        """The folder that the row's media are under."""
+        ...
+
+    def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
+        """Every row in order, as cheaply as possible: media may be ``True`` in place of their bytes."""
+        ...
+
+
+@dataclass(eq=False)
+class RowSource:
+    """The documents of some rows of a table (a ``Source``)."""
+
+    name: str
+    table: Table
+    layout: Layout
+    rows: NDArray[np.int64]
+    """Numbers of the table's rows that belong to this source: [documents]."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Rows of the whole table that were left out at opening, by the modality (or suffix) that was not asked for."""
+    max_text_bytes: int = 4 << 20
+    """Most bytes of text in a document."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def origin(self, index: int) -> str:
+        """Where document ``index`` is, for humans; known even where the row is broken."""
+        return self.table.origin(int(self.rows[index]))
+
+    def document(self, index: int) -> Document:
+        """The document of row ``index``. Raises SampleError, which names its origin, where it cannot be used."""
+        row, origin = int(self.rows[index]), self.origin(index)
+        try:
+            segments = self.layout.segments(self.table.row(row), self.table.root(row))
+            self._check(segments)
+        except SampleError as error:
+            raise type(error)(f"{origin}: {error}") from error
+        return Document(origin, segments)
+
+    def _check(self, segments: tuple[Segment, ...]) -> None:
+        if not segments:
+            raise SampleError("no text and no media")
+        size = sum(len(s.text.encode()) for s in segments if isinstance(s, Text))
+        if size > self.max_text_bytes:
+            raise SampleError(f"{size:,} bytes of text, over the limit of {self.max_text_bytes:,} (max_text_bytes)")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What opening found out about the rows of a table."""
+
+    usable: NDArray[np.bool_]
+    """Rows with no medium of a modality that was not asked for: [rows]. Unreadable rows are among them."""
+    hashes: NDArray[np.uint64]
+    """``row_hash`` of each row's id or position: [rows]."""
+    splits: NDArray[np.int8]
+    """1 train, 2 held out, 0 not said: [rows]."""
+    left_out: dict[str, int]
+    readable: int
+    """Rows that were readable."""
+    first_error: str
+    """What was wrong with the first that was not."""
+
+
+_UNSAID, _TRAIN, _HELD_OUT = 0, 1, 2
+
+
+class Examiner:
+    """Goes over the rows of a table once.
+
+    Args:
+        modalities: those of the run.
+        columns: names of the columns that stand for ``id`` and ``split``, where they are renamed.
+        foreign: finds the medium of a row that seems to have none.
+        check: looks at the columns of the first row that can be used.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        modalities: Collection[str],
+        columns: Mapping[str, str],
+        foreign: Callable[[Row, Path], str | None] | None = None,
+        check: Callable[[Collection[str]], None] | None = None,
+    ) -> None:
+        self.layout, self.modalities, self.columns = layout, frozenset(modalities), columns
+        self.foreign, self.check = foreign, check
+
+    def examine(self, table: Table) -> Facts:
+        """What there is to know of each row.
+
+        Raises:
+            DataError: a row's split has an unknown name, or the first row lacks a column.
+        """
+        usable, splits = np.ones(len(table), np.bool_), np.full(len(table), _UNSAID, np.int8)
+        hashes = np.empty(len(table), np.uint64)
+        left_out: Counter[str] = Counter()
+        readable, first_error, check = 0, "", self.check
+        for index, row in enumerate(table.scan(self.layout)):
+            hashes[index] = self._hash(row, index)
+            try:
+                missing = self._missing(row, table.root(index))
+                assert not isinstance(row, SampleError)
+            except SampleError as error:
+                first_error = first_error or f"{table.origin(index)}: {error}"
+                continue
+            if missing:
+                usable[index] = False
+                left_out.update(missing)
+            elif check is not None:
+                self._check(check, row, table.origin(index))
+                check = None
+            readable += 1
+            splits[index] = self._split(row, table, index)
+        return Facts(usable, hashes, splits, dict(left_out), readable, first_error)
+
+    def _missing(self, row: Row | SampleError, root: Path) -> frozenset[str]:
+        """Modalities that the row needs and the run has not."""
+        if isinstance(row, SampleError):
+            raise row
+        needs = self.layout.needs(row)
+        if not needs and self.foreign is not None and (key := self.foreign(row, root)) is not None:
+            return frozenset({key})
+        return needs - self.modalities
+
+    def _hash(self, row: Row | SampleError, index: int) -> int:
+        identity = None if isinstance(row, SampleError) else row.get(self.columns.get("id", "id"))
+        return row_hash(f"id {identity}" if isinstance(identity, str | int) else f"row {index}")
+
+    def _split(self, row: Row, table: Table, index: int) -> int:
+        said = row.get(self.columns.get("split", "split"))
+        part = split_of(said)
+        if said is not None and part is None:
+            raise DataError(
+                f"{table.origin(index)}: unknown split {said!r:.60}; expected train, or test, validation, val, dev, "
+                "eval or held_out"
+            )
+        return {None: _UNSAID, "train": _TRAIN, "held_out": _HELD_OUT}[part]
+
+    @staticmethod
+    def _check(check: Callable[[Collection[str]], None], row: Row, origin: str) -> None:
+        try:
+            check(row.keys())
+        except DataError as error:
+            raise DataError(f"{origin}: {error}") from error
+
+
+def choose_rows(facts: Facts, split: Split, share: float) -> NDArray[np.int64]:
+    """The usable rows of one part. A split that says the same of every row (train) is no split.
+
+    Rows that say nothing where others do, and unreadable ones, are trained on.
+    """
+    rows = np.flatnonzero(facts.usable)
+    if np.any(facts.splits[rows] == _HELD_OUT):
+        held = facts.splits[rows] == _HELD_OUT
+    else:
+        held = held_out_rows(facts.hashes[rows], share)
+    chosen: NDArray[np.int64] = rows[held if split == "held_out" else ~held].astype(np.int64)
+    return chosen

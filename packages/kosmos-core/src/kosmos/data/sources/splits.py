@@ -1,0 +1,65 @@
+"""Which rows are trained on and which are held out: by the data's own split, or by a hash of each row."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.errors import DataError
+
+Split = Literal["train", "held_out"]
+
+MAX_HELD_OUT = 512
+"""Most rows that are held out where the data has no split of its own."""
+
+_TRAIN = re.compile(r"(train|training)([\W_].*|\d*)", re.IGNORECASE | re.DOTALL)
+_HELD_OUT = re.compile(
+    r"(test|testing|testdev|test[ab]|val|valid|validation|dev|devel|eval|evaluation|held[-_ ]?out|holdout)"
+    r"([\W_].*|\d*)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def split_of(name: Any) -> Split | None:
+    """The part that a split's name means: ``train.clean.100`` is train, ``validation`` is held out, else None."""
+    if not isinstance(name, str):
+        return None
+    if _TRAIN.fullmatch(name.strip()):
+        return "train"
+    return "held_out" if _HELD_OUT.fullmatch(name.strip()) else None
+
+
+def row_hash(key: str) -> int:
+    """64 bits of a row's id or position, the same on every machine."""
+    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def num_held_out(rows: int, share: float) -> int:
+    """How many of ``rows`` rows are held out: ``round(rows * share)``, at least 1 of 2 or more, at most 512.
+
+    None are where ``share`` is 0.
+    """
+    if not 0 <= share < 1:
+        raise DataError(f"held_out: expected a share from 0 to below 1, got {share}")
+    if rows < 2 or share == 0:
+        return 0
+    return min(max(round(rows * share), 1), MAX_HELD_OUT, rows - 1)
+
+
+def held_out_rows(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
+    """Which rows are held out: those with the smallest hashes; of equal ones the first.
+
+    Args:
+        hashes: ``row_hash`` of each row's id or position: [rows].
+        share: of the rows, from 0 to below 1.
+
+    Returns:
+        bool [rows].
+    """
+    chosen = np.zeros(len(hashes), dtype=np.bool_)
+    chosen[np.argsort(hashes, kind="stable")[: num_held_out(len(hashes), share)]] = True
+    return chosen

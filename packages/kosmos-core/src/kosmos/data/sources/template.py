@@ -1,0 +1,193 @@
+"""Templates: the layout of a document as one string.
+
+    "[image] Question: {question} Answer: → {answers.text[0]}"
+
+``[image]`` or ``[image:column]`` is a medium, ``{column}`` a value (with nested paths), ``→`` or ``=>`` the point
+from which the loss counts; without one it counts everywhere. ``[[``, ``{{`` and ``}}`` stand for the brackets
+themselves. Spaces around a medium and around the arrow only set them apart: the text beside a medium begins
+and ends without one, and the answer takes one space in front where the question does not end a line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kosmos.data.document import Segment, Text
+from kosmos.data.sources.columns import Row, did_you_mean, look_up, parse_path, require_column, text_value, top_column
+from kosmos.data.sources.media import read_media
+from kosmos.errors import ConfigError, SampleError
+
+
+@dataclass(frozen=True)
+class Literal:
+    """Text of the template itself."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """A column's value as text."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Medium:
+    """A column's media."""
+
+    modality: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """The point from which the loss counts."""
+
+
+Part = Literal | Value | Medium | Arrow
+
+_TOKEN = re.compile(
+    r"(?P<escape>\[\[|\{\{|\}\})"
+    r"|(?P<arrow> *(?:→|=>) *)"
+    r"|(?P<medium> *\[(?P<modality>[a-z][a-z0-9_-]*)(?::(?P<column>[^\]]+))?\] *)"
+    r"|\{(?P<value>[^{}]+)\}"
+    r"|(?P<stray>[{}])"
+    r"|(?P<text>[^\[{} →=]+|.)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class TemplateLayout:
+    """A parsed template (a ``Layout``)."""
+
+    parts: tuple[Part, ...]
+    columns: Mapping[str, str]
+
+    def check(self, columns: Collection[str]) -> None:
+        for part in self.parts:
+            if isinstance(part, Value | Medium):
+                require_column(part.path, columns, "template")
+
+    def used(self, columns: Collection[str]) -> set[str]:
+        paths = [part.path for part in self.parts if isinstance(part, Value | Medium)]
+        paths += [self.columns.get(role, role) for role in ("id", "split", "clip")]
+        return {top for path in paths if (top := top_column(path, columns)) in columns}
+
+    def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
+        return [top for role in ("id", "split") if (top := self.columns.get(role, role)) in columns], []
+
+    def needs(self, row: Row) -> frozenset[str]:
+        del row  # every document of a template has the same form
+        return frozenset(part.modality for part in self.parts if isinstance(part, Medium))
+
+    def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
+        segments = list(_join(self._pieces(row, root)))
+        if not any(isinstance(s, Text) and s.train and s.text.strip() for s in segments):
+            raise SampleError("template: there is no text behind the arrow, so nothing to learn")
+        return tuple(segments)
+
+    def _pieces(self, row: Row, root: Path) -> Iterator[Segment]:
+        train = not any(isinstance(part, Arrow) for part in self.parts)
+        for part in self.parts:
+            match part:
+                case Arrow():
+                    train = True
+                case Literal(text):
+                    yield Text(text, train)
+                case Value(path):
+                    yield Text(text_value(look_up(row, path), path), train)
+                case Medium(modality, path):
+                    value = look_up(row, path)
+                    if value is None or value == []:
+                        raise SampleError(f"{path}: holds no {modality}")
+                    yield from read_media(modality, value, root, row.get(self.columns.get("clip", "clip")))
+
+
+def _join(pieces: Iterator[Segment]) -> Iterator[Segment]:
+    """Join texts that follow one another and are trained alike, so that they are tokenized as one."""
+    pending: Text | None = None
+    for piece in pieces:
+        if isinstance(piece, Text) and pending is not None and piece.train == pending.train:
+            pending = Text(pending.text + piece.text, piece.train)
+            continue
+        if pending is not None and pending.text:
+            yield pending
+        pending = piece if isinstance(piece, Text) else None
+        if pending is None:
+            yield piece
+    if pending is not None and pending.text:
+        yield pending
+
+
+def parse_template(template: str, modalities: Sequence[str], columns: Mapping[str, str]) -> TemplateLayout:
+    """Read a template.
+
+    Args:
+        modalities: those that are installed or asked for.
+        columns: column names of modalities (``[image]``) and of values (``{text}``), where they are named otherwise.
+
+    Raises:
+        ConfigError: an unknown modality, a stray brace, two arrows, or no text.
+    """
+    parts: list[Part] = []
+    for match in _TOKEN.finditer(template):
+        _add(parts, match, modalities, columns)
+    if sum(isinstance(part, Arrow) for part in parts) > 1:
+        raise ConfigError(f"template {template!r}: more than one →; the loss counts from one point on")
+    arrow = next((n for n, part in enumerate(parts) if isinstance(part, Arrow)), -1)
+    if not any(isinstance(part, Literal | Value) for part in parts[arrow + 1 :]):
+        raise ConfigError(
+            f"template {template!r}: no text {'behind the →' if arrow >= 0 else 'in it'}: nothing to learn"
+        )
+    return TemplateLayout(tuple(parts), dict(columns))
+
+
+def _add(parts: list[Part], match: re.Match[str], modalities: Sequence[str], columns: Mapping[str, str]) -> None:
+    if match["medium"]:
+        modality = match["modality"]
+        if modality not in modalities:
+            raise ConfigError(
+                f"template: [{modality}] is no installed modality{did_you_mean(modality, modalities)}; "
+                "write [[ for a bracket"
+            )
+        _strip_end(parts)
+        path = match["column"] or columns.get(modality, modality)
+        parse_path(path)
+        parts.append(Medium(modality, path))
+    elif match["arrow"]:
+        _strip_end(parts)
+        parts.append(Arrow())
+        if match["arrow"].strip(" ") != match["arrow"] and _wants_space(parts):
+            _text(parts, " ")
+    elif match["value"]:
+        path = columns.get(match["value"], match["value"])
+        parse_path(path)
+        parts.append(Value(path))
+    elif match["stray"]:
+        raise ConfigError(f"template: {match['stray']!r} without its partner; write {match['stray'] * 2} for a brace")
+    else:
+        _text(parts, match["escape"][0] if match["escape"] else match["text"])
+
+
+def _text(parts: list[Part], text: str) -> None:
+    if parts and isinstance(last := parts[-1], Literal):
+        parts[-1] = Literal(last.text + text)
+    else:
+        parts.append(Literal(text))
+
+
+def _strip_end(parts: list[Part]) -> None:
+    """Take spaces off the end of the text so far."""
+    if parts and isinstance(last := parts[-1], Literal):
+        parts[-1:] = [Literal(kept)] if (kept := last.text.rstrip(" ")) else []
+
+
+def _wants_space(parts: Sequence[Part]) -> bool:
+    """Whether the text in front of the arrow, the last part, goes on in the same line."""
+    before = parts[-2] if len(parts) > 1 else None
+    return isinstance(before, Value) or (isinstance(before, Literal) and not before.text.endswith("\n"))

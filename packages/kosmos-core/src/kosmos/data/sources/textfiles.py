@@ -1,0 +1,184 @@
+"""Text files, cut into documents at blank lines where there are any, at line ends else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.sources.columns import Row, checked_text
+from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.splits import Split
+from kosmos.errors import DataError, SampleError
+
+CHUNK_CHARS = 2_000
+"""Most characters of a document that is cut from a text file."""
+
+_BOM = b"\xef\xbb\xbf"
+_MAX_LINE = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class TextTable:
+    """The documents of text files (a ``Table``), by byte range."""
+
+    files: tuple[Path, ...]
+    splits: tuple[Split | None, ...]
+    """What the data say about each file: [files]."""
+    file: NDArray[np.int32]
+    """Which file a document is in: [documents]."""
+    begin: NDArray[np.int64]
+    """First byte: [documents]."""
+    end: NDArray[np.int64]
+    """Byte behind the last: [documents]."""
+    line: NDArray[np.int64]
+    """Its first line, from 1: [documents]."""
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def origin(self, index: int) -> str:
+        return f"{self.files[self.file[index]]}:{self.line[index]}"
+
+    def root(self, index: int) -> Path:
+        return self.files[int(self.file[index])].parent
+
+    def row(self, index: int) -> Row:
+        begin, end = int(self.begin[index]), int(self.end[index])
+        try:
+            with self.files[self.file[index]].open("rb") as stream:
+                stream.seek(begin)
+                text = stream.read(end - begin).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise SampleError(f"not UTF-8 at byte {begin + error.start} of the file") from error
+        except OSError as error:
+            raise SampleError(f"cannot be read ({error})") from error
+        return {"text": checked_text(text, "text")}
+
+    def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
+        del layout  # the text says nothing about the row
+        for index in range(len(self)):
+            number = self.file[index]
+            identity = f"{self.files[number].name}:{self.begin[index]}"
+            yield {"text": "", "id": identity, "split": self.splits[number]}
+
+
+def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_chars: int = CHUNK_CHARS) -> TextTable:
+    """Cut text files into documents. Every character is in exactly one, but for pieces of blank space alone.
+
+    Args:
+        splits: what the data say about each file.
+        chunk_chars: most characters of a document.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    number: list[int] = []
+    pieces: list[tuple[int, int, int]] = []
+    for position, path in enumerate(files):
+        try:
+            with path.open("rb") as stream:
+                bom = len(_BOM) if stream.read(len(_BOM)) == _BOM else 0
+                stream.seek(bom)
+                found = [(p.begin + bom, p.end + bom, p.line) for p in cut_text(stream, chunk_chars) if not p.blank]
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        pieces += found
+        number += [position] * len(found)
+    table = np.array(pieces, np.int64).reshape(-1, 3)
+    return TextTable(tuple(files), tuple(splits), np.array(number, np.int32), table[:, 0], table[:, 1], table[:, 2])
+
+
+class Piece(NamedTuple):
+    """A stretch of a text."""
+
+    begin: int
+    """First byte."""
+    end: int
+    """Byte behind the last."""
+    line: int
+    """Number of its first line, from 1."""
+    blank: bool
+    """Whether it is blank space alone."""
+
+
+def cut_text(stream: BinaryIO, most: int) -> Iterator[Piece]:
+    """Cut UTF-8 text into pieces of at most ``most`` characters that follow one another without a gap.
+
+    A piece ends behind the last blank line that leaves it at least half full, else behind a line. A line
+    that is itself too long is cut between characters, behind a space where there is one.
+    """
+    assert most > 0
+    parts: list[bytes] = []  # of lines, gathered for the next piece
+    chars, begin, line = 0, 0, 1
+    for long_line in _lines(stream):
+        for part in _cut_line(long_line, most):
+            while parts and chars + num_chars(part) > most:
+                count = _good_cut(parts, most)
+                text = b"".join(parts[:count])
+                yield Piece(begin, begin + len(text), line, not text.strip())
+                begin, line, parts = begin + len(text), line + text.count(b"\n"), parts[count:]
+                chars -= num_chars(text)
+            parts.append(part)
+            chars += num_chars(part)
+    if parts:
+        text = b"".join(parts)
+        yield Piece(begin, begin + len(text), line, not text.strip())
+
+
+def _good_cut(parts: list[bytes], most: int) -> int:
+    """How many parts make the next piece: up to the last blank line past its half, else all."""
+    chars = sum(map(num_chars, parts))
+    for count in range(len(parts), 0, -1):
+        if 2 * chars < most:
+            break
+        if not parts[count - 1].strip():
+            return count
+        chars -= num_chars(parts[count - 1])
+    return len(parts)
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream with their ends; very long ones in parts, cut between characters."""
+    held = b""
+    while read := stream.readline(_MAX_LINE):
+        text, held = held + read, b""
+        if len(read) == _MAX_LINE and not read.endswith(b"\n"):
+            starts = _char_starts(text[-4:])
+            if len(starts):
+                place = len(text) - 4 + int(starts[-1])
+                text, held = text[:place], text[place:]
+        yield text
+    if held:
+        yield held
+
+
+def _cut_line(line: bytes, most: int) -> Iterator[bytes]:
+    """Parts of a line of at most ``most`` characters each."""
+    if num_chars(line) <= most:
+        yield line
+        return
+    starts = _char_starts(line)
+    first = begin = 0
+    while len(starts) - first > most:
+        end = int(starts[first + most])
+        space = line.rfind(b" ", begin, end) + 1
+        if 2 * (space - begin) >= end - begin:
+            end = space
+        yield line[begin:end]
+        begin, first = end, int(np.searchsorted(starts, end))
+    yield line[begin:]
+
+
+def _char_starts(text: bytes) -> NDArray[np.int64]:
+    """Where the characters of UTF-8 begin: all bytes but those that continue one."""
+    return np.flatnonzero((np.frombuffer(text, np.uint8) & 0xC0) != 0x80)
+
+
+def num_chars(text: bytes) -> int:
+    """Characters of UTF-8, broken or not."""
+    return len(text) if text.isascii() else len(_char_starts(text))

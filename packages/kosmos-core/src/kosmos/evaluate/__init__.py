@@ -1,0 +1,1 @@
+"""Scores on held-out documents."""

@@ -1,0 +1,111 @@
+"""Text from a document: greedy or sampled, with a key-value cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from kosmos.compose import Composition
+from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
+from kosmos.data.document import Document
+from kosmos.data.plan import decode_cells
+from kosmos.data.tokenizer import END, EOS
+from kosmos.model.protocols import Backbone
+from kosmos.model.segments import Segments
+from kosmos.runtime.devices import autocast
+
+
+def generate_text(
+    composition: Composition,
+    document: Document,
+    *,
+    max_new_tokens: int = 256,
+    temperature: float = 0.0,
+    device: torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> str:
+    """Continue ``document`` until an end token.
+
+    Args:
+        document: text and media in any order; nothing is appended to it.
+        temperature: 0 takes the most likely token; above, samples.
+        dtype: of matrix products.
+
+    Raises:
+        SampleError: a medium is unusable.
+    """
+    device = device or next(composition.model.parameters()).device
+    ids = generate_ids(
+        composition,
+        document,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        device=device,
+        dtype=dtype,
+        seed=seed,
+    )
+    return composition.tokenizer.decode(ids)
+
+
+def generate_ids(
+    composition: Composition,
+    document: Document,
+    *,
+    max_new_tokens: int,
+    temperature: float,
+    device: torch.device,
+    dtype: torch.dtype,
+    seed: int,
+) -> list[int]:
+    """Token ids of the continuation, without the end token. See ``generate_text``."""
+    batch = prompt_batch(composition, document).to(device)
+    backbone: Any = composition.model.backbone
+    ends = {composition.tokenizer.mark_id(name) for name in (EOS, END)}
+    random = torch.Generator().manual_seed(seed)
+    cache = cast(Backbone, backbone).new_cache()
+    ids: list[int] = []
+    with torch.inference_mode(), autocast(device, dtype):
+        hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
+        position = len(batch.token_ids)
+        while len(ids) < max_new_tokens:
+            logits = hidden[-1].float() @ backbone.output_weight().float().T
+            token = _choose(logits, temperature, random)
+            if token in ends:
+                break
+            ids.append(token)
+            x = backbone.embed(torch.tensor([token], device=device))
+            hidden = backbone(x, torch.tensor([position], device=device), Segments((1,)), cache)
+            position += 1
+    return ids
+
+
+def prompt_batch(composition: Composition, document: Document) -> PackedBatch:
+    """The document as a row of its own, to be continued."""
+    planner = composition.planner
+    plan = planner.prompt(document)
+    cells: dict[str, list[Any]] = {}
+    for media in plan.media:
+        cells.setdefault(media.stream, []).append(decode_cells(media, planner.routes[media.media.modality].processor))
+    return to_tensors(assemble([ReadyDocument(plan, "prompt", cells)], planner.routes, composition.streams))
+
+
+def prompt_of(document: Document) -> tuple[Document, str] | None:
+    """What to continue and what is expected: the document split at its last trained text. None where that is all."""
+    segments: Sequence[Any] = document.segments
+    while segments and not hasattr(segments[-1], "text"):
+        if not getattr(segments[-1], "train", False):
+            return None
+        segments = segments[:-1]
+    if len(segments) < 2 or not segments[-1].train or getattr(segments[-2], "train", False):
+        return None
+    return Document(document.origin, tuple(segments[:-1])), segments[-1].text
+
+
+def _choose(logits: Tensor, temperature: float, random: torch.Generator) -> int:
+    if temperature <= 0:
+        return int(logits.argmax())
+    return int(torch.multinomial((logits.cpu() / temperature).softmax(-1), 1, generator=random))

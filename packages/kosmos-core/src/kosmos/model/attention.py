@@ -1,0 +1,236 @@
+"""Attention over a packed row, exact for each document: nothing crosses segments.
+
+Letters: T = tokens of the row, H = heads, G = heads of keys and values (G divides H), d = width of a head.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kosmos.model.segments import Segments
+
+SHORT = 64
+"""Segments up to this length share batched calls; see ``_attend_buckets``."""
+STEP = 8
+"""Short segments are padded up to a multiple of this."""
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    segments: Segments,
+    *,
+    causal: bool,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """Attention within each segment.
+
+    Args:
+        q: [T, H, d].
+        k: [T, G, d]; each of its heads serves H / G heads of ``q``.
+        v: [T, G, d_v].
+        segments: lengths that sum to T; zeros are allowed.
+        causal: whether a token sees only itself and what stands before it in its segment.
+        scale: of the logits; 1 / sqrt(d) by default.
+        window: with ``causal``, how many tokens a token sees at most, itself included.
+
+    Returns:
+        [T, H, d_v], in the autocast type where autocast is on, else in the type of ``v``.
+    """
+    assert segments.total == q.shape[0] == k.shape[0] == v.shape[0], (segments.total, q.shape, k.shape, v.shape)
+    assert window is None or (causal and window > 0), (window, causal)
+    q, k, v = _same_type(q, k, v)
+    k, v = _expand_groups(k, v, q.shape[1])
+    if window is not None and window >= segments.longest:
+        window = None
+    if not segments.total:
+        return q.new_zeros(0, q.shape[1], v.shape[2]) + (q.sum() + k.sum() + v.sum())
+    if _has_varlen(q, v):
+        sight = (-1 if window is None else window - 1, 0) if causal else (-1, -1)
+        return _flash(q, k, v, segments, segments, scale, sight)
+    lengths = [length for length in segments.lengths if length]
+    if len(set(lengths)) == 1:
+        shape = (len(lengths), lengths[0])
+        a, b, c = _fold(q, shape), _fold(k, shape), _fold(v, shape)
+        return _attend_batch(a, b, c, causal, scale, window).flatten(0, 1)
+    if min(lengths) > SHORT:
+        parts = zip(torch.split(q, lengths), torch.split(k, lengths), torch.split(v, lengths), strict=True)
+        return torch.cat([_attend_batch(a[None], b[None], c[None], causal, scale, window)[0] for a, b, c in parts])
+    return _attend_buckets(q, k, v, segments, causal, scale, window)
+
+
+def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, window: int | None = None) -> Tensor:
+    """Causal attention of the last t of S positions of one document over all S.
+
+    Args:
+        q: [t, H, d].
+        k: [S, G, d], S >= t.
+        v: [S, G, d_v].
+        scale: of the logits; 1 / sqrt(d) by default.
+        window: how many tokens a token sees at most, itself included.
+
+    Returns:
+        [t, H, d_v].
+    """
+    t, S = q.shape[0], k.shape[0]
+    assert t <= S, (q.shape, k.shape)
+    q, k, v = _same_type(q, k, v)
+    k, v = _expand_groups(k, v, q.shape[1])
+    if t == S:
+        return _attend_batch(q[None], k[None], v[None], True, scale, window)[0]
+    allowed = _visible(t, S, window, q.device) if t > 1 or window is not None else None
+    return _sdpa(q[None], k[None], v[None], scale, mask=allowed)[0]
+
+
+def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segments) -> Tensor:
+    """Each segment's own ``queries`` queries see all of that segment and nothing else.
+
+    Args:
+        q: [segments * queries, H, d].
+        k: [S, H, d], cut by ``segments``.
+        v: [S, H, d].
+
+    Returns:
+        [segments * queries, H, d].
+    """
+    count = len(segments.lengths)
+    assert q.shape[0] == count * queries, (q.shape, count, queries)
+    assert k.shape[0] == v.shape[0] == segments.total, (k.shape, v.shape, segments)
+    q, k, v = _same_type(q, k, v)
+    if not count:
+        return q + (k.sum() + v.sum())
+    if len(set(segments.lengths)) == 1:
+        own = (count, segments.longest)
+        return _sdpa(_fold(q, (count, queries)), _fold(k, own), _fold(v, own), None).flatten(0, 1)
+    if _has_varlen(q, v):
+        return _flash(q, k, v, Segments((queries,) * count), segments, None, (-1, -1))
+    lengths = list(segments.lengths)
+    parts = zip(torch.split(q, queries), torch.split(k, lengths), torch.split(v, lengths), strict=True)
+    return torch.cat([_sdpa(a[None], b[None], c[None], None)[0] for a, b, c in parts])
+
+
+class _Buckets(NamedTuple):
+    """Where the tokens of a row go when its segments are laid out padded, sorted into buckets."""
+
+    slots: Tensor  # int64 [T], place of each token in the padded row
+    shapes: list[tuple[int, int]]  # segments and padded length of each bucket
+    masks: list[Tensor | None]  # bool [segments, 1, 1, length] where a bucket holds padding
+
+
+@lru_cache(maxsize=64)
+def _buckets(lengths: tuple[int, ...], device: torch.device) -> _Buckets:
+    """Same row, same layout: every layer asks again, so it is kept."""
+    members: dict[int, list[tuple[int, int]]] = {}
+    start = 0
+    for length in lengths:
+        if length:
+            padded = -(-length // STEP) * STEP if length <= SHORT else length
+            members.setdefault(padded, []).append((start, length))
+        start += length
+    slots = torch.empty(start, dtype=torch.int64)
+    masks: list[Tensor | None] = []
+    offset = 0
+    for padded, segments in members.items():
+        for begin, length in segments:
+            slots[begin : begin + length] = torch.arange(offset, offset + length)
+            offset += padded
+        taken = torch.tensor([length for _, length in segments])
+        mask = (torch.arange(padded) < taken[:, None])[:, None, None, :]
+        masks.append(None if bool(mask.all()) else mask.to(device))
+    shapes = [(len(segments), padded) for padded, segments in members.items()]
+    return _Buckets(slots.to(device), shapes, masks)
+
+
+def _attend_buckets(
+    q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool, scale: float | None, window: int | None
+) -> Tensor:
+    """Short segments of nearly one length share a call, padded to a multiple of ``STEP``.
+
+    Under a causal mask the padding stands behind every token and needs no mask of its own. Rows of 1,024
+    tokens in segments of 12-40 tokens, fp32, forward and backward, 4 heads of 32 / 8 of 64, on one core: 5.8 /
+    19.9 ms, against 11.5 / 25.2 for a loop over segments, 8.6 / 25.1 for groups of exactly equal length, 7.2 /
+    23.1 for explicit products and softmax in these buckets, 45 / 154 for one dense mask.
+    """
+    plan = _buckets(segments.lengths, q.device)
+    sizes = [count * length for count, length in plan.shapes]
+    padded = (x.new_zeros(sum(sizes), *x.shape[1:]).index_copy(0, plan.slots, x) for x in (q, k, v))
+    buckets = zip(*(torch.split(x, sizes) for x in padded), strict=True)
+    outputs = []
+    for shape, mask, (a, b, c) in zip(plan.shapes, plan.masks, buckets, strict=True):
+        a, b, c = _fold(a, shape), _fold(b, shape), _fold(c, shape)
+        if causal or mask is None:
+            outputs.append(_attend_batch(a, b, c, causal, scale, window).flatten(0, 1))
+        else:
+            outputs.append(_sdpa(a, b, c, scale, mask=mask).flatten(0, 1))
+    return torch.cat(outputs).index_select(0, plan.slots)
+
+
+def _attend_batch(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, window: int | None) -> Tensor:
+    """q, k [B, L, H, d], v [B, L, H, d_v] -> [B, L, H, d_v]."""
+    if window is not None and window < q.shape[1]:
+        return _sdpa(q, k, v, scale, mask=_visible(q.shape[1], q.shape[1], window, q.device))
+    return _sdpa(q, k, v, scale, causal=causal)
+
+
+def _fold(x: Tensor, shape: tuple[int, int]) -> Tensor:
+    """[B L, ...] -> [B, L, ...]."""
+    return x.reshape(*shape, *x.shape[1:])
+
+
+def _sdpa(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None, *, causal: bool = False, mask: Tensor | None = None
+) -> Tensor:
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale).transpose(1, 2)
+
+
+def _visible(t: int, S: int, window: int | None, device: torch.device) -> Tensor:
+    """bool [t, S]: which of S positions the last t of them see."""
+    distance = torch.arange(S - t, S, device=device)[:, None] - torch.arange(S, device=device)
+    seen = distance >= 0
+    return seen if window is None else seen & (distance < window)
+
+
+def _same_type(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions and norms leave q and k in fp32 under autocast; kernels want one type."""
+    dtype = v.dtype
+    if torch.is_autocast_enabled(v.device.type) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(v.device.type)
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+def _expand_groups(k: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    if k.shape[1] == heads:
+        return k, v
+    assert heads % k.shape[1] == 0, (heads, k.shape)
+    return k.repeat_interleave(heads // k.shape[1], 1), v.repeat_interleave(heads // k.shape[1], 1)
+
+
+def _has_varlen(q: Tensor, v: Tensor) -> bool:
+    """Whether the flash kernel for rows of segments takes these tensors."""
+    return (
+        q.is_cuda
+        and q.dtype in (torch.bfloat16, torch.float16)
+        and q.shape[-1] == v.shape[-1] <= 256
+        and q.shape[-1] % 8 == 0
+        and torch.cuda.get_device_capability(q.device) >= (8, 0)
+    )
+
+
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, rows: Segments, columns: Segments, scale: float | None, sight: tuple[int, int]
+) -> Tensor:
+    """``sight``: how far a query sees to the left and to the right, -1 for without limit."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    bounds = rows.cu_seqlens(q.device), columns.cu_seqlens(q.device)
+    out = varlen_attn(q, k, v, *bounds, rows.longest, columns.longest, scale=scale, window_size=sight)
+    assert isinstance(out, Tensor)
+    return out

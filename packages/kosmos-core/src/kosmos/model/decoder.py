@@ -1,0 +1,254 @@
+"""Our own backbone: a pre-norm causal transformer over packed rows.
+
+Letters: T = tokens of the row, D = width, H = heads, G = heads of keys and values, d = width of a head,
+V = vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from kosmos.model.attention import attend, attend_cached
+from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
+from kosmos.model.norms import LayerNorm, RMSNorm
+from kosmos.model.rotary import Rotation, check_length, rotate, rotation
+from kosmos.model.segments import Segments
+
+
+class KeyValueCache:
+    """Keys and values of one document for each layer, in buffers that double when they are full."""
+
+    def __init__(self, layers: int) -> None:
+        self._buffers: list[tuple[Tensor, Tensor] | None] = [None] * layers
+        self._lengths = [0] * layers
+
+    @property
+    def length(self) -> int:
+        """Tokens seen so far: the position of the next one."""
+        return self._lengths[-1]
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append [t, G, d] each; returns all keys and values [S, G, d] so far."""
+        start, buffers = self._lengths[layer], self._buffers[layer]
+        end = start + k.shape[0]
+        if buffers is None or buffers[0].shape[0] < end:
+            room = max(64, 2 * end)
+            grown = k.new_empty(room, *k.shape[1:]), v.new_empty(room, *v.shape[1:])
+            if buffers is not None:
+                grown[0][:start], grown[1][:start] = buffers[0][:start], buffers[1][:start]
+            self._buffers[layer] = buffers = grown
+        buffers[0][start:end], buffers[1][start:end] = k, v
+        self._lengths[layer] = end
+        return buffers[0][:end], buffers[1][:end]
+
+
+class Decoder(nn.Module):
+    """A causal language model; each option that is None comes from ``preset``.
+
+    Args:
+        vocab_size: V.
+        preset: tiny (1.1 M parameters), small (124 M), kosmos-1 (1.3 B, arXiv 2302.14045), 7b or 18b.
+        width: D, features of a token.
+        layers: blocks of attention and feed-forward.
+        heads: attention heads.
+        kv_heads: heads of keys and values; fewer than ``heads`` are shared by groups of queries.
+        ffn_width: features between the two maps of a feed-forward.
+        norm: RMS norm or layer norm.
+        activation: of the feed-forward.
+        positions: rope, or xpos for documents up to 32,768 tokens.
+        sub_ln: Magneto's further norms before the output projections, with its gains (arXiv 2210.06423).
+        qk_norm: an RMS norm for each head of queries and keys.
+        bias: whether linear maps have one.
+        tie_embeddings: use the embedding as the output projection.
+        rope_base: base of the wavelengths.
+        dropout: of embeddings and of what each block adds.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        preset: Preset = "tiny",
+        width: int | None = None,
+        layers: int | None = None,
+        heads: int | None = None,
+        kv_heads: int | None = None,
+        ffn_width: int | None = None,
+        norm: Literal["rms", "layer"] | None = None,
+        activation: Literal["swiglu", "gelu"] | None = None,
+        positions: Literal["rope", "xpos"] | None = None,
+        sub_ln: bool | None = None,
+        qk_norm: bool | None = None,
+        bias: bool | None = None,
+        tie_embeddings: bool | None = None,
+        rope_base: float | None = None,
+        dropout: float | None = None,
+    ) -> None:
+        overrides = {k: v for k, v in locals().items() if k not in ("self", "vocab_size", "preset", "__class__")}
+        super().__init__()
+        self.shape = shape = decoder_shape(preset, overrides)
+        self.width, self.vocab_size = shape.width, vocab_size
+        self.embedding = nn.Embedding(vocab_size, shape.width)
+        self.blocks = nn.ModuleList(Block(shape, number) for number in range(shape.layers))
+        self.norm = _norm(shape, shape.width)
+        self.head = None if shape.tie_embeddings else nn.Linear(shape.width, vocab_size, bias=False)
+        self._recompute = False
+        with torch.no_grad():
+            self._initialize()
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """int [T] -> [T, D]."""
+        return cast(Tensor, self.embedding(token_ids))
+
+    def forward(
+        self, x: Tensor, position_ids: Tensor, segments: Segments, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """[T, D] -> normed hidden states [T, D]; see ``kosmos.model.protocols.Backbone``.
+
+        Raises:
+            ConfigError: a document is longer than the positions allow.
+        """
+        shape = self.shape
+        longest = segments.longest if cache is None else cache.length + x.shape[0]
+        check_length(shape.positions, longest)
+        table = rotation(
+            position_ids,
+            shape.head_width,
+            shape.positions,
+            base=shape.rope_base,
+            middle=longest // 2 if cache is None else 0,
+            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+        )
+        x = F.dropout(x, shape.dropout, self.training)
+        for block in self.blocks:
+            if self._recompute and cache is None and torch.is_grad_enabled():
+                x = cast(Tensor, checkpoint(block, x, table, segments, use_reentrant=False))
+            else:
+                x = block(x, table, segments, cache)
+        return cast(Tensor, self.norm(x))
+
+    def output_weight(self) -> Tensor:
+        """[V, D]."""
+        return self.embedding.weight if self.head is None else self.head.weight
+
+    def new_cache(self) -> KeyValueCache:
+        """An empty cache for one document."""
+        return KeyValueCache(self.shape.layers)
+
+    def set_gradient_checkpointing(self, enabled: bool) -> None:
+        """Keep only the input of each block in training and compute the rest again in the backward pass."""
+        self._recompute = enabled
+
+    def _initialize(self) -> None:
+        """Normal values; what writes to the residual stream starts smaller, or with Magneto's gains."""
+        nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=self.width**-0.5)
+        for block in self.blocks:
+            cast(Block, block).initialize(self.shape.layers)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each with a norm before it and a residual around it."""
+
+    def __init__(self, shape: DecoderShape, number: int) -> None:
+        super().__init__()
+        self.dropout = shape.dropout
+        self.attention_norm = _norm(shape, shape.width)
+        self.attention = Attention(shape, number)
+        self.feed_forward_norm = _norm(shape, shape.width)
+        self.feed_forward = FeedForward(shape)
+
+    def forward(self, x: Tensor, table: Rotation, segments: Segments, cache: KeyValueCache | None = None) -> Tensor:
+        added = self.attention(self.attention_norm(x), table, segments, cache)
+        x = x + F.dropout(added, self.dropout, self.training)
+        added = self.feed_forward(self.feed_forward_norm(x))
+        return x + F.dropout(added, self.dropout, self.training)
+
+    def initialize(self, layers: int) -> None:
+        self.attention.initialize(layers)
+        self.feed_forward.initialize(layers)
+
+
+class Attention(nn.Module):
+    """Causal attention within documents; one projection gives queries, keys and values."""
+
+    def __init__(self, shape: DecoderShape, number: int) -> None:
+        super().__init__()
+        self.shape, self.number = shape, number
+        self.heads = [shape.heads, shape.kv_heads, shape.kv_heads]
+        self.query_key_value = nn.Linear(shape.width, sum(self.heads) * shape.head_width, bias=shape.bias)
+        self.query_norm = RMSNorm(shape.head_width) if shape.qk_norm else nn.Identity()
+        self.key_norm = RMSNorm(shape.head_width) if shape.qk_norm else nn.Identity()
+        self.sub_norm = _norm(shape, shape.width) if shape.sub_ln else nn.Identity()
+        self.output = nn.Linear(shape.width, shape.width, bias=shape.bias)
+
+    def forward(self, x: Tensor, table: Rotation, segments: Segments, cache: KeyValueCache | None) -> Tensor:
+        projected = self.query_key_value(x).unflatten(-1, (-1, self.shape.head_width))
+        q, k, v = torch.split(projected, self.heads, dim=1)
+        q, k = rotate(self.query_norm(q), table.query), rotate(self.key_norm(k), table.key)
+        if cache is None:
+            out = attend(q, k, v, segments, causal=True)
+        else:
+            out = attend_cached(q, *cache.extend(self.number, k, v))
+        return cast(Tensor, self.output(self.sub_norm(out.flatten(1))))
+
+    def initialize(self, layers: int) -> None:
+        rows = [count * self.shape.head_width for count in self.heads]
+        for part, is_value in zip(torch.split(self.query_key_value.weight, rows), (False, False, True), strict=True):
+            _fill(part, self.shape, layers, gain=is_value)
+        _fill(self.output.weight, self.shape, layers, gain=True, residual=True)
+        _clear_biases(self)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (arXiv 2002.05202; gate and value in one projection) or GELU."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        self.shape = shape
+        parts = 2 if shape.activation == "swiglu" else 1
+        self.inner = nn.Linear(shape.width, parts * shape.ffn_width, bias=shape.bias)
+        self.sub_norm = _norm(shape, shape.ffn_width) if shape.sub_ln else nn.Identity()
+        self.output = nn.Linear(shape.ffn_width, shape.width, bias=shape.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.inner(x)
+        if self.shape.activation == "swiglu":
+            gate, value = inner.chunk(2, dim=-1)
+            inner = F.silu(gate) * value
+        else:
+            inner = F.gelu(inner)
+        return cast(Tensor, self.output(self.sub_norm(inner)))
+
+    def initialize(self, layers: int) -> None:
+        for part in torch.split(self.inner.weight, self.shape.ffn_width):
+            _fill(part, self.shape, layers, gain=True)
+        _fill(self.output.weight, self.shape, layers, gain=True, residual=True)
+        _clear_biases(self)
+
+
+def _norm(shape: DecoderShape, width: int) -> nn.Module:
+    return RMSNorm(width) if shape.norm == "rms" else LayerNorm(width)
+
+
+def _fill(weight: Tensor, shape: DecoderShape, layers: int, *, gain: bool, residual: bool = False) -> None:
+    """With sub-LN Xavier values times sqrt(ln 2L) where ``gain``; else 1/sqrt(fan in), a 2L-th where ``residual``."""
+    rows, columns = weight.shape
+    if shape.sub_ln:
+        std = math.sqrt(2 / (rows + columns)) * (math.sqrt(math.log(2 * layers)) if gain else 1.0)
+    else:
+        std = columns**-0.5 / (math.sqrt(2 * layers) if residual else 1.0)
+    nn.init.normal_(weight, std=std)
+
+
+def _clear_biases(module: nn.Module) -> None:
+    for part in module.children():
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)

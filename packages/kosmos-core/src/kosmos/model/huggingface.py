@@ -1,0 +1,122 @@
+"""Any causal language model of transformers as a backbone, with the documents of a row truly apart."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from kosmos.errors import ConfigError
+from kosmos.model import huggingface_attention
+from kosmos.model.huggingface_check import check_apart, check_supported
+from kosmos.model.huggingface_loading import from_config_of, from_fields, from_weights, grow_vocabulary
+from kosmos.model.segments import Segments
+
+
+class HuggingFaceBackbone(nn.Module):
+    """A causal language model of transformers by id, folder or configuration.
+
+    Attention goes through ``kosmos.model.attention.attend``, so documents never see each other. When the
+    model is built, its logits for two packed documents are compared with transformers' own for each alone;
+    a model whose documents would mix (state-space layers, convolutions, positions by row, ..) is refused.
+    Attention dropout is not applied; other dropouts are as the configuration says.
+
+    Args:
+        vocab_size: ids of the tokenizer; the embeddings grow to it where they are smaller and never shrink.
+            New rows start as the mean of the old ones.
+        model: id on the hub or a folder. Weights are read from safetensors alone; code never.
+        config: build from this configuration with random weights instead: ``{"model_type": "llama", ..}``.
+        pretrained: load the weights of ``model``; without, take only its configuration.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        model: str | None = None,
+        config: dict[str, Any] | None = None,
+        pretrained: bool = True,
+        dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32",
+    ) -> None:
+        super().__init__()
+        if (model is None) == (config is None):
+            raise ConfigError("hf: give either model (an id or a folder) or config (model_type and its fields)")
+        kind: torch.dtype = getattr(torch, dtype)
+        if model is None:
+            built = from_fields(dict(config or {}), vocab_size, kind)
+        else:
+            built = from_weights(model, kind) if pretrained else from_config_of(model, kind)
+        name = model or str(built.config.model_type)
+        check_supported(name, built)
+        grow_vocabulary(built, vocab_size)
+        self.model = built
+        self.scale = _logit_scale(built.config)
+        self.width = int(self.output_weight().shape[1])
+        self.vocab_size = int(self.output_weight().shape[0])
+        self._longest = _learned_positions(built)
+        check_apart(name, self)
+        built.set_attn_implementation(huggingface_attention.NAME)
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """int [T] -> [T, D], scaled where the model scales its embeddings."""
+        return cast(Tensor, self.model.get_input_embeddings()(token_ids))
+
+    def forward(self, x: Tensor, position_ids: Tensor, segments: Segments, cache: DynamicCache | None = None) -> Tensor:
+        """[T, D] -> hidden states [T, D]; see ``kosmos.model.protocols.Backbone``.
+
+        Raises:
+            ConfigError: a document is longer than the model's learned positions.
+        """
+        longest = segments.longest if cache is None else cache.get_seq_length() + x.shape[0]
+        if self._longest is not None and longest > self._longest:
+            raise ConfigError(f"hf: a document of {longest} tokens; the model has {self._longest} learned positions")
+        if not x.shape[0]:
+            return x
+        output = self.model.get_decoder()(
+            inputs_embeds=x[None],
+            position_ids=position_ids[None],
+            attention_mask=None,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            return_dict=True,
+            **{huggingface_attention.SEGMENTS: segments if cache is None else None},
+        )
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden if self.scale == 1.0 else hidden * self.scale
+
+    def output_weight(self) -> Tensor:
+        """[V, D]."""
+        return cast(Tensor, self.model.get_output_embeddings().weight)
+
+    def new_cache(self) -> DynamicCache:
+        """An empty cache for one document; windows are applied by the attention."""
+        return DynamicCache()
+
+    def set_gradient_checkpointing(self, enabled: bool) -> None:
+        """Keep only the input of each block in training and compute the rest again in the backward pass.
+
+        Raises:
+            ConfigError: the model cannot.
+        """
+        if enabled and not self.model.supports_gradient_checkpointing:
+            raise ConfigError(f"hf: {self.model.config.model_type} has no gradient checkpointing")
+        if enabled:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        elif self.model.supports_gradient_checkpointing:
+            self.model.gradient_checkpointing_disable()
+
+
+def _logit_scale(config: Any) -> float:
+    """What the model multiplies its logits with; multiplied into the hidden states instead."""
+    scale = getattr(config, "logit_scale", None)
+    divisor = getattr(config, "logits_scaling", None)
+    return float(scale if scale is not None else 1.0) / float(divisor if divisor is not None else 1.0)
+
+
+def _learned_positions(model: Any) -> int | None:
+    tokens = model.get_input_embeddings()
+    learned = any(isinstance(part, nn.Embedding) and part is not tokens for part in model.get_decoder().modules())
+    return int(model.config.max_position_embeddings) if learned else None

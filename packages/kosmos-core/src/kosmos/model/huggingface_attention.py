@@ -1,0 +1,74 @@
+"""Our attention under a name that transformers' models can be switched to.
+
+The lengths of the documents travel through the model's keyword arguments rather than a context variable, because
+gradient checkpointing runs blocks again long after the forward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+from kosmos.errors import ConfigError
+from kosmos.model.attention import attend, attend_cached
+
+NAME = "kosmos_packed"
+"""What ``set_attn_implementation`` is given."""
+SEGMENTS = "kosmos_segments"
+"""Keyword argument of the model: a ``Segments``, or None where a cache is in use."""
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """query [1, H, T, d], key and value [1, G, S, d] -> [1, T, H, d].
+
+    Raises:
+        ConfigError: the model asks for something that this attention does not do.
+    """
+    _refuse(module, attention_mask, options)
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    window = _window(module, sliding_window)
+    segments = options[SEGMENTS]
+    if segments is None:
+        out = attend_cached(q, k, v, scale=scaling, window=window)
+    else:
+        out = attend(q, k, v, segments, causal=True, scale=scaling, window=window)
+    return out[None], None
+
+
+def _refuse(module: nn.Module, attention_mask: Tensor | None, options: dict[str, Any]) -> None:
+    kind = type(module).__name__
+    if SEGMENTS not in options:
+        raise ConfigError(f"hf: {kind} does not hand the documents' lengths to its attention; documents would mix")
+    if attention_mask is not None:
+        raise ConfigError(f"hf: {kind} makes an attention mask of its own, which packed rows cannot keep")
+    for name in ("softcap", "s_aux", "position_bias", "cache"):
+        if options.get(name) is not None:
+            raise ConfigError(f"hf: {kind} uses {name} in its attention, which packed rows do not support")
+    causal = options.get("is_causal")
+    if not (getattr(module, "is_causal", True) if causal is None else causal):
+        raise ConfigError(f"hf: {kind} is not causal")
+
+
+def _window(module: nn.Module, given: int | None) -> int | None:
+    """The layer's window; refuses a layer that has one by its configuration but does not say so."""
+    kinds = getattr(getattr(module, "config", None), "layer_types", None)
+    number = getattr(module, "layer_idx", None)
+    if given is None and kinds and number is not None and kinds[number] == "sliding_attention":
+        raise ConfigError(f"hf: layer {number} ({type(module).__name__}) hides its sliding window")
+    return given
+
+
+AttentionInterface.register(NAME, packed_attention)
+AttentionMaskInterface.register(NAME, lambda *arguments, **options: None)

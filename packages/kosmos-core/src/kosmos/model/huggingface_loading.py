@@ -1,0 +1,105 @@
+"""Build causal language models of transformers: from fields, from a configuration, from weights. Never from code."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import fields as dataclass_fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+
+from kosmos.errors import ConfigError
+
+OLD_FIELDS = ("rope_theta", "rope_scaling")
+"""Fields that transformers still takes, beside those of the class."""
+
+
+def from_fields(fields: dict[str, Any], vocab_size: int, dtype: torch.dtype) -> Any:
+    """Random weights for ``{"model_type": .., ..}``; the vocabulary is at least the tokenizer's.
+
+    Raises:
+        ConfigError: an unknown type or field, or values that do not fit each other.
+    """
+    if "model_type" not in fields:
+        raise ConfigError("hf: config needs a model_type, such as llama")
+    kind = str(fields["model_type"])
+    _check_fields(kind, fields)
+    fields["vocab_size"] = max(vocab_size, fields.get("vocab_size", 0))
+    # A padding id would leave that row of the embedding without gradients.
+    for token in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        fields.setdefault(token, None)
+    return _from_config(kind, _guarded(kind, lambda: AutoConfig.for_model(**fields)), dtype)
+
+
+def from_config_of(model: str, dtype: torch.dtype) -> Any:
+    """Random weights in the shape of a model by id or folder."""
+    config = _guarded(model, lambda: AutoConfig.from_pretrained(model, **_where(model)))
+    return _from_config(model, config, dtype)
+
+
+def from_weights(model: str, dtype: torch.dtype) -> Any:
+    """The weights of an id or a folder, from safetensors alone.
+
+    Raises:
+        ConfigError: it cannot be had, or lacks weights of a causal language model.
+    """
+    load = AutoModelForCausalLM.from_pretrained
+    options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **_where(model)}
+    built, info = _guarded(model, lambda: load(model, **options))
+    absent = sorted(map(str, info["missing_keys"])) + sorted(map(str, info["mismatched_keys"]))
+    if absent:
+        raise ConfigError(f"hf: {model!r} lacks {len(absent)} weights of a language model, such as {absent[0]}")
+    return built
+
+
+def grow_vocabulary(model: Any, vocab_size: int) -> None:
+    """Embedding and output projection, tied or not, get rows for the ids that the tokenizer adds.
+
+    New rows are the mean of the old ones; nothing ever shrinks.
+    """
+    rows = model.get_input_embeddings().weight.shape[0]
+    if rows >= vocab_size:
+        return
+    model.resize_token_embeddings(vocab_size, mean_resizing=False)
+    weights = {id(w): w for w in (model.get_input_embeddings().weight, model.get_output_embeddings().weight)}
+    with torch.no_grad():
+        for weight in weights.values():
+            weight[rows:] = weight[:rows].mean(0)
+
+
+def _from_config(name: str, config: Any, dtype: torch.dtype) -> Any:
+    build = AutoModelForCausalLM.from_config
+    return _guarded(name, lambda: build(config, dtype=dtype, trust_remote_code=False))
+
+
+def _check_fields(kind: str, fields: dict[str, Any]) -> None:
+    """transformers keeps a misspelt field as an attribute that nobody reads."""
+    if kind not in CONFIG_MAPPING:
+        near = difflib.get_close_matches(kind, CONFIG_MAPPING, 1)
+        raise ConfigError(f"hf: unknown model_type {kind!r}{_hint(near)}")
+    of_class = CONFIG_MAPPING[kind]
+    known = {field.name for field in dataclass_fields(of_class)} | {"model_type", *OLD_FIELDS, *of_class.attribute_map}
+    for name in fields:
+        if name not in known:
+            raise ConfigError(f"hf: {kind} has no field {name!r}{_hint(difflib.get_close_matches(name, known, 1))}")
+
+
+def _hint(near: list[str]) -> str:
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _where(model: str) -> dict[str, Any]:
+    return {"local_files_only": Path(model).is_dir(), "trust_remote_code": False}
+
+
+def _guarded(name: str, load: Callable[[], Any]) -> Any:
+    """Run a call that loads or builds; what transformers says of a user's model becomes one line."""
+    try:
+        return load()
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"hf: cannot load {name!r}: {reason[:300]}") from error

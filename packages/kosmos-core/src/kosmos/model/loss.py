@@ -1,0 +1,102 @@
+"""Cross entropy of a linear projection without ever holding the logits of all tokens.
+
+Letters: n = trained positions, D = model width, V = vocabulary, c = positions of a chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK_LOGITS = 2**24
+"""Logits of a chunk on a CPU (64 MiB in fp32); eight times as many on an accelerator."""
+
+
+class TokenLosses(NamedTuple):
+    """What ``linear_cross_entropy`` returns."""
+
+    total: Tensor
+    """Scalar, the sum of the losses, with a gradient; fp32, or fp64 where the inputs are fp64."""
+    per_token: Tensor
+    """[n], without gradient, in the type of ``total``."""
+    predictions: Tensor
+    """int64 [n]: the likeliest token at each position."""
+
+
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chunk: int | None = None) -> TokenLosses:
+    """Sum of the cross entropies of ``hidden @ weight.T`` against ``targets``.
+
+    The logits are made a chunk of positions at a time, and their gradients at once with them, so that memory holds
+    [c, V] and the gradient of ``weight``, never [n, V]. Products run in the autocast type where autocast is on,
+    else in the type of ``hidden``; softmax and loss in fp32 (fp64 for fp64).
+
+    Args:
+        hidden: [n, D]; n may be 0.
+        weight: [V, D].
+        targets: int64 [n], all of them trained.
+        chunk: positions at a time; by default what ``CHUNK_LOGITS`` allows.
+    """
+    assert hidden.shape[0] == targets.shape[0], (hidden.shape, targets.shape)
+    assert hidden.shape[1] == weight.shape[1], (hidden.shape, weight.shape)
+    device = hidden.device.type
+    dtype = hidden.dtype
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
+    logits = CHUNK_LOGITS if device == "cpu" else 8 * CHUNK_LOGITS
+    rows = chunk or max(1, logits // weight.shape[0])
+    train = torch.is_grad_enabled()
+    return TokenLosses(*_Loss.apply(hidden, weight, targets, dtype, rows, train))  # type: ignore[no-untyped-call]
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, dtype: torch.dtype, rows: int, train: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        exact = torch.float64 if dtype == torch.float64 else torch.float32
+        grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
+        grad_weight = torch.zeros_like(weight, dtype=exact) if train and ctx.needs_input_grad[1] else None
+        losses = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
+        predictions = torch.empty_like(targets)
+        with torch.autocast(hidden.device.type, enabled=False):
+            projection = weight.to(dtype)
+            for start in range(0, hidden.shape[0], rows):
+                part = slice(start, start + rows)
+                x, target = hidden[part].to(dtype), targets[part, None]
+                logits = (x @ projection.T).to(exact)
+                predictions[part] = logits.argmax(1)
+                norm = logits.logsumexp(1, keepdim=True)
+                losses[part] = (norm - logits.gather(1, target))[:, 0]
+                if grad_hidden is None and grad_weight is None:
+                    continue
+                # softmax minus one at the target, in the memory of the logits
+                logits.sub_(norm).exp_().scatter_add_(1, target, torch.full_like(norm, -1.0))
+                gradient = logits.to(dtype)
+                if grad_hidden is not None:
+                    grad_hidden[part] = gradient @ projection
+                if grad_weight is not None:
+                    _add_product(grad_weight, gradient.T, x)
+        ctx.gradients, ctx.weight_dtype = (grad_hidden, grad_weight), weight.dtype
+        ctx.mark_non_differentiable(losses, predictions)
+        return losses.sum(), losses, predictions
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_total: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight = ctx.gradients
+        if hidden is not None:
+            hidden = hidden * grad_total.to(hidden.dtype)
+        if weight is not None:
+            weight = (weight * grad_total).to(ctx.weight_dtype)
+        return hidden, weight, None, None, None, None
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """``total += a @ b``; a total in fp32 keeps what products in bf16 would round away from chunk to chunk."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b

@@ -1,0 +1,75 @@
+"""Positions by rotation: RoPE, and xPos, which also lets far tokens fade.
+
+Letters: T = tokens, H = heads, d = width of a head.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kosmos.errors import ConfigError
+
+XPOS_LONGEST = 32_768
+"""Tokens of a document that xPos holds: its scales reach exp(80) there, and fp32 and bf16 end at exp(88)."""
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines [T, 1, d / 2] for queries and for keys (the same for RoPE)."""
+
+    query: tuple[Tensor, Tensor]
+    key: tuple[Tensor, Tensor]
+
+
+def rotation(
+    position_ids: Tensor,
+    head_width: int,
+    kind: Literal["rope", "xpos"],
+    *,
+    base: float,
+    middle: int,
+    xpos_base: float = 512.0,
+    dtype: torch.dtype = torch.float32,
+) -> Rotation:
+    """Tables for the positions of a row, which may start again at each document.
+
+    xPos multiplies the query at position n by zeta^(n / xpos_base) and the key at m by zeta^(-m / xpos_base), so
+    that a logit carries zeta^((n - m) / xpos_base), with zeta_i = (i + 0.4 d) / (1.4 d) at feature i = 0, 2, ..
+
+    Args:
+        position_ids: int [T].
+        head_width: d, even.
+        kind: ``"rope"`` or ``"xpos"``.
+        base: of the wavelengths.
+        middle: subtracted from the positions in xPos' exponents. It cancels in every logit and keeps the scales
+            near one; it has to be the same for all keys and queries that meet.
+        xpos_base: tokens over which a factor zeta is lost.
+        dtype: fp32 or fp64.
+
+    Source: RoPE arXiv 2104.09864; xPos arXiv 2212.10554, compared with microsoft/torchscale, which rotates
+    neighbouring features where this rotates halves: the same up to the order of a head's features.
+    """
+    feature = torch.arange(0, head_width, 2, device=position_ids.device, dtype=dtype)
+    position = position_ids.to(dtype)[:, None]
+    angle = position * base ** (-feature / head_width)
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    if kind == "rope":
+        return Rotation((cos, sin), (cos, sin))
+    zeta = (feature + 0.4 * head_width) / (1.4 * head_width)
+    scale = (zeta.log() * ((position - middle) / xpos_base)).exp()[:, None]
+    return Rotation((cos * scale, sin * scale), (cos / scale, sin / scale))
+
+
+def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate the two halves of each head: [T, H, d] -> [T, H, d], computed in the table's type."""
+    cos, sin = table
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
+
+
+def check_length(kind: Literal["rope", "xpos"], longest: int) -> None:
+    """Raises ConfigError where xPos would overflow."""
+    if kind == "xpos" and longest > XPOS_LONGEST:
+        raise ConfigError(f"positions xpos: a document of {longest} tokens, at most {XPOS_LONGEST}; use rope")

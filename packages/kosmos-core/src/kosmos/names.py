@@ -1,0 +1,30 @@
+"""The nearest name to a misspelt one. Imports nothing heavy: every error message may want it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that ``name`` most likely meant; case, ``-`` and ``_`` do not count. None where none is near."""
+    plain = {_plain(candidate): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.66)
+    return plain[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """``"did you mean patch_size?"``, or an empty string where no candidate is near."""
+    match = nearest(name, candidates)
+    return f"did you mean {match}?" if match else ""
+
+
+def listed(names: Iterable[str], *, at_most: int = 12) -> str:
+    """Names for a message: ``"a, b, c"`` or ``"none"``; cut after ``at_most`` with the number of the rest."""
+    found = list(names)
+    rest = f" and {len(found) - at_most} more" if len(found) > at_most else ""
+    return ", ".join(found[:at_most]) + rest if found else "none"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

@@ -1,0 +1,182 @@
+"""Check a component's options against the signature of its factory.
+
+The keyword parameters of a factory, with their annotations and defaults, are the schema of its options
+in a run file: a plugin author writes a function and nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+
+from kosmos.errors import ConfigError, PluginError
+from kosmos.names import did_you_mean, listed
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def check_options(
+    factory: Callable[..., Any], options: Mapping[str, Any], *, path: str, positional: int
+) -> dict[str, Any]:
+    """The options, converted to the types that ``factory`` declares. Defaults are left to the factory.
+
+    Args:
+        factory: a class or function.
+        options: as read from a run file; text is converted where it says a number (``"3e-4"``).
+        path: where the options stand, such as ``"streams.image.encoder"``; begins every message.
+        positional: number of parameters in front that are no options.
+
+    Raises:
+        ConfigError: unknown or missing fields, wrong types; all in one line.
+        PluginError: the factory's own signature is at fault.
+    """
+    parameters = _parameters(factory)
+    front = [p for p in parameters if p.kind in _POSITIONAL][:positional]
+    fields = {p.name: p for p in parameters if p.kind in _NAMED and p not in front}
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    taken = {p.name for p in front}
+    annotations = {name: _annotation(factory, parameter) for name, parameter in fields.items()}
+    unknown = [name for name in options if name in taken or (name not in fields and not open_ended)]
+    lines = [_unknown(name, fields, path) for name in unknown]
+    known = {name: value for name, value in options.items() if name in fields}
+    values, wrong = _convert(_schema(factory, fields, annotations), known, annotations, path)
+    lines += wrong
+    if lines:
+        raise ConfigError("; ".join(lines))
+    return {**values, **{name: value for name, value in options.items() if name not in fields}}
+
+
+def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(factory).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"{_title(factory)}: a factory needs a readable signature: {error}") from error
+
+
+def _annotation(factory: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """A parameter's annotation, resolved alone: others may name types that only a type checker imports."""
+    found = parameter.annotation
+    if found is inspect.Parameter.empty:
+        return Any
+    if not isinstance(found, str):
+        return found
+    try:
+        # The annotation is source code of the plugin, which has been imported already.
+        return eval(found, _namespace(factory))  # noqa: S307
+    except Exception as error:
+        raise PluginError(
+            f"{_title(factory)}: type {found!r} of option {parameter.name} cannot be resolved: {error}"
+        ) from error
+
+
+def _namespace(factory: Any) -> dict[str, Any]:
+    """Globals of the code that declares the parameters."""
+    while hasattr(factory, "func"):  # functools.partial
+        factory = factory.func
+    if inspect.isclass(factory):
+        factory = factory.__init__ if factory.__init__ is not object.__init__ else factory.__new__
+    elif not inspect.isroutine(factory):
+        factory = type(factory).__call__
+    return dict(getattr(inspect.unwrap(factory), "__globals__", {}))
+
+
+def _title(factory: Any) -> str:
+    return f"{getattr(factory, '__module__', '')}.{getattr(factory, '__qualname__', factory)}"
+
+
+def _schema(
+    factory: Callable[..., Any], fields: Mapping[str, inspect.Parameter], annotations: Mapping[str, Any]
+) -> type[BaseModel]:
+    # Aliases carry the names, since pydantic keeps some for itself (schema, copy, model_*, _private).
+    empty = inspect.Parameter.empty
+    definitions: dict[str, Any] = {
+        f"option_{i}": (annotations[name], Field(... if p.default is empty else p.default, alias=name))
+        for i, (name, p) in enumerate(fields.items())
+    }
+    config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", allow_inf_nan=True)
+    try:
+        schema = create_model("Options", __config__=config, **definitions)
+        schema.model_rebuild(_types_namespace=_namespace(factory))
+    except (PydanticUserError, PydanticUndefinedAnnotation, TypeError) as error:
+        raise PluginError(f"{_title(factory)}: its options cannot be checked: {error}") from error
+    return schema
+
+
+def _convert(
+    schema: type[BaseModel], options: Mapping[str, Any], annotations: Mapping[str, Any], path: str
+) -> tuple[dict[str, Any], list[str]]:
+    lines = [
+        _mistyped(name, value, annotations[name], path)
+        for name, value in options.items()
+        if isinstance(value, bool) and not _takes_bool(annotations[name])
+    ]
+    try:
+        model = schema.model_validate(dict(options))
+    except ValidationError as error:
+        return {}, lines + _explain(error, options, annotations, path)
+    fields = {info.alias: field for field, info in schema.model_fields.items()}
+    return {name: getattr(model, fields[name]) for name in options}, lines
+
+
+def _takes_bool(annotation: Any) -> bool:
+    """Whether true and false are values of a type: pydantic would read them as 1 and 0 where a number is wanted."""
+    if get_origin(annotation) is Annotated:
+        return _takes_bool(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return any(_takes_bool(member) for member in get_args(annotation))
+    return annotation not in (int, float, complex, NoneType)
+
+
+def _explain(
+    error: ValidationError, options: Mapping[str, Any], annotations: Mapping[str, Any], path: str
+) -> list[str]:
+    """One line for each option at fault; the members of a union give one together."""
+    lines: dict[str, str] = {}
+    for fault in error.errors(include_url=False):
+        name = str(fault["loc"][0])
+        if fault["type"] == "missing" and len(fault["loc"]) == 1:
+            lines[name] = f"{path}.{name}: missing; expected {_readable(annotations[name])}"
+        elif fault["type"] in ("value_error", "assertion_error") or (
+            "ctx" in fault and fault["type"] != "literal_error"
+        ):
+            told = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+            lines.setdefault(name, f"{path}.{name}: {told}, got {_short(options[name])}")
+        else:
+            lines.setdefault(name, _mistyped(name, options[name], annotations[name], path))
+    return list(lines.values())
+
+
+def _mistyped(name: str, value: Any, annotation: Any, path: str) -> str:
+    choices = [c for c in get_args(annotation) if isinstance(c, str)] if get_origin(annotation) is Literal else []
+    hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+    return f"{path}.{name}: expected {_readable(annotation)}, got {_short(value)}" + (f"; {hint}" if hint else "")
+
+
+def _unknown(name: str, fields: Mapping[str, inspect.Parameter], path: str) -> str:
+    hint = did_you_mean(str(name), fields)
+    return f"{path}.{name}: unknown field" + (f"; {hint}" if hint else "") + f" (fields: {listed(fields, at_most=40)})"
+
+
+def _readable(annotation: Any) -> str:
+    """A type as people write it: ``int | None``, ``'mean' or 'max'``, ``tuple[int, ...]``."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _readable(get_args(annotation)[0])
+    if origin is Literal:
+        return " or ".join(repr(choice) for choice in get_args(annotation))
+    if origin in (Union, UnionType):
+        return " | ".join("None" if member is NoneType else _readable(member) for member in get_args(annotation))
+    if origin is not None:
+        return str(annotation).replace("typing.", "").replace("collections.abc.", "")
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

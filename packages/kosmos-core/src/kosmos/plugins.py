@@ -1,0 +1,177 @@
+"""Look up components of the installed plugins by kind and name, and build them.
+
+    registry = load_plugins()
+    encoder = registry.build("encoder", "timm", options={"model": "test_vit"}, path="streams.image.encoder")
+
+Torch-free and fast until something is built. ``kosmos.discovery`` finds and isolates the plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from kosmos.components import KINDS, Spec
+from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, cause, choose, find_candidates, load
+from kosmos.errors import KosmosError, PluginError
+from kosmos.names import did_you_mean, listed, nearest
+
+__all__ = ["PluginRecord", "Registry", "load_plugins"]
+
+_KIND_NAMES = [kind.kind for kind in KINDS]
+
+
+class Registry:
+    """What the plugins bring, by kind and name. Picklable."""
+
+    plugins: tuple[PluginRecord, ...]
+    """Every plugin that was found, core first, broken ones too."""
+
+    def __init__(self, plugins: Sequence[PluginRecord]) -> None:
+        self.plugins = tuple(plugins)
+        self._specs: dict[str, dict[str, Spec]] = {kind: {} for kind in _KIND_NAMES}
+        self._owners: dict[tuple[str, str], PluginRecord] = {}
+        for plugin in self.plugins:
+            for spec in plugin.components:
+                self._specs[spec.kind][spec.name] = spec
+                self._owners[spec.kind, spec.name] = plugin
+
+    @classmethod
+    def from_modules(cls, modules: Mapping[str, Any], *, core: bool = True) -> Registry:
+        """A registry of plugins that are not installed: name to module, or to ``"package.module"``.
+
+        Args:
+            modules: in the order of loading; of two equal component names the earlier stays.
+            core: whether core's own components come first.
+        """
+        candidates = [Candidate(name, "", "", module) for name, module in modules.items()]
+        return cls(load([CORE_CANDIDATE, *candidates] if core else candidates))
+
+    def specs(self, kind: str) -> dict[str, Spec]:
+        """Name to descriptor of every component of a kind, such as ``"encoder"``."""
+        assert kind in self._specs, f"no kind {kind!r}: {_KIND_NAMES}"
+        return dict(self._specs[kind])
+
+    def get(self, kind: str, name: str) -> Spec:
+        """The descriptor of one component.
+
+        Raises:
+            PluginError: no plugin brings it. The line says the nearest name, or what there is and what to
+                install, and which broken plugin may have been the one to bring it.
+        """
+        found = self.specs(kind).get(name)
+        if found is None:
+            raise PluginError(self._absence(kind, name))
+        return found
+
+    def owner(self, kind: str, name: str) -> PluginRecord:
+        """The plugin that brings a component. Raises as ``get`` does."""
+        self.get(kind, name)
+        return self._owners[kind, name]
+
+    def resolve(self, kind: str, name: str) -> Any:
+        """Import the target of a component and return it.
+
+        Raises:
+            PluginError: no plugin brings it, or its module cannot be imported.
+        """
+        spec = self.get(kind, name)
+        who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
+        module_name, _, attributes = spec.target.partition(":")
+        try:
+            found: Any = import_module(module_name)
+        except KosmosError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{who} cannot be imported: {cause(error)}{self._remedy(kind, name, error)}") from error
+        for attribute in attributes.split("."):
+            if not hasattr(found, attribute):
+                hint = did_you_mean(attribute, dir(found))
+                raise PluginError(f"{who} is broken: {module_name} has no {attribute}" + (f"; {hint}" if hint else ""))
+            found = getattr(found, attribute)
+        return found
+
+    def build(self, kind: str, name: str, *args: Any, options: Mapping[str, Any] | None = None, path: str = "") -> Any:
+        """Make a component: its factory, called with ``args`` and the checked options.
+
+        Args:
+            args: what the kind's factories take in front of their options (see ``kosmos.components``).
+            options: from the run file.
+            path: where the options stand in the run file, such as ``"streams.image.encoder"``.
+
+        Raises:
+            ConfigError: an option is unknown, missing or of a wrong type.
+            PluginError: the component is absent, its module or its factory fails.
+        """
+        from kosmos.options import check_options  # pydantic; discovery does without
+
+        factory = self.resolve(kind, name)
+        checked = check_options(factory, options or {}, path=path or f"{kind} {name}", positional=len(args))
+        try:
+            return factory(*args, **checked)
+        except KosmosError:
+            raise
+        except Exception as error:
+            who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
+            where = f"{path}: " if path else ""
+            raise PluginError(f"{where}{who} cannot be made with these options: {cause(error)}") from error
+
+    def _absence(self, kind: str, name: str) -> str:
+        there = self.specs(kind)
+        near = nearest(name, there)
+        if near:
+            said = f"{kind} {name!r}: unknown; did you mean {near}? ({_plural(kind)}: {listed(there)})"
+        else:
+            install = (
+                f"by convention: pip install kosmos-{name}"
+                if kind == "modality"
+                else "'kosmos plugins' lists what is installed"
+            )
+            said = (
+                f"{kind} {name!r}: no installed plugin brings it ({_plural(kind)}: {listed(there)}); "
+                f"install the package that does ({install})"
+            )
+        broken = [f"{plugin.label}: {plugin.problems[0]}" for plugin in self.plugins if plugin.problems]
+        return said + (
+            f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}" if broken else ""
+        )
+
+    def _remedy(self, kind: str, name: str, error: BaseException) -> str:
+        """What to do about a module that is missing, unless it is the plugin's own."""
+        if not isinstance(error, ModuleNotFoundError) or not error.name:
+            return ""
+        plugin = self._owners[kind, name]
+        own_packages = {
+            part.replace(":", ".").split(".")[0] for part in (plugin.module, self._specs[kind][name].target)
+        }
+        if error.name.split(".")[0] in own_packages:
+            return ""
+        again = (
+            f"install it, or {plugin.distribution} again with its dependencies" if plugin.distribution else "install it"
+        )
+        return f"; {again}"
+
+
+def _plural(kind: str) -> str:
+    return "modalities" if kind == "modality" else f"{kind}s"
+
+
+def load_plugins(only: Sequence[str] | None = None) -> Registry:
+    """The installed plugins. Broken ones are recorded, not raised.
+
+    Args:
+        only: names of the plugins to load beside core. None loads all, once a process.
+
+    Raises:
+        PluginError: a plugin in ``only`` is not installed.
+    """
+    if only is None:
+        return _load_all()
+    return Registry(load(choose(find_candidates(), only)))
+
+
+@cache
+def _load_all() -> Registry:
+    return Registry(load(find_candidates()))

@@ -1,0 +1,1 @@
+"""The machine: devices, number types, and the processes of a run."""

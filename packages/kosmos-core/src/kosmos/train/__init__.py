@@ -1,0 +1,1 @@
+"""The trainer: optimization, checkpoints, metrics. May know all but the command line."""

@@ -1,0 +1,97 @@
+"""The folder of a run: ``run.yaml``, ``metrics.jsonl``, ``quarantine.jsonl``, ``tokenizer/``, ``checkpoints/``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kosmos.config import RunConfig, dump_run, read_run_file
+from kosmos.errors import ConfigError, TrainingError
+
+
+class RunFolder:
+    """Reads and writes what a run leaves."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_file = path / "run.yaml"
+        self.metrics = path / "metrics.jsonl"
+        self.quarantine = path / "quarantine.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.tokenizer = path / "tokenizer"
+
+    @staticmethod
+    def create(config: RunConfig) -> tuple[RunFolder, RunConfig]:
+        """A new folder, and the run file with its path in it.
+
+        Raises:
+            ConfigError: the folder holds a run already, or cannot be made.
+        """
+        path = config.output or _free_name(config)
+        folder = RunFolder(path)
+        if folder.run_file.exists():
+            raise ConfigError(
+                f"{path}: holds a run already; go on with 'kosmos train --resume {path}' or name another --output"
+            )
+        try:
+            folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot make the output folder ({error.strerror})") from error
+        config = config.model_copy(update={"output": path})
+        folder.run_file.write_text(dump_run(config), encoding="utf-8")
+        folder.metrics.touch()
+        folder.quarantine.touch()
+        return folder, config
+
+    @staticmethod
+    def open(path: Path) -> RunFolder:
+        """An existing run.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        folder = RunFolder(path)
+        if not folder.run_file.is_file():
+            raise ConfigError(f"{path}: no run is here (no run.yaml); give the output folder of 'kosmos train'")
+        return folder
+
+    def read_config(self) -> dict[str, Any]:
+        return read_run_file(self.run_file)
+
+    def append(self, file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows to one of the ledgers.
+
+        Raises:
+            TrainingError: the disk is full.
+        """
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        if not text:
+            return
+        try:
+            with file.open("a", encoding="utf-8") as ledger:
+                ledger.write(text)
+        except OSError as error:
+            raise TrainingError(f"{file}: cannot write ({error.strerror}); checkpoints are intact") from error
+
+    def truncate(self, step: int) -> None:
+        """Forget the rows of steps after ``step``: they will be made again."""
+        for file in (self.metrics, self.quarantine):
+            if file.exists():
+                lines = file.read_text(encoding="utf-8").splitlines()
+                kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
+                file.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    try:
+        row: dict[str, Any] = json.loads(line)
+        return row if "step" in row else None
+    except ValueError:  # a line that a crash cut short
+        return None
+
+
+def _free_name(config: RunConfig) -> Path:
+    stem = "-".join(config.modalities) or "text"
+    return next(p for i in range(1, 100_000) if not (p := Path("runs") / f"{stem}-{i:03d}").exists())

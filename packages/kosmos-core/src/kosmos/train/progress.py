@@ -1,0 +1,181 @@
+"""What a person sees of a run: a bar in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from kosmos.compose import Composition
+from kosmos.data.document import Source
+from kosmos.evaluate.score import Score, Scores
+
+
+class Reporter(Protocol):
+    """Shows a run."""
+
+    def start(
+        self,
+        composition: Composition,
+        sources: Sequence[Source],
+        held_out: Sequence[Source],
+        device: torch.device,
+        dtype: torch.dtype,
+        output: Path,
+    ) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+    def step(self, row: Mapping[str, Any], steps: int) -> None: ...
+
+    @contextmanager
+    def pause(self, what: str) -> Iterator[None]: ...
+
+    def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SilentReporter:
+    """Shows nothing; also the base of a reporter that shows less than all."""
+
+    def start(self, *about: Any) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+    def step(self, row: Mapping[str, Any], steps: int) -> None: ...
+
+    @contextmanager
+    def pause(self, what: str) -> Iterator[None]:
+        yield
+
+    def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ConsoleReporter:
+    """Writes to standard error (the run's talk) and standard output (its closing table)."""
+
+    EVERY_S = 10.0
+    """Seconds between lines where there is no terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.bar: Any = None
+        self.task: Any = None
+        self.said_at = 0.0
+        self.began_at: float | None = None
+        self.first_step = 0
+
+    def start(
+        self,
+        composition: Composition,
+        sources: Sequence[Source],
+        held_out: Sequence[Source],
+        device: torch.device,
+        dtype: torch.dtype,
+        output: Path,
+    ) -> None:
+        held = {source.name: len(source) for source in held_out}
+        for source in sources:
+            self.say(f"data      {source.name}: {len(source):,} documents, {held.get(source.name, 0):,} held out")
+            for modality, count in getattr(source, "left_out", {}).items():
+                self.say(f"          {count:,} more left out: they hold {modality}, which is not among --modalities")
+        backbone = composition.model.backbone
+        self.say(
+            f"backbone  {composition.config.backbone.name}: {_count(backbone)}, "
+            f"{composition.tokenizer.vocab_size:,} tokens"
+        )
+        for name, stream in composition.model.streams.items():
+            module: Any = stream
+            self.say(f"stream    {name}: encoder {_count(module.encoder)}, connector {_count(module.connector)}")
+        self.say(f"device    {device}, products in {str(dtype).removeprefix('torch.')}")
+        self.say(f"output    {output}")
+
+    def say(self, line: str) -> None:
+        (self.bar.console if self.bar else self.console).print(line, markup=False)
+
+    def step(self, row: Mapping[str, Any], steps: int) -> None:
+        now = time.perf_counter()
+        if self.began_at is None:
+            self.began_at, self.first_step = now - row["step_s"], row["step"] - 1
+        done = row["step"] - self.first_step
+        left = (now - self.began_at) / done * (steps - row["step"])
+        line = f"loss {row['loss']:.4f}  {row['tokens_per_s']:,.0f} tokens/s  {_clock(left)} left"
+        if self.console.is_terminal:
+            self._show_bar(row["step"], steps, line)
+        elif now - self.said_at > self.EVERY_S or row["step"] in (1, steps):
+            self.said_at = now
+            self.say(f"step {row['step']}/{steps}  {line}")
+
+    def _show_bar(self, step: int, steps: int, line: str) -> None:
+        if self.bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
+            self.bar = Progress(*columns, console=self.console)
+            self.task = self.bar.add_task(line, total=steps)
+            self.bar.start()
+        self.bar.update(self.task, completed=step, description=line)
+
+    @contextmanager
+    def pause(self, what: str) -> Iterator[None]:
+        self.say(what)
+        begin = time.perf_counter()
+        yield
+        if self.began_at is not None:
+            self.began_at += time.perf_counter() - begin
+
+    def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None:
+        self.close()
+        if bad:
+            self.say(f"{bad} bad samples were left out; each with its cause: {output / 'quarantine.jsonl'}")
+        sys.stderr.flush()
+        if after is not None:
+            print("\n".join(closing_table(before, after)), flush=True)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+def closing_table(before: Scores | None, after: Scores) -> list[str]:
+    """Held-out scores by modality, before and after, as plain lines."""
+    head = f"{'held out':<20} {'documents':>9} {'loss before':>12} {'after':>8} {'accuracy before':>16} {'after':>8}"
+    parts = {
+        **after.by_modality,
+        **({f"  {n}": s for n, s in after.by_source.items()} if len(after.by_source) > 1 else {}),
+    }
+    earlier = {**before.by_modality, **{f"  {n}": s for n, s in before.by_source.items()}} if before else {}
+    return [head, *(_line(name, earlier.get(name), score) for name, score in parts.items())]
+
+
+def _line(name: str, before: Score | None, after: Score) -> str:
+    losses = f"{before.loss:.4f}" if before else "-", f"{after.loss:.4f}"
+    accuracies = _percent(before.exact_match if before else None), _percent(after.exact_match)
+    return f"{name:<20} {after.documents:>9} {losses[0]:>12} {losses[1]:>8} {accuracies[0]:>16} {accuracies[1]:>8}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _count(module: torch.nn.Module) -> str:
+    total = sum(p.numel() for p in module.parameters())
+    trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    return f"{total:,} parameters" + (f" ({trained:,} trained)" if trained != total else "")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,51 @@
+"""Load what a run has saved: the composition with the weights of its newest whole checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from kosmos.compose import Composition, compose
+from kosmos.config import make_run
+from kosmos.plugins import Registry, load_plugins
+from kosmos.runtime.devices import pick_device, pick_precision
+from kosmos.train import checkpoint
+from kosmos.train.output import RunFolder
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A trained model, ready to score and to generate."""
+
+    composition: Composition
+    step: int
+    device: torch.device
+    dtype: torch.dtype
+    """Of matrix products."""
+    skipped: tuple[str, ...]
+    """Newer checkpoints that are damaged."""
+
+
+def load_run(
+    output: Path, *, device: Literal["auto", "cpu", "cuda"] = "auto", registry: Registry | None = None
+) -> SavedRun:
+    """The model of the run in ``output``, in evaluation mode.
+
+    Raises:
+        ConfigError: there is no run.
+        CheckpointError: there is no whole checkpoint.
+        PluginError: a component that it uses is not installed.
+    """
+    folder = RunFolder.open(output)
+    loaded = checkpoint.load_newest(folder.checkpoints)
+    config = make_run(folder.read_config(), where=str(folder.run_file))
+    composition = compose(config, registry or load_plugins(), tokenizer_folder=folder.tokenizer)
+    checkpoint.load_model(composition.model, loaded.tensors("model"), loaded.folder)
+    where = pick_device(device)
+    composition.model.to(where).eval()
+    return SavedRun(
+        composition, loaded.state["step"], where, pick_precision(config.train.precision, where), loaded.skipped
+    )

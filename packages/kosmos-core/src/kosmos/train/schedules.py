@@ -1,0 +1,37 @@
+"""Learning rate over the steps, as a share of the peak. Steps count from 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+Schedule = Callable[[int], float]
+
+
+def linear(steps: int, warmup_steps: int, *, final: float = 0.0) -> Schedule:
+    """Linear warmup, then linear to ``final`` at the last step."""
+    return lambda step: _warmup(step, warmup_steps) * (1 - (1 - final) * _progress(step, steps, warmup_steps))
+
+
+def cosine(steps: int, warmup_steps: int, *, final: float = 0.1) -> Schedule:
+    """Linear warmup, then half a cosine to ``final`` (arXiv 1608.03983, one cycle)."""
+
+    def share(step: int) -> float:
+        turned = (1 + math.cos(math.pi * _progress(step, steps, warmup_steps))) / 2
+        return _warmup(step, warmup_steps) * (final + (1 - final) * turned)
+
+    return share
+
+
+def constant(steps: int, warmup_steps: int) -> Schedule:
+    """Linear warmup, then the peak."""
+    return lambda step: _warmup(step, warmup_steps)
+
+
+def _warmup(step: int, warmup_steps: int) -> float:
+    return min(1.0, (step + 1) / (warmup_steps + 1))
+
+
+def _progress(step: int, steps: int, warmup_steps: int) -> float:
+    """0 until the end of the warmup, 1 at the last step."""
+    return min(1.0, max(0, step - warmup_steps) / max(1, steps - warmup_steps))

@@ -1,0 +1,268 @@
+"""Plan and decode films: as clips for a clip encoder, or as single frames for a picture encoder.
+
+No torch here: this runs in data workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos import ConfigError, Grid, Media, MediaPlan, PlanMismatch, SampleError, cut_blocks
+from kosmos_video.container import Header, Limits, frames_at, read_header, resize
+from kosmos_video.sampling import at_rate, clip_starts, clip_times, count_at_rate, spread
+
+DEFAULT_SIDE_PX = 224
+"""Side of the frames for a picture encoder that takes any size, rounded to whole patches."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipInput:
+    """What a clip encoder wants: clips of ``frames`` frames, cut into cells that each become one feature."""
+
+    frames: int
+    """Frames of a clip."""
+    cell_frames: int
+    """Frames of a cell."""
+    patch_px: tuple[int, int]
+    """Height and width of a cell."""
+    size_px: tuple[int, int]
+    """Height and width of a frame."""
+    mean: tuple[float, ...]
+    """Of each channel, of values in [0, 1]; the encoder subtracts it."""
+    std: tuple[float, ...]
+    """Of each channel, of values in [0, 1]; the encoder divides by it."""
+
+    def __post_init__(self) -> None:
+        sizes = zip((self.frames, *self.size_px), (self.cell_frames, *self.patch_px), strict=True)
+        assert all(block > 0 and whole % block == 0 for whole, block in sizes), self
+
+    @property
+    def grid(self) -> Grid:
+        """Cells of a clip."""
+        return Grid(
+            self.frames // self.cell_frames,
+            self.size_px[0] // self.patch_px[0],
+            self.size_px[1] // self.patch_px[1],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Which frames the plan looks at, and what the film's header declared."""
+
+    times_s: tuple[float, ...]
+    """Of every frame, clip after clip, on the film's own timeline."""
+    declared: Header
+
+
+class VideoProcessor:
+    """Films to cells: planned from the header, decoded by timestamps.
+
+    With a ``ClipInput`` each clip is one item, Grid(t, h, w). With the input of a picture encoder (anything with
+    ``patch_px`` and ``size_px``) each frame is one item, Grid(1, h, w). Every item is preceded by its time as plain
+    text, such as "1.5s", counted from the start of the film or of ``Media.clip``.
+
+    Sampling. ``frame_rate_hz`` takes frames at that rate; without it the frames spread evenly over the film (middles of
+    equal stretches). A film with fewer frames than asked shows frames more than once, and a clip longer than its film
+    holds the last frame: every item has its full shape. Frames are stretched to the encoder's size, whatever the
+    shape of picture and pixels.
+
+    ``Media.source`` is an encoded film (bytes or path) or uint8 [T, H, W, 3] with ``Media.rate_hz``.
+
+    Args:
+        encoder_input: ``ClipInput``, or a picture encoder's input.
+        num_clips: clips a film, each from the middle of its share (clip encoders only; None: one).
+        num_frames: frames a film (picture encoders only; None: as many as ``frame_rate_hz``, by default 1 Hz, gives).
+        frame_rate_hz: frames a second of film.
+        size_px: height and width of frames, for a picture encoder that takes any size (None: about 224 a side).
+        time_marks: whether items are preceded by their times.
+        max_frames: frames that are sampled of a film, at most; a film that needs more is refused, never cut.
+        max_source_frames: frames that a film may hold, at most.
+        max_bytes: size of the encoded film, at most.
+        max_pixels: pixels of a source frame, at most.
+        max_duration_s: seconds from the start of the film to the last sampled frame, at most (all of them are decoded).
+
+    Raises:
+        ConfigError: options that do not fit the encoder.
+    """
+
+    def __init__(
+        self,
+        encoder_input: Any,
+        *,
+        num_clips: int | None = None,
+        num_frames: int | None = None,
+        frame_rate_hz: float | None = None,
+        size_px: tuple[int, int] | None = None,
+        time_marks: bool = True,
+        max_frames: int = 256,
+        max_source_frames: int = 100_000,
+        max_bytes: int = 512 * 2**20,
+        max_pixels: int = 4096 * 2304,
+        max_duration_s: float = 600.0,
+    ) -> None:
+        self.clip = encoder_input if isinstance(encoder_input, ClipInput) else None
+        self.num_clips, self.num_frames, self.frame_rate_hz = num_clips, num_frames, frame_rate_hz
+        self.time_marks, self.max_frames, self.max_duration_s = time_marks, max_frames, max_duration_s
+        self.limits = Limits(max_bytes, max_pixels, max_source_frames)
+        self._check_options()
+        if self.clip is not None:
+            if size_px not in (None, self.clip.size_px):
+                raise ConfigError(
+                    f"size_px: {size_px} does not fit the clip encoder's {self.clip.size_px}; leave it out"
+                )
+            self.size_px, patch, self._cell_frames = self.clip.size_px, self.clip.patch_px, self.clip.cell_frames
+            self.cell_shape: tuple[int, ...] = (3, self._cell_frames, *patch)
+            self._grid = self.clip.grid
+        else:
+            patch = _patch_of(encoder_input)
+            self.size_px, self._cell_frames = _frame_size(encoder_input, patch, size_px), 1
+            self.cell_shape = (3, *patch)
+            self._grid = Grid(1, self.size_px[0] // patch[0], self.size_px[1] // patch[1])
+        self._patch_px = patch
+        self.cell_dtype = np.dtype(np.uint8)
+
+    def plan(self, media: Media) -> MediaPlan:
+        """Reads the header (or, where it lacks the duration, the packets), decodes nothing.
+
+        Raises:
+            SampleError: no video in it, unreadable, over a limit, or ``Media.clip`` outside of it.
+        """
+        declared = self._header(media)
+        start_s, end_s = _span(media, declared)
+        items = self._items(start_s, end_s)
+        times_s = tuple(time for _, times in items for time in times)
+        if max(times_s) > self.max_duration_s:
+            raise SampleError(
+                f"video is sampled up to {max(times_s):.1f} s, over max_duration_s {self.max_duration_s:g}"
+            )
+        gaps = [after - before for (before, _), (after, _) in pairwise(items)]
+        digits = 1 if min(gaps, default=1.0) >= 0.1 else 2
+        layout: list[str | Grid] = ["<video>"]
+        for at_s, _ in items:
+            if self.time_marks:
+                layout.append(f"{at_s - start_s:.{digits}f}s")
+            layout.append(self._grid)
+        return MediaPlan((*layout, "</video>"), Recipe(times_s, declared))
+
+    def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:
+        """uint8 [N, 3, cell_frames, h, w] for clips, [N, 3, h, w] for frames; N = the plan's cells.
+
+        Raises:
+            SampleError: damaged, or shorter than its header declared.
+        """
+        recipe = plan.recipe
+        assert isinstance(recipe, Recipe), recipe
+        if isinstance(media.source, np.ndarray):
+            rate_hz = _rate_of(media)
+            # A hundredth of a frame forgives the rounding of time * rate.
+            indices = [min(int(time * rate_hz + 0.01), len(media.source) - 1) for time in recipe.times_s]
+            frames = np.stack([resize(media.source[i], self.size_px) for i in indices])
+        else:
+            frames = frames_at(media.source, recipe.times_s, self.size_px, recipe.declared, self.limits)
+        cells = cut_blocks(frames, (self._cell_frames, *self._patch_px)).reshape(-1, *self.cell_shape)
+        if len(cells) != plan.cells:
+            raise PlanMismatch(f"video: planned {plan.cells} cells, decoded {len(cells)}")
+        return cells
+
+    def _check_options(self) -> None:
+        for name in ("num_clips", "num_frames", "frame_rate_hz", "max_frames", "max_duration_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name}: {value} must be positive")
+        if self.clip is not None and self.num_frames is not None:
+            raise ConfigError(
+                "num_frames: the clip encoder takes clips of its own length; set num_clips, or its option frames"
+            )
+        if self.clip is None and self.num_clips is not None:
+            raise ConfigError("num_clips: a picture encoder takes single frames; set num_frames or frame_rate_hz")
+        if self.num_frames is not None and self.frame_rate_hz is not None:
+            raise ConfigError("num_frames and frame_rate_hz: set one of them")
+
+    def _header(self, media: Media) -> Header:
+        if isinstance(media.source, np.ndarray):
+            return _array_header(media.source, _rate_of(media), self.limits)
+        return read_header(media.source, self.limits)
+
+    def _items(self, start_s: float, end_s: float) -> list[tuple[float, list[float]]]:
+        """(time mark, times of the frames) of every item."""
+        if self.clip is None:
+            count = self.num_frames or count_at_rate(start_s, end_s, self.frame_rate_hz or 1.0)
+            self._check_count(count)
+            even = self.num_frames is not None
+            times = spread(start_s, end_s, count) if even else at_rate(start_s, self.frame_rate_hz or 1.0, count)
+            return [(time, [time]) for time in times]
+        frames, num_clips = self.clip.frames, self.num_clips or 1
+        self._check_count(frames * num_clips)
+        if self.frame_rate_hz is None:
+            share_s = (end_s - start_s) / num_clips
+            starts = [start_s + i * share_s for i in range(num_clips)]
+            return [(first, spread(first, first + share_s, frames)) for first in starts]
+        starts = clip_starts(start_s, end_s, frames / self.frame_rate_hz, num_clips)
+        return [(first, clip_times(first, end_s, frames, self.frame_rate_hz)) for first in starts]
+
+    def _check_count(self, count: int) -> None:
+        if count > self.max_frames:
+            raise SampleError(
+                f"video needs {count} frames, over max_frames {self.max_frames}; sample fewer or raise it"
+            )
+
+
+def _span(media: Media, declared: Header) -> tuple[float, float]:
+    """Start and end in seconds: ``media.clip`` where it is given and inside the film."""
+    if media.clip is None:
+        return 0.0, declared.duration_s
+    start_s, end_s = media.clip
+    # Half a second of grace on the end: clip ranges in manifests are rounded; what is sampled stays inside the film.
+    if not 0 <= start_s < min(end_s, declared.duration_s) or end_s > declared.duration_s + 0.5:
+        raise SampleError(f"clip {start_s:g}-{end_s:g} s does not lie in the video's 0-{declared.duration_s:.3f} s")
+    return float(start_s), float(min(end_s, declared.duration_s))
+
+
+def _rate_of(media: Media) -> float:
+    if media.rate_hz is None or not media.rate_hz > 0:
+        raise SampleError(f"video array needs a positive rate_hz, got {media.rate_hz}")
+    return float(media.rate_hz)
+
+
+def _array_header(film: NDArray[Any], rate_hz: float, limits: Limits) -> Header:
+    if film.dtype != np.uint8 or film.ndim != 4 or film.shape[-1] != 3 or 0 in film.shape:
+        raise SampleError(
+            f"video array must be uint8 [T, H, W, 3], none of them 0; got {film.dtype} {list(film.shape)}"
+        )
+    num_frames, height, width = film.shape[:3]
+    if height * width > limits.max_pixels:
+        raise SampleError(f"video frame is {width}x{height} pixels; need 1 to max_pixels {limits.max_pixels}")
+    if num_frames > limits.max_source_frames:
+        raise SampleError(f"video has {num_frames} frames, over max_source_frames {limits.max_source_frames}")
+    return Header(num_frames / rate_hz, num_frames, width, height)
+
+
+def _patch_of(encoder_input: Any) -> tuple[int, int]:
+    if not hasattr(encoder_input, "patch_px") or not hasattr(encoder_input, "size_px"):
+        raise ConfigError(
+            "the video modality needs an encoder of clips or of pictures; "
+            f"its stream's encoder takes {type(encoder_input).__name__}"
+        )
+    height, width = encoder_input.patch_px
+    return int(height), int(width)
+
+
+def _frame_size(encoder_input: Any, patch: tuple[int, int], wanted: tuple[int, int] | None) -> tuple[int, int]:
+    """Height and width of frames for a picture encoder, in whole patches."""
+    fixed = encoder_input.size_px
+    if fixed is not None:
+        if wanted is not None and tuple(wanted) != tuple(fixed):
+            raise ConfigError(f"size_px: {wanted} does not fit the picture encoder's {tuple(fixed)}; leave it out")
+        return int(fixed[0]), int(fixed[1])
+    if wanted is None:
+        height, width = (max(1, round(DEFAULT_SIDE_PX / side)) * side for side in patch)
+        return height, width
+    if any(size <= 0 or size % side for size, side in zip(wanted, patch, strict=True)):
+        raise ConfigError(f"size_px: {wanted} is not a multiple of the picture encoder's patch {patch}")
+    return wanted

@@ -1,0 +1,189 @@
+"""Pictures: how many cells one takes, known from its header, and then those cells. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError, cut_blocks
+from kosmos_vision.pictures import Limits, load_rgb, read_header
+
+BEGIN, END = "<image>", "</image>"
+"""Marks before and behind the cells of a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInput:
+    """What an encoder of pictures takes. A cell is the square of pixels behind one output position."""
+
+    patch_px: tuple[int, int]
+    """(height, width) of a cell."""
+    size_px: tuple[int, int] | None
+    """(height, width) of every picture; None where the encoder takes any whole number of cells."""
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    """Of each channel, for pixels from 0 to 1. The encoder normalises; the processor pads with it."""
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    """Of each channel, for pixels from 0 to 1."""
+    min_cells: tuple[int, int] = (1, 1)
+    """Fewest (rows, columns) that a variable encoder takes."""
+    max_cells: tuple[int, int] | None = None
+    """Most (rows, columns) that a variable encoder takes; None where there is no limit."""
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        if self.size_px is not None and any(
+            size % patch for size, patch in zip(self.size_px, self.patch_px, strict=True)
+        ):
+            raise ConfigError(
+                f"pictures of {_by(self.size_px)} px are no whole number of {_by(self.patch_px)} px cells"
+            )
+
+
+class ImageRecipe(NamedTuple):
+    """How a planned picture is decoded."""
+
+    orientation: int
+    height_px: int
+    width_px: int
+
+
+class ImageProcessor:
+    """Plans pictures from their headers and decodes them to uint8 cells."""
+
+    def __init__(
+        self,
+        encoder_input: ImageInput,
+        *,
+        size_px: int | tuple[int, int] | None = None,
+        resize: Literal["squash", "crop", "pad"] = "squash",
+        max_cells: int = 256,
+        max_pixels: int = 40_000_000,
+        max_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        """
+        Args:
+            encoder_input: the encoder's ``input``.
+            size_px: side, or (height, width), that every picture is brought to. None takes the encoder's size; with an
+                encoder of variable size, each picture then keeps its own shape.
+            resize: how a picture is brought to a given size: ``squash`` changes its shape, ``crop`` cuts what stands
+                out around the centre, ``pad`` adds margins of the encoder's mean colour.
+            max_cells: budget of one picture that keeps its own shape; larger ones are made smaller.
+            max_pixels: pictures with more are refused before they are decoded.
+            max_bytes: files with more are refused before they are read.
+
+        Raises:
+            ConfigError: a size that the encoder cannot take, or a limit out of range.
+        """
+        self.input = encoder_input
+        self.cell_shape = (encoder_input.channels, *encoder_input.patch_px)
+        self.cell_dtype: np.dtype[Any] = np.dtype(np.uint8)
+        self.size_px = _checked_size(encoder_input, size_px)
+        self.resize = resize
+        self.max_cells = max_cells
+        self.limits = Limits(max_pixels, max_bytes)
+        fewest = encoder_input.min_cells[0] * encoder_input.min_cells[1]
+        if max_cells < fewest:
+            raise ConfigError(f"max_cells {max_cells}: the encoder takes no fewer than {fewest} cells of a picture")
+        ceiling = Image.MAX_IMAGE_PIXELS
+        if max_pixels < 1 or max_bytes < 1 or (ceiling is not None and max_pixels > ceiling):
+            raise ConfigError(
+                f"max_pixels {max_pixels}, max_bytes {max_bytes}: need at least 1, and {ceiling} pixels at most"
+            )
+
+    def plan(self, media: Media) -> MediaPlan:
+        """Layout ``<image>``, one grid, ``</image>``; reads the header only.
+
+        Raises:
+            SampleError: unreadable, of size zero, over a limit, or with a time range.
+        """
+        if media.clip is not None:
+            raise SampleError(f"a picture has no time, but a clip of {media.clip} s was asked for")
+        header = read_header(media.source, self.limits)
+        patch = self.input.patch_px
+        if self.size_px is not None:
+            rows, columns = self.size_px[0] // patch[0], self.size_px[1] // patch[1]
+        else:
+            rows, columns = fit_cells((header.height, header.width), self.input, self.max_cells)
+        recipe = ImageRecipe(header.orientation, rows * patch[0], columns * patch[1])
+        return MediaPlan((BEGIN, Grid(1, rows, columns), END), recipe)
+
+    def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:
+        """Cells in reading order: uint8 [rows x columns, 3, patch height, patch width].
+
+        Raises:
+            SampleError: broken, cut short, or no longer within the limits.
+        """
+        orientation, height, width = plan.recipe
+        picture = load_rgb(media.source, self.limits, orientation, (height, width))
+        how = self.resize if self.size_px is not None else "squash"
+        fill = tuple(round(255 * mean) for mean in self.input.mean)
+        frame = np.asarray(resized(picture, (height, width), how, fill))
+        return cut_blocks(frame[None], (1, *self.input.patch_px))[:, :, 0]
+
+
+def fit_cells(size_px: tuple[int, int], encoder_input: ImageInput, max_cells: int) -> tuple[int, int]:
+    """(rows, columns) for a picture that keeps its shape, up to rounding to whole cells.
+
+    Pictures are made smaller to fit ``max_cells``, and larger only to reach the encoder's smallest size.
+    """
+    patch = encoder_input.patch_px
+    scale = min(1.0, sqrt(max_cells * patch[0] * patch[1] / (size_px[0] * size_px[1])))
+    most = encoder_input.max_cells or (max_cells, max_cells)
+    least = encoder_input.min_cells
+    rows, columns = (
+        min(max(round(size * scale / side), low), high)
+        for size, side, low, high in zip(size_px, patch, least, most, strict=True)
+    )
+    if rows * columns > max_cells:  # by rounding up, or because a very long picture met the smallest size
+        if rows >= columns:
+            rows = max(least[0], max_cells // columns)
+        else:
+            columns = max(least[1], max_cells // rows)
+    return min(rows, max_cells // columns), columns
+
+
+def resized(picture: Image.Image, size_px: tuple[int, int], how: str, fill: tuple[int, ...]) -> Image.Image:
+    """``picture`` in exactly ``size_px`` (height, width); see ``ImageProcessor`` for ``how``."""
+    height, width = size_px
+    box: tuple[float, float, float, float] | None = None
+    if how == "crop":
+        scale = min(picture.width / width, picture.height / height)
+        left, top = (picture.width - scale * width) / 2, (picture.height - scale * height) / 2
+        box = (
+            max(0.0, left),
+            max(0.0, top),
+            min(picture.width, left + scale * width),
+            min(picture.height, top + scale * height),
+        )
+    if how == "pad":
+        scale = min(width / picture.width, height / picture.height)
+        inner = (min(width, max(1, round(picture.width * scale))), min(height, max(1, round(picture.height * scale))))
+        canvas = Image.new("RGB", (width, height), fill)
+        small = picture.resize(inner, Image.Resampling.BICUBIC, reducing_gap=2.0)
+        canvas.paste(small, ((width - inner[0]) // 2, (height - inner[1]) // 2))
+        return canvas
+    if picture.size == (width, height):
+        return picture
+    return picture.resize((width, height), Image.Resampling.BICUBIC, box=box, reducing_gap=2.0)
+
+
+def _checked_size(encoder_input: ImageInput, size_px: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    wanted = (size_px, size_px) if isinstance(size_px, int) else size_px
+    fixed, patch = encoder_input.size_px, encoder_input.patch_px
+    if wanted is None or wanted == fixed:
+        return fixed
+    if fixed is not None:
+        raise ConfigError(f"size_px {_by(wanted)}: the encoder takes {_by(fixed)} px; set its image_size instead")
+    least = tuple(cells * side for cells, side in zip(encoder_input.min_cells, patch, strict=True))
+    if any(size % side or size < low for size, side, low in zip(wanted, patch, least, strict=True)):
+        raise ConfigError(f"size_px {_by(wanted)}: need multiples of {_by(patch)} px, no less than {_by(least)}")
+    return wanted
+
+
+def _by(size: tuple[int, ...]) -> str:
+    return " x ".join(map(str, size))

@@ -1,0 +1,193 @@
+"""Read picture files safely: limits before pixels, one RGB form after them. No torch here."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from kosmos import SampleError
+from kosmos.data.document import MediaSource
+
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM")
+"""What is read. Pillow's other formats stay closed: its EPS reader, for one, starts Ghostscript."""
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a picture may ask for, checked before its pixels are decoded."""
+
+    max_pixels: int
+    max_bytes: int
+
+
+class Header(NamedTuple):
+    """What the header of a picture says."""
+
+    height: int
+    """Pixels, after the turn."""
+    width: int
+    """Pixels, after the turn."""
+    orientation: int
+    """EXIF orientation that is still to be applied: 1 (none) to 8."""
+
+
+def read_header(source: MediaSource, limits: Limits) -> Header:
+    """Size and orientation of a picture, without decoding it.
+
+    Raises:
+        SampleError: unreadable, of size zero, or over a limit.
+    """
+    if isinstance(source, np.ndarray):
+        height, width = _checked_array(source, limits).shape[:2]
+        return Header(height, width, 1)
+    with _opened(source, limits) as picture:
+        width, height = picture.size
+        orientation = _orientation(picture)
+    return Header(width, height, orientation) if orientation >= 5 else Header(height, width, orientation)
+
+
+def load_rgb(source: MediaSource, limits: Limits, orientation: int, wanted: tuple[int, int]) -> Image.Image:
+    """The first frame as an upright 8-bit RGB picture, transparency laid on white.
+
+    Args:
+        source: as in ``Media``; arrays are uint8 [H, W] or [H, W, C], C = 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA.
+        limits: checked again, since a file may have changed since it was planned.
+        orientation: from ``read_header``.
+        wanted: (height, width) that it will be resized to: a JPEG is decoded at a half, quarter or eighth where that
+            still leaves twice as many pixels a side.
+
+    Raises:
+        SampleError: broken, cut short, or of a kind of pixel that has no clear meaning in 8 bits.
+    """
+    if isinstance(source, np.ndarray):
+        pixels = _checked_array(source, limits)
+        return _to_rgb(Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
+    with _opened(source, limits) as picture:
+        height, width = wanted if orientation < 5 else wanted[::-1]
+        picture.draft(picture.mode, (2 * width, 2 * height))
+        picture.load()
+        rgb = _to_rgb(picture)
+        turn = _TURNS.get(orientation)
+        return rgb if turn is None else rgb.transpose(turn)
+
+
+def _checked_array(pixels: NDArray[Any], limits: Limits) -> NDArray[np.uint8]:
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and not 1 <= pixels.shape[2] <= 4):
+        raise SampleError(
+            f"picture is an array {pixels.dtype} {list(pixels.shape)}; need uint8 [H, W] or [H, W, 1 to 4]"
+        )
+    _check_pixels(pixels.shape[1], pixels.shape[0], limits)
+    return pixels
+
+
+def _check_pixels(width: int, height: int, limits: Limits) -> None:
+    if width < 1 or height < 1:
+        raise SampleError(f"picture of {width} x {height} pixels is empty")
+    if width * height > limits.max_pixels:
+        raise SampleError(f"picture of {width} x {height} pixels is over max_pixels {limits.max_pixels}")
+
+
+@contextmanager
+def _opened(source: bytes | Path, limits: Limits) -> Iterator[Image.Image]:
+    """An opened picture within the limits; what Pillow says about a broken one becomes a SampleError."""
+    try:
+        # catch_warnings, since Pillow warns of what we either refuse (bombs) or can live with (bad metadata).
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with _file(source, limits) as file, Image.open(file, formats=_formats()) as picture:
+                _check_pixels(*picture.size, limits)
+                yield picture
+    except SampleError:
+        raise
+    except UnidentifiedImageError as error:
+        raise SampleError("not a picture that can be read (JPEG, PNG, WebP, GIF, TIFF, BMP, AVIF, ...)") from error
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise SampleError(f"picture is over max_pixels {limits.max_pixels}: {error}") from error
+    except FileNotFoundError as error:
+        raise SampleError(f"picture {source if isinstance(source, Path) else ''} does not exist") from error
+    except Exception as error:  # decoders raise anything: OSError, ValueError, struct.error, MemoryError, ...
+        raise SampleError(f"broken picture: {error or type(error).__name__}") from error
+
+
+@contextmanager
+def _file(source: bytes | Path, limits: Limits) -> Iterator[IO[bytes]]:
+    if isinstance(source, bytes):
+        size, name = len(source), "picture"
+        file: IO[bytes] = io.BytesIO(source)
+    else:
+        if not source.is_file():
+            raise SampleError(f"picture {source} is not a file")
+        file = source.open("rb")
+        size, name = source.stat().st_size, f"picture {source.name}"
+    with file:
+        if size == 0:
+            raise SampleError(f"{name} is empty: 0 bytes")
+        if size > limits.max_bytes:
+            raise SampleError(f"{name} of {size} bytes is over max_bytes {limits.max_bytes}")
+        yield file
+
+
+def _formats() -> list[str]:
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
+
+
+def _orientation(picture: Image.Image) -> int:
+    """EXIF orientation, from the header alone."""
+    if picture.format == "TIFF":
+        return 1  # Pillow turns TIFFs itself, and its size is the turned one
+    try:
+        # Image's own method: PNG's would decode the pixels in search of EXIF data behind them.
+        value = Image.Image.getexif(picture).get(ExifTags.Base.Orientation, 1)
+    except Exception:  # corrupt EXIF data says nothing about the pixels
+        return 1
+    return value if value in _TURNS else 1
+
+
+def _to_rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode.startswith("I"):
+        picture = _from_16_bits(picture)
+    if picture.mode in ("F", "LAB"):
+        raise SampleError(f"pixels of mode {picture.mode} have no agreed range; store the picture with 8 or 16 bits")
+    clear = picture.info.get("transparency")
+    if (
+        isinstance(clear, tuple) and max(clear) > 255
+    ):  # of a 16-bit RGB PNG, whose pixels Pillow cut to their high bytes
+        picture.info["transparency"] = tuple(value >> 8 for value in clear)
+    if picture.mode in ("LA", "La", "PA", "RGBA", "RGBa") or clear is not None:
+        rgba = picture.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    return picture if picture.mode == "RGB" else picture.convert("RGB")
+
+
+def _from_16_bits(picture: Image.Image) -> Image.Image:
+    """Grey of 16 bits scaled to 8, where Pillow's ``convert`` would clip at 255."""
+    values = np.asarray(picture).astype(np.int64)
+    if values.min() < 0 or values.max() > 65535:
+        raise SampleError(f"grey values from {values.min()} to {values.max()}; need 8 or 16 bits without sign")
+    grey = ((values * 255 + 32767) // 65535).astype(np.uint8)
+    clear = picture.info.get("transparency")
+    if not isinstance(clear, int):
+        return Image.fromarray(grey)
+    alpha = np.where(values == clear, 0, 255).astype(np.uint8)
+    return Image.merge("LA", (Image.fromarray(grey), Image.fromarray(alpha)))

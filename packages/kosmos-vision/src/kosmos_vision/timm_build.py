@@ -1,0 +1,115 @@
+"""Build timm models: by name, from scratch or from weights, without what features do not need."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from kosmos import ConfigError
+
+HUB = "hf-hub:"
+"""Prefix of names that timm fetches from the Hugging Face hub."""
+_WEIGHT_FILES = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin")
+
+
+def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[str, Any]) -> nn.Module:
+    """A timm model without classifier.
+
+    Args:
+        name: of ``timm.list_models()``, or ``hf-hub:owner/model``.
+        pretrained: load the weights that timm names for the model, from the hub or its cache.
+        weights: a file, a folder that holds one, or ``hf-hub:owner/model``.
+        options: further arguments of the model.
+
+    Raises:
+        ConfigError: no such model, option or weights, or weights that do not fit.
+    """
+    if not name.startswith(HUB) and not timm.is_model(name.split(".")[0]):
+        near = get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ConfigError(f"timm has no model {name}{hint} (timm.list_models() shows all)")
+    fetched: dict[str, Any] = {}
+    if weights is not None and weights.startswith(HUB):
+        # no url and no file: what the user named is the only place to look
+        fetched = {"pretrained_cfg_overlay": {"hf_hub_id": weights.removeprefix(HUB), "url": "", "file": None}}
+    try:
+        model: nn.Module = timm.create_model(
+            name, pretrained=pretrained or bool(fetched), num_classes=0, **fetched, **options
+        )
+    except Exception as error:  # options are the model's own, and so are the ways in which it refuses them
+        raise ConfigError(f"timm model {name} cannot be built with {dict(options)}: {error}") from error
+    if weights is not None and not fetched:
+        load_weights(model, Path(weights), name=name)
+    return model
+
+
+def load_weights(model: nn.Module, path: Path, *, name: str) -> None:
+    """Load a local file (safetensors, or tensors saved by torch), with timm's own conversion of foreign names.
+
+    Raises:
+        ConfigError: no such file, not weights, or weights of another model: every parameter must be found, and nothing
+            but a classifier may be left over.
+    """
+    file = _weight_file(path)
+    state: Any
+    try:
+        if file.suffix == ".safetensors":
+            state = load_file(file)
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file, or one that wants to run code
+        raise ConfigError(f"weights {file}: cannot be read as tensors: {error}") from error
+    for key in ("state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ConfigError(f"weights {file}: need a table of named tensors")
+    convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    try:
+        found: dict[str, Tensor] = state if convert is None else convert(state, model)
+        result = model.load_state_dict(found, strict=False)
+    except Exception as error:  # timm's conversion stumbles over foreign files, torch over other shapes
+        raise ConfigError(f"weights {file} do not fit timm model {name}: {error}") from error
+    classifier = _classifiers(model)
+    extra = [key for key in result.unexpected_keys if not key.startswith(classifier)]
+    for kind, keys in (("lack", result.missing_keys), ("have no place for", extra)):
+        if keys:
+            raise ConfigError(
+                f"weights {file} do not fit timm model {name}: {kind} {len(keys)} tensors, first {keys[0]}"
+            )
+
+
+def drop(model: nn.Module, unused: tuple[str, ...]) -> None:
+    """Take out modules whose parameters are all unused; freeze unused parameters of the others."""
+    for name, child in list(model.named_children()):
+        keys = {f"{name}.{key}" for key, _ in child.named_parameters()}
+        if keys and keys <= set(unused):
+            setattr(model, name, nn.Identity())
+    for key, parameter in model.named_parameters():
+        if key in unused:
+            parameter.requires_grad_(False)
+
+
+def _weight_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    candidates = [path / name for name in _WEIGHT_FILES]
+    found = next((file for file in candidates if file.is_file()), None)
+    if found is None:
+        found = next(iter(sorted(path.glob("*.safetensors"))), None)
+    if found is None:
+        raise ConfigError(f"weights {path}: no such file, and no folder with {_WEIGHT_FILES[0]}")
+    return found
+
+
+def _classifiers(model: nn.Module) -> tuple[str, ...]:
+    named = getattr(model, "pretrained_cfg", {}).get("classifier") or ()
+    return tuple(f"{name}." for name in ((named,) if isinstance(named, str) else named))

@@ -1,0 +1,227 @@
+"""Any timm model as an encoder of pictures.
+
+N = cells of all pictures, one feature each; B = pictures of one shape; L = cells of the longest picture.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from kosmos import ConfigError, PlanMismatch
+from kosmos_vision.anatomy import Anatomy, as_cells, examine
+from kosmos_vision.images import ImageInput
+from kosmos_vision.item_norms import batch_norms, replace_batch_norms
+from kosmos_vision.timm_build import build, drop
+
+Norm = Literal["auto", "group", "frozen"]
+
+
+class TimmEncoder(nn.Module):
+    """Pictures as uint8 cells to features, one a cell. A cell is the square of pixels behind one output position."""
+
+    def __init__(
+        self,
+        *,
+        model: str = "vit_base_patch16_224",
+        pretrained: bool = False,
+        weights: str | None = None,
+        image_size: int | tuple[int, int] | None = None,
+        variable: bool = False,
+        norm: Norm = "auto",
+        model_options: dict[str, Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            model: name in timm, or ``hf-hub:owner/model``.
+            pretrained: load the weights that timm names for the model, from the hub or its cache.
+            weights: a local safetensors (or torch) file, a folder with one, or ``hf-hub:owner/model``.
+            image_size: side, or (height, width), of a picture in pixels; None takes the model's own. With ``variable``,
+                the size that position embeddings start from.
+            variable: let each picture keep its own shape, where the model can.
+            norm: what becomes of BatchNorm, which would mix the pictures of a pack: ``group`` puts GroupNorm in its
+                place, ``frozen`` keeps its running statistics as they are; ``auto`` is ``frozen`` with weights and
+                ``group`` from scratch.
+            model_options: further arguments of the timm model, such as ``{"patch_size": 8, "depth": 4}``.
+
+        Raises:
+            ConfigError: no such model or weights, or a model that cannot do what was asked.
+
+        On torch's meta device nothing is loaded.
+        """
+        super().__init__()
+        if pretrained and weights is not None:
+            raise ConfigError(f"pretrained and weights {weights} exclude each other")
+        kind = norm if norm != "auto" else ("frozen" if pretrained or weights is not None else "group")
+        options, size, anatomy = _plan(model, image_size, variable, kind, model_options or {})
+        on_meta = torch.get_default_device().type == "meta"
+        self.model = build(
+            model, pretrained=pretrained and not on_meta, weights=None if on_meta else weights, options=options
+        )
+        _item_norms(self.model, kind)
+        drop(self.model, anatomy.unused)
+        self._frozen_norms = batch_norms(self.model)
+        self._flexible = variable and _is_naflex(self.model)
+        self.width = anatomy.width
+        config = getattr(self.model, "pretrained_cfg", {})
+        mean, std = config.get("mean") or (0.5,) * 3, config.get("std") or (0.5,) * 3
+        self.input = ImageInput(anatomy.patch_px, None if variable else size, tuple(mean), tuple(std))
+        self._start_cells = (size[0] // anatomy.patch_px[0], size[1] // anatomy.patch_px[1])
+        self.train()
+        self._takes_nothing = self._try_nothing()
+
+    def train(self, mode: bool = True) -> TimmEncoder:
+        """As ever, but frozen BatchNorms stay with their running statistics."""
+        super().train(mode)
+        for module in self._frozen_norms:
+            module.eval()
+        return self
+
+    def set_gradient_checkpointing(self, enabled: bool) -> None:
+        """Keep less for the backward pass and compute it again there.
+
+        Raises:
+            ConfigError: the model has no such switch.
+        """
+        try:
+            self.model.set_grad_checkpointing(enabled)  # type: ignore[operator]
+        except (AttributeError, AssertionError) as error:
+            raise ConfigError(f"timm model {type(self.model).__name__} has no gradient checkpointing") from error
+
+    def forward(self, values: Tensor, grids: Tensor) -> Tensor:
+        """Features of all cells.
+
+        Args:
+            values: uint8 [N, 3, patch height, patch width], pictures one after another.
+            grids: [items, 3] int64 (t, h, w) on the CPU; the t frames of an item are pictures of their own.
+
+        Returns:
+            [N, width], in the order of ``values``. Pictures of one shape run as one batch.
+
+        Raises:
+            PlanMismatch: N disagrees with ``grids``.
+        """
+        shapes = [(h, w) for t, h, w in grids.tolist() for _ in range(t)]
+        if sum(h * w for h, w in shapes) != len(values):
+            raise PlanMismatch(f"{len(values)} cells of pictures, planned {sum(h * w for h, w in shapes)}")
+        if not shapes:
+            return self._nothing(values)
+        if self._flexible:
+            return self._flexible_features(values, shapes)
+        if len(set(shapes)) == 1:
+            return self._features(values, shapes[0])
+        pieces = torch.split(values, [h * w for h, w in shapes])
+        features: list[Tensor] = [values] * len(shapes)
+        for shape in dict.fromkeys(shapes):
+            members = [i for i, other in enumerate(shapes) if other == shape]
+            group = self._features(torch.cat([pieces[i] for i in members]), shape)
+            for i, piece in zip(members, torch.split(group, shape[0] * shape[1]), strict=True):
+                features[i] = piece
+        return torch.cat(features)
+
+    def _normalised(self, values: Tensor) -> Tensor:
+        """uint8 cells to the model's type, with mean and std of its training."""
+        options: dict[str, Any] = {"dtype": torch.float32, "device": values.device}
+        mean, std = (torch.tensor(c, **options).view(-1, 1, 1) * 255 for c in (self.input.mean, self.input.std))
+        return ((values.float() - mean) / std).to(next(self.model.parameters()).dtype)
+
+    def _features(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
+        """[B x h x w, 3, patch height, patch width] of pictures of one shape -> [B x h x w, width]."""
+        h, w = shape
+        x = self._normalised(values)
+        cells = x.view(len(x) // (h * w), h, w, *x.shape[1:])
+        pictures = cells.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+        raw = self.model.forward_features(pictures)  # type: ignore[operator]
+        return as_cells(self.model, raw, shape).flatten(0, 1)
+
+    def _flexible_features(self, values: Tensor, shapes: list[tuple[int, int]]) -> Tensor:
+        """NaFlex: pictures of all shapes as one batch [B, L] of cells, the shorter ones masked at their end."""
+        longest = max((h * w for h, w in shapes), default=1)
+        coords = torch.zeros(len(shapes), longest, 2, dtype=torch.int64)
+        valid = torch.zeros(len(shapes), longest, dtype=torch.bool)
+        for i, (h, w) in enumerate(shapes):
+            coords[i, : h * w] = torch.cartesian_prod(torch.arange(h), torch.arange(w)).view(-1, 2)
+            valid[i, : h * w] = True
+        where = valid.flatten().nonzero()[:, 0].to(values.device)
+        flat = self._normalised(values).permute(0, 2, 3, 1).flatten(1)  # NaFlex has the channels last
+        patches = flat.new_zeros(len(shapes) * longest, flat.shape[1]).index_copy(0, where, flat)
+        raw = self.model.forward_features(  # type: ignore[operator]
+            patches.view(len(shapes), longest, -1),
+            patch_coord=coords.to(values.device),
+            patch_valid=valid.to(values.device),
+        )["patches"]
+        cells: Tensor = raw[:, int(getattr(self.model, "num_prefix_tokens", 0)) :]
+        return cells.flatten(0, 1).index_select(0, where)
+
+    def _nothing(self, values: Tensor) -> Tensor:
+        """[0, width], through the model where it runs on no pictures, so that sharded parameters are gathered alike."""
+        if self._takes_nothing:
+            return self._features(values, self._start_cells)
+        trained = [p.flatten()[:1].sum() for p in self.model.parameters() if p.requires_grad]
+        empty = values.new_zeros(0, self.width, dtype=next(self.model.parameters()).dtype)
+        return empty + torch.stack(trained).sum() if trained else empty
+
+    def _try_nothing(self) -> bool:
+        """Whether the model runs forward and backward on no pictures; some reshape with -1 and cannot."""
+        first = next(self.model.parameters())
+        try:
+            with torch.enable_grad():
+                cells = torch.zeros(0, 3, *self.input.patch_px, dtype=torch.uint8, device=first.device)
+                out = self._features(cells, self._start_cells)
+                trained = [p for p in self.model.parameters() if p.requires_grad]
+                torch.autograd.grad(out.sum(), trained, allow_unused=True)
+        except RuntimeError:
+            return False
+        return out.shape == (0, self.width)
+
+
+def _plan(
+    name: str, image_size: int | tuple[int, int] | None, variable: bool, norm: str, extra: dict[str, Any]
+) -> tuple[dict[str, Any], tuple[int, int], Anatomy]:
+    """The model's arguments, the size of its pictures, and what a dry run found; nothing is allocated."""
+    with torch.device("meta"):
+        model = build(name, pretrained=False, weights=None, options=extra)
+        size, options = _sized(model, image_size, extra)
+        found = _examined(name, options, size, norm)
+        ways: list[dict[str, Any]] = [{"dynamic_img_size": True}, {"strict_img_size": False}]
+        while variable and not found.any_size and ways:
+            try:
+                found = _examined(name, changed := {**options, **ways.pop(0)}, size, norm)
+            except ConfigError:
+                continue  # the model has no such argument
+            options = changed if found.any_size else options
+    if variable and not found.any_size:
+        raise ConfigError(f"timm model {name} takes pictures of one size only; leave variable off, or take a naflexvit")
+    return options, size, found
+
+
+def _sized(
+    model: nn.Module, image_size: int | tuple[int, int] | None, extra: dict[str, Any]
+) -> tuple[tuple[int, int], dict[str, Any]]:
+    """(height, width) of a picture, and the model's arguments with it where it has to know."""
+    config = getattr(model, "pretrained_cfg", {})
+    asked = image_size or extra.get("img_size") or config.get("input_size", (3, 224, 224))[1:]
+    size = (asked, asked) if isinstance(asked, int) else (int(asked[0]), int(asked[1]))
+    if min(size) < 1:
+        raise ConfigError(f"image_size {size[0]} x {size[1]}: need at least one pixel a side")
+    told = image_size is not None and config.get("fixed_input_size") and not _is_naflex(model)
+    return size, {**extra, "img_size": size} if told else dict(extra)
+
+
+def _examined(name: str, options: dict[str, Any], size: tuple[int, int], norm: str) -> Anatomy:
+    model = build(name, pretrained=False, weights=None, options=options)
+    _item_norms(model, norm)
+    return examine(model, size, name=name)
+
+
+def _item_norms(model: nn.Module, norm: str) -> None:
+    if norm == "group":
+        replace_batch_norms(model)
+    for module in batch_norms(model):
+        module.eval()
+
+
+def _is_naflex(model: nn.Module) -> bool:
+    return type(model).__name__ == "NaFlexVit"

@@ -1,0 +1,194 @@
+"""Packed items equal items alone, absent streams run, every parameter learns, published weights fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from kosmos_audio.wav2vec2 import BASE, SIZES, STRIDE, Wav2Vec2Encoder, build
+from kosmos_audio.waveform import AudioProcessor
+from kosmos_audio.whisper import WhisperEncoder
+from safetensors.torch import save_file
+from torch import Tensor
+
+from kosmos.data.document import Media
+from kosmos.errors import ConfigError
+from kosmos.model.segments import Segments
+
+GRIDS = torch.tensor([[3, 1, 1], [7, 1, 1], [1, 1, 1], [3, 1, 1]])
+
+
+def cells_of(encoder: Any, count: int) -> Tensor:
+    return torch.randn(count, *encoder.input.cell_shape, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(encoder: Any) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
+
+
+def test_packed_items_equal_each_item_alone(encoder: Any) -> None:
+    values = cells_of(encoder, 14)
+    packed = encoder(values, GRIDS)
+    items = zip(values.split(GRIDS[:, 0].tolist()), GRIDS, strict=True)
+    alone = torch.cat([encoder(item, grid[None]) for item, grid in items])
+    assert packed.shape == (14, encoder.width)
+    # Features are about 0.8; the largest difference of all encoders was 2.2e-6 (logmel; the order of sums differs).
+    assert (packed - alone).abs().max() < 1e-5
+
+
+def test_changing_one_item_leaves_the_features_of_the_others(encoder: Any) -> None:
+    values = cells_of(encoder, 14)
+    changed = values.clone()
+    changed[3:10] = 50.0
+    before, after = encoder(values, GRIDS), encoder(changed, GRIDS)
+    others = torch.tensor([*range(3), *range(10, 14)])
+    assert torch.equal(before[others], after[others])
+    assert not torch.allclose(before[3:10], after[3:10])
+
+
+def test_a_cell_sees_its_whole_item(encoder: Any) -> None:
+    values = cells_of(encoder, 7).requires_grad_()
+    encoder(values, torch.tensor([[7, 1, 1]]))[0].square().sum().backward()
+    assert values.grad is not None
+    assert values.grad.flatten(1).abs().amax(1).gt(0).all()
+
+
+def test_no_item_gives_no_feature_and_zero_gradients(encoder: Any) -> None:
+    out = encoder(cells_of(encoder, 0), GRIDS[:0])
+    assert out.shape == (0, encoder.width)
+    out.sum().backward()
+    assert all(gradient.eq(0).all() for gradient in gradients(encoder).values())
+
+
+def test_every_trainable_parameter_gets_a_gradient(encoder: Any) -> None:
+    encoder(cells_of(encoder, 14), GRIDS).square().sum().backward()
+    trainable = {name for name, p in encoder.named_parameters() if p.requires_grad}
+    assert {name for name, gradient in gradients(encoder).items() if gradient.any()} == trainable
+
+
+def test_recomputed_gradients_equal_kept_ones(encoder: Any) -> None:
+    values = cells_of(encoder, 14)
+    found = []
+    for enabled in (False, True, False):
+        encoder.zero_grad()
+        encoder.set_gradient_checkpointing(enabled)
+        encoder(values, GRIDS).square().sum().backward()
+        found.append(gradients(encoder))
+    for name, gradient in found[0].items():
+        assert torch.equal(gradient, found[1][name]), name  # same kernels in the same order: difference 0
+        assert torch.equal(gradient, found[2][name]), name
+
+
+def test_cells_of_the_processor_fit_the_encoder(encoder: Any) -> None:
+    processor = AudioProcessor(encoder.input)
+    media = Media("audio", np.sin(np.arange(3000, dtype=np.float32) / 9), rate_hz=8000)
+    plan = processor.plan(media)
+    out = encoder(torch.from_numpy(processor.decode(media, plan)), torch.tensor(plan.grids))
+    assert out.shape == (plan.cells, encoder.width)
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("model", sorted(SIZES))
+def test_sizes_are_those_of_torchaudio(model: str) -> None:
+    import torchaudio
+
+    with torch.device("meta"):
+        expected = getattr(torchaudio.models, model)().state_dict()
+        ours = build(model, SIZES[model]).state_dict()
+    assert {name: t.shape for name, t in ours.items()} == {name: t.shape for name, t in expected.items()}
+
+
+def test_features_of_the_samples_equal_those_of_torchaudio() -> None:
+    encoder = Wav2Vec2Encoder(model="hubert_large", width=32, layers=2, heads=2, feed_forward=64, channels=16)
+    samples = torch.randn(1, 10 * STRIDE + 80)
+    expected = encoder.model(samples)[0][0]
+    padded = torch.cat((samples, torch.zeros(1, STRIDE - 80)), dim=1).view(-1, STRIDE)
+    # Eleven cells see the same samples; the last is ours alone, and attention sees it, so compare the convolutions.
+    ours = encoder.model.feature_extractor(torch.nn.functional.pad(padded.view(1, -1), (0, 80)), None)[0]
+    theirs = encoder.model.feature_extractor(samples, None)[0]
+    assert expected.shape == (10, 32)
+    assert torch.equal(ours[0, :10], theirs[0])
+
+
+def test_filled_up_whisper_equals_the_original() -> None:
+    from transformers import WhisperFeatureExtractor
+
+    encoder = WhisperEncoder(context="30s", width=32, layers=2, heads=2, feed_forward=64)
+    samples = np.random.default_rng(0).standard_normal(16_000).astype(np.float32) / 10
+    processor = AudioProcessor(encoder.input)
+    media = Media("audio", samples, rate_hz=16_000)
+    plan = processor.plan(media)
+    ours = encoder(torch.from_numpy(processor.decode(media, plan)), torch.tensor(plan.grids))
+    features = WhisperFeatureExtractor()(samples, sampling_rate=16_000, return_tensors="pt").input_features
+    theirs = encoder.encoder(features).last_hidden_state[0, : plan.cells]
+    # The frame that straddles the end hears 12.5 ms of sound in the original and is filled with silence here: it
+    # changes the last cell by 0.02 and the others by 3e-5; features are about 0.8.
+    assert (ours - theirs)[:-1].abs().max() < 2e-4
+    assert (ours - theirs)[-1].abs().max() < 0.2
+
+
+def test_weights_come_from_a_local_whisper_folder(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    original = WhisperEncoder(width=32, layers=1, heads=2, feed_forward=64, mels=40)
+    tensors = {f"model.encoder.{name}": tensor for name, tensor in original.encoder.state_dict().items()}
+    save_file({**tensors, "model.decoder.layer_norm.weight": torch.ones(32)}, tmp_path / "model.safetensors")
+    config = {"d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 64}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_mel_bins": 40}))
+    loaded = WhisperEncoder(weights=str(tmp_path))
+    values = cells_of(original, 14)
+    assert torch.equal(loaded(values, GRIDS), original(values, GRIDS))
+    assert loaded.input == original.input
+
+
+def test_weights_come_from_a_local_torch_file(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 64, "channels": 16}
+    original = Wav2Vec2Encoder(**options)
+    torch.save(original.model.state_dict(), tmp_path / "model.pt")
+    loaded = Wav2Vec2Encoder(weights=str(tmp_path / "model.pt"), **options)
+    values = cells_of(original, 14)
+    assert torch.equal(loaded(values, GRIDS), original(values, GRIDS))
+
+
+class Harm:
+    def __reduce__(self) -> Any:
+        return print, ("code of a weights file ran",)
+
+
+def test_weights_that_do_not_fit_are_refused_with_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"layers": 1, "heads": 2, "feed_forward": 64, "channels": 16}
+    torch.save(Wav2Vec2Encoder(width=32, **options).model.state_dict(), tmp_path / "narrow.pt")
+    torch.save({"harm": Harm()}, tmp_path / "harm.pt")
+    torch.save({"other": torch.ones(1)}, tmp_path / "other.pt")
+    for name, cause in {"narrow": "expected", "harm": "tensors", "other": "missing", "absent": "no such file"}.items():
+        with pytest.raises(ConfigError, match=cause):
+            Wav2Vec2Encoder(width=64, weights=str(tmp_path / f"{name}.pt"), **options)
+    assert capsys.readouterr().out == ""
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    from kosmos_audio.conformer import ConformerEncoder
+    from kosmos_audio.logmel import LogMelEncoder
+
+    for build_it in (
+        lambda: LogMelEncoder(width=100, heads=3),
+        lambda: LogMelEncoder(frames_per_cell=1),
+        lambda: ConformerEncoder(kernel=4),
+        lambda: Wav2Vec2Encoder(width=40),
+        lambda: WhisperEncoder(heads=5),
+    ):
+        with pytest.raises(ConfigError):
+            build_it()
+
+
+def test_default_encoder_is_small() -> None:
+    from kosmos_audio.logmel import LogMelEncoder
+
+    assert sum(p.numel() for p in LogMelEncoder().parameters()) == 939_136
+    assert BASE.width == 768
+    assert Segments.of_grids(GRIDS).lengths == (3, 7, 1, 3)

@@ -1,0 +1,182 @@
+"""A broken plugin is named with its version and cause in one line, and breaks nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from kosmos.components import API_VERSION
+from kosmos.discovery import PluginRecord
+from kosmos.errors import PluginError
+from kosmos.plugins import Registry, load_plugins
+
+Install = Callable[..., None]
+
+HOOK = "@hookimpl\ndef kosmos_encoders(): "
+HEALTHY = f"{HOOK}yield EncoderSpec(name='healthy', target='acme_healthy:make', summary='One.')\ndef make(): return 7"
+OURS = f"kosmos-core 26.11.0 has version {API_VERSION}"
+
+BROKEN: dict[str, tuple[str, str]] = {
+    "absent": ("import acme_lost", "cannot be imported: ModuleNotFoundError: No module named 'acme_lost'"),
+    "leaves": ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
+    "syntax": ("def broken(:", "cannot be imported: SyntaxError: invalid syntax"),
+    "raises": ("raise RuntimeError('no\\n licence')", "cannot be imported: RuntimeError: no licence"),
+    "unversioned": ("del KOSMOS_API", f"states no KOSMOS_API; {OURS} of the plugin API: write KOSMOS_API = 1"),
+    "text": ("KOSMOS_API = '1'", "states KOSMOS_API = '1', not a whole number"),
+    "newer": ("KOSMOS_API = 2", f"is written for version 2 of the plugin API, {OURS}: install a newer kosmos-core"),
+    "older": ("KOSMOS_API = 0", f"is written for version 0 of the plugin API, {OURS}: install a newer acme-older"),
+    "misspelt": ("@hookimpl\ndef kosmos_encoder(): ...", "kosmos_encoder is no hook; did you mean kosmos_encoders?"),
+    "plain": ("def kosmos_enocders(): ...", "kosmos_enocders is no hook; did you mean kosmos_encoders?"),
+    "unheard": ("@hookimpl\ndef brings(): ...", "brings is no hook; hooks: kosmos_modalities, kosmos_encoders"),
+    "unmarked": ("def kosmos_encoders(): return []", "kosmos_encoders lacks @hookimpl"),
+    "takes": ("@hookimpl\ndef kosmos_encoders(config): ...", "kosmos_encoders takes arguments (config); hooks have"),
+    "wraps": ("@hookimpl(wrapper=True)\ndef kosmos_encoders(): return (yield)", "kosmos_encoders is a hook wrapper"),
+    "divides": (f"{HOOK}return 1 / 0", "kosmos_encoders raised ZeroDivisionError: division by zero"),
+    "none": (f"{HOOK}...", "kosmos_encoders returned None, not a list of EncoderSpec"),
+    "single": (
+        f"{HOOK}return EncoderSpec(name='x', target='a:b', summary='')",
+        "kosmos_encoders returned one EncoderSpec, not a list of EncoderSpec",
+    ),
+    "string": (f"{HOOK}return ['acme:make']", "kosmos_encoders brought 'acme:make', not an EncoderSpec"),
+    "metric": (
+        f"{HOOK}yield MetricSpec(name='m', target='a:b', summary='')",
+        "kosmos_encoders brought the MetricSpec 'm', not an EncoderSpec",
+    ),
+    "target": (
+        f"{HOOK}yield EncoderSpec(name='x', target='no_colon', summary='')",
+        "kosmos_encoders raised ValueError: EncoderSpec(name='x', target='no_colon'): need 'package.module:attribute'",
+    ),
+}
+"""Name to (source, how its problem begins)."""
+
+
+def record(registry: Registry, name: str) -> PluginRecord:
+    (found,) = [plugin for plugin in registry.plugins if plugin.name == name]
+    return found
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_wrong_with_a_plugin_is_one_line_beside_its_name_and_version(name: str, install: Install) -> None:
+    source, problem = BROKEN[name]
+    install(name, source)
+    install("healthy", HEALTHY)
+    registry = load_plugins(only=[name, "healthy"])
+    plugin = record(registry, name)
+    assert plugin.label == f"{name} (acme-{name} 1.2)"
+    assert [line[: len(problem)] for line in plugin.problems] == [problem]
+    assert "\n" not in plugin.problems[0]
+    assert plugin.components == ()
+    assert registry.build("encoder", "healthy") == 7
+
+
+def test_twenty_broken_plugins_at_once_leave_the_command_and_every_other_plugin_alone(
+    install: Install, site: Path
+) -> None:
+    for name, (source, _) in BROKEN.items():
+        install(name, source)
+    install("healthy", HEALTHY)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-m", "kosmos", "plugins", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = {plugin["name"]: plugin for plugin in json.loads(done.stdout)["plugins"]}
+    assert {name for name, plugin in shown.items() if plugin["problems"]} == set(BROKEN)
+    assert [component["name"] for component in shown["healthy"]["components"]] == ["healthy"]
+    assert {point.name for point in metadata.entry_points(group="kosmos")} <= set(shown)
+
+
+@pytest.mark.parametrize("value", ["acme_point:nothing", "acme point", ":", "acme_point.", ""])
+def test_an_entry_point_that_leads_nowhere_is_a_problem_of_its_plugin(value: str, install: Install, site: Path) -> None:
+    install("point", HEALTHY)
+    (site / "acme_point-1.2.dist-info" / "entry_points.txt").write_text(f"[kosmos]\npoint = {value}\n")
+    registry = load_plugins(only=["point"])
+    assert record(registry, "point").problems[0].startswith("cannot be imported: ")
+
+
+def test_metadata_that_cannot_be_read_hides_no_other_plugin(install: Install, site: Path) -> None:
+    install("healthy", HEALTHY)
+    install("point", HEALTHY)
+    (site / "acme_point-1.2.dist-info" / "entry_points.txt").write_bytes(b"[kosmos]\n\xff\xfe\n")
+    assert record(load_plugins(only=["healthy"]), "healthy").problems == ()
+
+
+def test_a_misspelt_hook_does_not_discard_the_others(install: Install) -> None:
+    install("healthy", HEALTHY + "\n@hookimpl\ndef kosmos_metric(): return []\n")
+    registry = load_plugins(only=["healthy"])
+    assert record(registry, "healthy").problems == ("kosmos_metric is no hook; did you mean kosmos_metrics?",)
+    assert registry.build("encoder", "healthy") == 7
+
+
+def test_what_a_hook_brought_before_it_raised_stays(install: Install) -> None:
+    install("healthy", HEALTHY.replace("\ndef make", "; raise OSError('disk')\ndef make"))
+    registry = load_plugins(only=["healthy"])
+    assert record(registry, "healthy").problems == ("kosmos_encoders raised OSError: disk",)
+    assert "healthy" in registry.specs("encoder")
+
+
+def test_of_two_components_of_one_name_the_first_stays_and_both_plugins_are_named(install: Install) -> None:
+    install("healthy", HEALTHY)
+    install("later", HEALTHY + "\nassert True")
+    registry = load_plugins(only=["later", "healthy"])
+    assert registry.owner("encoder", "healthy").name == "healthy"
+    assert record(registry, "later").problems == (
+        "encoder 'healthy' is refused: plugin healthy (acme-healthy 1.2) brings one of that name",
+    )
+
+
+def test_core_wins_over_any_plugin_that_takes_one_of_its_names(install: Install) -> None:
+    install("a", "@hookimpl\ndef kosmos_commands(): yield CommandSpec(name='plugins', target='a:b', summary='')")
+    registry = load_plugins(only=["a"])
+    assert registry.owner("command", "plugins").name == "core"
+    assert "is refused: plugin core (kosmos-core 26.11.0)" in record(registry, "a").problems[0]
+
+
+def test_a_plugin_that_brings_a_name_twice_keeps_the_first(install: Install) -> None:
+    twice = "for _ in range(2): yield EncoderSpec(name='x', target='a:b', summary='')"
+    install("a", f"@hookimpl\ndef kosmos_encoders():\n    {twice}")
+    plugin = record(load_plugins(only=["a"]), "a")
+    assert [spec.name for spec in plugin.components] == ["x"]
+    assert plugin.problems == ("encoder 'x' is brought twice; the first stays",)
+
+
+def test_of_two_plugins_of_one_name_the_second_is_ignored_and_says_so(install: Install) -> None:
+    install("healthy", HEALTHY)
+    install("other", HEALTHY, point="healthy")
+    first, second = [plugin for plugin in load_plugins(only=["healthy"]).plugins if plugin.name == "healthy"]
+    assert first.components
+    assert first.problems == ()
+    assert second.distribution == "acme-other"
+    assert second.components == ()
+    assert second.problems == ("ignored: plugin healthy (acme-healthy 1.2) has the same name; uninstall one of them",)
+
+
+def test_a_stranger_cannot_take_the_name_of_core(install: Install) -> None:
+    install("fake", HEALTHY, point="core")
+    first, second = [plugin for plugin in load_plugins(only=[]).plugins if plugin.name == "core"]
+    assert (first.distribution, first.problems) == ("kosmos-core", ())
+    assert second.distribution == "acme-fake"
+    assert second.components == ()
+
+
+def test_an_interrupt_while_a_plugin_is_imported_is_no_problem_of_the_plugin(install: Install) -> None:
+    install("slow", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugins(only=["slow"])
+
+
+def test_asking_for_what_a_broken_plugin_should_have_brought_names_it_and_the_cause(install: Install) -> None:
+    install("depth", BROKEN["absent"][0])
+    with pytest.raises(PluginError) as caught:
+        load_plugins(only=["depth"]).get("modality", "depth")
+    assert str(caught.value) == (
+        "modality 'depth': no installed plugin brings it (modalities: none); install the package that does "
+        "(by convention: pip install kosmos-depth); it may be missing because of the broken plugin "
+        "depth (acme-depth 1.2): cannot be imported: ModuleNotFoundError: No module named 'acme_lost'"
+    )

@@ -1,0 +1,156 @@
+"""Components are found by kind and name, and built when a run asks for them."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kosmos.components import KINDS
+from kosmos.errors import ConfigError, DataError, PluginError
+from kosmos.hookspecs import HOOKS
+from kosmos.plugins import Registry, load_plugins
+
+Install = Callable[..., None]
+Write = Callable[[str, str], ModuleType]
+
+ECHO = """
+@hookimpl
+def kosmos_encoders():
+    for name in ("small", "failing", "refusing", "absent", "lost", "leaving"):
+        yield EncoderSpec(name=name, target=f"echo:{name}", summary="")
+    yield EncoderSpec(name="needs", target="needs_it:make", summary="")
+    yield EncoderSpec(name="nested", target="echo:Small.make", summary="")
+
+def small(width_in: int, *, depth: int = 2):
+    return ("small", width_in, depth)
+
+class Small:
+    make = staticmethod(small)
+
+def failing(*, depth: int = 1):
+    raise RuntimeError("out of\\n luck")
+
+def refusing():
+    from kosmos.errors import DataError
+    raise DataError("weights are damaged")
+"""
+
+
+@pytest.fixture
+def echo(write: Write) -> Registry:
+    return Registry.from_modules({"echo": write("echo", ECHO)})
+
+
+def raised(registry: Registry, name: str) -> str:
+    with pytest.raises(PluginError) as caught:
+        registry.build("encoder", name, path="streams.sound.encoder")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_every_kind_has_one_hook() -> None:
+    assert list(HOOKS) == [spec.kind for spec in KINDS]
+
+
+def test_a_component_is_built_with_its_arguments_and_checked_options(echo: Registry) -> None:
+    assert echo.build("encoder", "small", 8, options={"depth": "3"}) == ("small", 8, 3)
+    assert echo.build("encoder", "nested", 8) == ("small", 8, 2)
+
+
+def test_wrong_options_name_their_place_in_the_run_file(echo: Registry) -> None:
+    with pytest.raises(ConfigError, match=r"^streams\.sound\.encoder\.dept: unknown field; did you mean depth\?"):
+        echo.build("encoder", "small", 8, options={"dept": 3}, path="streams.sound.encoder")
+
+
+def test_a_misspelt_name_gets_the_nearest(echo: Registry) -> None:
+    assert raised(echo, "smal").startswith("encoder 'smal': unknown; did you mean small? (encoders: ")
+
+
+def test_a_name_that_nobody_brings_says_what_there_is(write: Write) -> None:
+    registry = Registry.from_modules({"echo": write("echo", ECHO)}, core=False)
+    assert raised(registry, "quux") == (
+        "encoder 'quux': no installed plugin brings it (encoders: small, failing, refusing, absent, lost, leaving, "
+        "needs, nested); install the package that does ('kosmos plugins' lists what is installed)"
+    )
+
+
+def test_a_factory_that_fails_is_chained_and_attributed(echo: Registry) -> None:
+    with pytest.raises(PluginError) as caught:
+        echo.build("encoder", "failing", path="streams.sound.encoder")
+    assert str(caught.value) == (
+        "streams.sound.encoder: encoder 'failing' of plugin echo (echo) cannot be made with these options: "
+        "RuntimeError: out of luck"
+    )
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_an_error_for_the_user_passes_unchanged(echo: Registry) -> None:
+    with pytest.raises(DataError, match=r"^weights are damaged$"):
+        echo.build("encoder", "refusing")
+
+
+def test_a_target_without_the_attribute_is_attributed(echo: Registry) -> None:
+    assert raised(echo, "lost") == "encoder 'lost' of plugin echo (echo) is broken: echo has no lost"
+
+
+def test_a_target_that_needs_an_absent_module_says_what_to_install(echo: Registry, site: Path, write: Write) -> None:
+    (site / "needs_it.py").write_text("import acme_lost.part\n")
+    assert raised(echo, "needs") == (
+        "encoder 'needs' of plugin echo (echo) cannot be imported: ModuleNotFoundError: No module named 'acme_lost'; "
+        "install it"
+    )
+
+
+def test_a_target_that_leaves_or_is_the_plugins_own_missing_module_gets_no_remedy(echo: Registry, site: Path) -> None:
+    assert raised(echo, "needs").endswith("ModuleNotFoundError: No module named 'needs_it'")
+    (site / "needs_it.py").write_text("raise SystemExit('bye')\n")
+    assert raised(echo, "needs").endswith("cannot be imported: SystemExit: bye")
+
+
+def test_a_missing_dependency_of_an_installed_plugin_names_its_distribution(install: Install) -> None:
+    install("x", "@hookimpl\ndef kosmos_encoders(): yield EncoderSpec(name='x', target='acme_x:no.where', summary='')")
+    with pytest.raises(PluginError, match=r"of plugin x \(acme-x 1\.2\) is broken: acme_x has no no"):
+        load_plugins(only=["x"]).resolve("encoder", "x")
+
+
+def test_uninstalling_a_plugin_takes_its_components_away_and_says_what_to_install(install: Install, site: Path) -> None:
+    install(
+        "sonar",
+        "@hookimpl\ndef kosmos_modalities(): yield ModalitySpec(name='sonar', target='a:b', summary='', encoder='e')",
+    )
+    assert load_plugins(only=["sonar"]).owner("modality", "sonar").distribution == "acme-sonar"
+    shutil.rmtree(site / "acme_sonar-1.2.dist-info")
+    registry = load_plugins(only=[])
+    with pytest.raises(PluginError, match=r"no installed plugin brings it .* pip install kosmos-sonar\)$"):
+        registry.get("modality", "sonar")
+
+
+def test_only_the_plugins_named_are_loaded_beside_core(install: Install) -> None:
+    install("sonar", "")
+    assert [plugin.name for plugin in load_plugins(only=["sonar"]).plugins] == ["core", "sonar"]
+    with pytest.raises(PluginError, match=r"plugin 'sonr' is not installed; did you mean sonar\?"):
+        load_plugins(only=["sonr"])
+
+
+def test_installed_plugins_are_loaded_once_a_process() -> None:
+    assert load_plugins() is load_plugins()
+
+
+def test_the_installed_plugins_have_no_problems() -> None:
+    assert {plugin.label: plugin.problems for plugin in load_plugins().plugins if plugin.problems} == {}
+
+
+def test_a_registry_travels_to_workers(echo: Registry) -> None:
+    copy = pickle.loads(pickle.dumps(echo))
+    assert copy.plugins == echo.plugins
+    assert copy.build("encoder", "small", 8) == ("small", 8, 2)
+
+
+def test_specs_are_a_copy(echo: Registry) -> None:
+    echo.specs("encoder").clear()
+    assert echo.get("encoder", "small").target == "echo:small"

@@ -1,0 +1,234 @@
+"""The command: what it prints, what it exits with, and what it leaves unimported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kosmos
+from kosmos import cli
+from kosmos.commands.plugins import plain_table
+from kosmos.plugins import Registry
+
+PLUGIN = """
+from kosmos.components import CommandSpec
+from kosmos.hookspecs import hookimpl
+
+KOSMOS_API = 1
+
+@hookimpl
+def kosmos_commands():
+    yield CommandSpec(name="greet", target="acme_greet:greet", summary="Greets [somebody].")
+    yield CommandSpec(name="tree", target="acme_greet_tree:app", summary="Two sub-commands.")
+    yield CommandSpec(name="lost", target="acme_lost:run", summary="Needs what is absent.")
+"""
+
+GREET = """
+from typing import Annotated
+import typer
+from kosmos.errors import CheckpointError
+
+def greet(who: str, times: Annotated[int, typer.Option(min=1)] = 1, fail: str = "") -> None:
+    \"\"\"Say hello.\"\"\"
+    if fail == "kosmos":
+        raise CheckpointError("step-3 is\\n damaged")
+    if fail == "bug":
+        raise ValueError("not\\n thought of")
+    if fail == "interrupt":
+        raise KeyboardInterrupt
+    if fail == "leave":
+        raise SystemExit(5)
+    print("hello", *[who] * times)
+"""
+
+TREE = """
+import typer
+app = typer.Typer()
+
+@app.command()
+def one() -> None: print("one")
+
+@app.command()
+def two() -> None: print("two")
+"""
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """``run("greet", "you")``: the exit status as text, then standard output, then standard error."""
+    (tmp_path / "acme_greet_plugin.py").write_text(PLUGIN)
+    (tmp_path / "acme_greet.py").write_text(GREET)
+    (tmp_path / "acme_greet_tree.py").write_text(TREE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("KOSMOS_DEBUG", raising=False)
+    for name in ("acme_greet_plugin", "acme_greet", "acme_greet_tree"):
+        sys.modules.pop(name, None)
+    registry = Registry.from_modules({"greet": "acme_greet_plugin", "gone": "acme_gone"})
+    monkeypatch.setattr(cli, "load_plugins", lambda: registry)
+
+    def call(*args: str) -> list[str]:
+        status = cli.main(args)
+        out, err = capsys.readouterr()
+        return [str(status), out, err]
+
+    return call
+
+
+Run = Callable[..., list[str]]
+
+
+def test_a_plugins_command_runs_with_its_own_options(run: Run) -> None:
+    assert run("greet", "you", "--times", "2") == ["0", "hello you you\n", ""]
+
+
+def test_a_plugins_command_may_have_sub_commands(run: Run) -> None:
+    assert run("tree", "two") == ["0", "two\n", ""]
+
+
+def test_the_help_lists_commands_without_importing_them_and_names_broken_plugins(run: Run) -> None:
+    status, out, _ = run("--help")
+    assert status == "0"
+    for line in ("greet Greets [somebody].", "lost Needs what is absent.", "plugins List the installed plugins"):
+        assert line in " ".join(out.split())
+    assert "--debug" in out
+    assert "Something is wrong with gone: see 'kosmos plugins'." in out
+    assert "acme_greet" not in sys.modules
+
+
+def test_the_help_of_a_command_is_its_own(run: Run) -> None:
+    status, out, _ = run("greet", "--help")
+    assert status == "0"
+    assert "Usage: kosmos greet [OPTIONS]" in out
+    assert "Say hello." in out
+
+
+def test_a_misspelt_command_gets_the_nearest(run: Run) -> None:
+    status, _, err = run("gret", "you")
+    assert status == "2"
+    assert "No such command 'gret'. Did you mean 'greet'" in err
+
+
+@pytest.mark.parametrize("args", [("greet",), ("greet", "you", "--time", "2"), ("greet", "you", "--times", "x"), ()])
+def test_wrong_usage_exits_with_2_and_no_traceback(run: Run, args: tuple[str, ...]) -> None:
+    status, out, err = run(*args)
+    assert status == "2"
+    assert "Traceback" not in out + err
+
+
+def test_an_error_for_the_user_is_one_line_with_its_status(run: Run) -> None:
+    assert run("greet", "you", "--fail", "kosmos") == ["3", "", "error[checkpoint]: step-3 is damaged\n"]
+
+
+def test_a_mistake_of_ours_is_one_line_that_says_how_to_see_more(run: Run) -> None:
+    line = "error[internal]: ValueError: not thought of; run again with --debug for the traceback\n"
+    assert run("greet", "you", "--fail", "bug") == ["1", "", line]
+
+
+@pytest.mark.parametrize(
+    "args", [("--debug", "greet", "you"), ("greet", "you", "--debug"), ("greet", "--debug", "you")]
+)
+def test_debug_anywhere_shows_the_traceback_and_then_the_line(run: Run, args: tuple[str, ...]) -> None:
+    status, _, err = run(*args, "--fail", "kosmos")
+    assert status == "3"
+    assert err.startswith("Traceback")
+    assert err.endswith("\nerror[checkpoint]: step-3 is damaged\n")
+
+
+def test_debug_can_be_set_in_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOSMOS_DEBUG", "1")
+    assert run("greet", "you", "--fail", "bug")[2].startswith("Traceback")
+    monkeypatch.setenv("KOSMOS_DEBUG", "0")
+    assert run("greet", "you", "--fail", "bug")[2].startswith("error[internal]")
+
+
+def test_debug_behind_two_dashes_is_an_argument_like_others(run: Run) -> None:
+    assert run("greet", "--", "--debug") == ["0", "hello --debug\n", ""]
+
+
+def test_an_interrupt_exits_with_130(run: Run) -> None:
+    status, _, err = run("greet", "you", "--fail", "interrupt")
+    assert status == "130"
+    assert "Traceback" not in err
+
+
+def test_a_command_that_leaves_keeps_its_status(run: Run) -> None:
+    assert run("greet", "you", "--fail", "leave")[0] == "5"
+
+
+def test_a_command_whose_module_is_absent_names_its_plugin(run: Run) -> None:
+    status, _, err = run("lost")
+    assert status == "3"
+    assert err.startswith("error[plugin]: command 'lost' of plugin greet (acme_greet_plugin) cannot be imported:")
+    assert err.count("\n") == 1
+
+
+def test_the_version_is_that_of_core(run: Run) -> None:
+    assert run("--version") == ["0", f"kosmos {kosmos.__version__}\n", ""]
+
+
+def test_the_table_shows_each_plugin_and_then_each_problem() -> None:
+    registry = Registry.from_modules({"gone": "acme_gone"})
+    lines = plain_table(registry)
+    assert lines[0] == "plugin  version  distribution  brings"
+    assert lines[1].startswith("core    26.11.0  kosmos-core")
+    assert lines[2] == "gone    -        -             -"
+    assert lines[3] == "problem: gone (acme_gone): cannot be imported: ModuleNotFoundError: No module named 'acme_gone'"
+
+
+def test_plugins_exits_with_0_even_where_some_are_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kosmos.commands.plugins.load_plugins", lambda: Registry.from_modules({"gone": "acme_gone"}))
+    status, out, err = run("plugins")
+    assert (status, err) == ("0", "")
+    assert "problem: gone (acme_gone): " in out
+    shown = json.loads(run("plugins", "--json")[1])["plugins"]
+    assert [plugin["name"] for plugin in shown] == ["core", "gone"]
+    assert shown[1]["problems"]
+    assert run("plugins", "gone")[1].startswith("gone (acme_gone)\n  problem: cannot be imported")
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        (("--jsn",), "2", "No such option: --jsn"),
+        (("core", "core"), "2", "Got unexpected extra argument (core)"),
+        (("cor",), "3", "error[plugin]: plugin 'cor' is not installed; did you mean core?"),
+    ],
+)
+def test_plugins_refuses_what_it_does_not_know(run: Run, args: tuple[str, ...], status: str, message: str) -> None:
+    found, _, err = run("plugins", *args)
+    assert found == status
+    assert message in err
+
+
+def test_plugins_has_help(run: Run) -> None:
+    status, out, _ = run("plugins", "--help")
+    assert status == "0"
+    assert "Usage: kosmos plugins [NAME] [--json]" in out
+
+
+@pytest.mark.parametrize("args", ["--help", "--version", "plugins", "plugins --json", "plugins core"])
+def test_quick_commands_import_nothing_heavy(args: str) -> None:
+    heavy = "torch pydantic transformers numpy rich datasets timm torchaudio pytorchvideo PIL av soundfile wandb"
+    script = (
+        "import sys; from kosmos.cli import main; status = main(sys.argv[2:]); "
+        "print([name for name in sys.argv[1].split() if name in sys.modules], status, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", script, heavy, *args.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == "[] 0\n"
+
+
+def test_python_m_kosmos_is_the_same_command() -> None:
+    environment = {**os.environ, "COLUMNS": "80"}
+    command = [sys.executable, "-m", "kosmos", "nothing"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 2
+    assert "No such command 'nothing'" in done.stderr

@@ -1,0 +1,251 @@
+"""The picture processor: plans from headers, decodes what was planned, refuses what it cannot trust."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kosmos_vision.images import ImageInput, ImageProcessor, fit_cells
+from PIL import Image
+
+from kosmos import ConfigError, Media, SampleError
+
+FIXED = ImageInput((16, 16), (64, 64))
+VARIABLE = ImageInput((16, 16), None)
+PARTLY = {  # what becomes of the corner files that other programs decode in part
+    "broken_data_stream.png": "refused",
+    "truncated_image.png": "refused",
+    "truncated_jpeg.jpg": "refused",
+    "apng_zero_frames.png": "refused",
+    "decompression_bomb_extents.gif": "decoded",
+}
+
+
+def encoded(picture: Image.Image, format: str = "PNG", **options: object) -> bytes:
+    with io.BytesIO() as file:
+        picture.save(file, format, **options)
+        return file.getvalue()
+
+
+def whole(processor: ImageProcessor, source: bytes | Path | np.ndarray) -> np.ndarray:
+    """Plan and decode, then put the cells together again: uint8 [H, W, 3]."""
+    media = Media("image", source)
+    plan = processor.plan(media)
+    cells = processor.decode(media, plan)
+    _, h, w = plan.grids[0]
+    assert cells.shape == (plan.cells, *processor.cell_shape)
+    assert cells.dtype == processor.cell_dtype
+    return cells.reshape(h, w, *cells.shape[1:]).transpose(0, 3, 1, 4, 2).reshape(h * 16, w * 16, 3)
+
+
+def corner_rows(shared_data: Callable[[str], Path]) -> list[tuple[Path, str]]:
+    root = shared_data("corner")
+    rows = [json.loads(line) for line in (root / "manifest.jsonl").read_text().splitlines()]
+    return [(root / row["image"], row["decodes"]) for row in rows if "image" in row]
+
+
+@pytest.mark.parametrize("encoder_input", [FIXED, VARIABLE], ids=["fixed", "variable"])
+def test_every_corner_file_decodes_or_is_refused_as_its_manifest_says(
+    encoder_input: ImageInput, shared_data: Callable[[str], Path]
+) -> None:
+    processor = ImageProcessor(encoder_input)
+    wrong = []
+    for path, decodes in corner_rows(shared_data):
+        expected = {"yes": "decoded", "no": "refused"}.get(decodes) or PARTLY[path.name]
+        try:
+            whole(processor, path)
+            found = "decoded"
+        except SampleError as error:
+            found = "refused"
+            assert "\n" not in str(error)
+        wrong += [(path.name, expected, found)] if found != expected else []
+    assert wrong == []
+
+
+def test_bytes_and_path_of_a_file_give_the_same_cells(shared_data: Callable[[str], Path]) -> None:
+    processor = ImageProcessor(VARIABLE)
+    for path, decodes in corner_rows(shared_data):
+        if decodes == "yes":
+            assert np.array_equal(whole(processor, path), whole(processor, path.read_bytes()))
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.integers(1, 60), st.sampled_from([8, 16, 32]))
+@settings(max_examples=60, deadline=None)
+def test_planned_cells_are_produced_whatever_the_size(height: int, width: int, max_cells: int, patch: int) -> None:
+    processor = ImageProcessor(ImageInput((patch, patch), None), max_cells=max_cells)
+    media = Media("image", np.zeros((height, width, 3), np.uint8))
+    plan = processor.plan(media)
+    assert plan == processor.plan(media)
+    assert 1 <= plan.cells <= max_cells
+    assert plan.layout[0] == "<image>"
+    assert plan.layout[2] == "</image>"
+    assert processor.decode(media, plan).shape == (plan.cells, 3, patch, patch)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(16, 400))
+def test_a_variable_picture_keeps_its_shape_up_to_a_cell(height: int, width: int, max_cells: int) -> None:
+    rows, columns = fit_cells((height, width), VARIABLE, max_cells)
+    scale = min(1.0, (max_cells * 256 / (height * width)) ** 0.5)
+    if min(height, width) * scale >= 16:  # else the short side is one cell and the long one is cut to the budget
+        assert abs(rows - height * scale / 16) <= 1.5 + rows / min(rows, columns) / 2
+        assert abs(columns - width * scale / 16) <= 1.5 + columns / min(rows, columns) / 2
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.sampled_from(["squash", "crop", "pad"]))
+@settings(max_examples=30, deadline=None)
+def test_every_way_to_resize_gives_the_fixed_size(height: int, width: int, resize: str) -> None:
+    processor = ImageProcessor(FIXED, resize=resize)  # type: ignore[arg-type]
+    assert whole(processor, np.zeros((height, width), np.uint8)).shape == (64, 64, 3)
+
+
+def test_pad_keeps_everything_and_crop_keeps_the_centre() -> None:
+    pixels = np.zeros((64, 128, 3), np.uint8)
+    pixels[:, 32:96] = 255
+    padded = whole(ImageProcessor(FIXED, resize="pad"), pixels)
+    assert (padded[:14] == 128).all()
+    assert padded[32, 1].max() < 10
+    assert whole(ImageProcessor(FIXED, resize="crop"), pixels).min() > 250
+
+
+def test_cells_lie_in_reading_order() -> None:
+    pixels = np.arange(16, dtype=np.uint8).reshape(4, 4).repeat(16, 0).repeat(16, 1)
+    media = Media("image", pixels)
+    processor = ImageProcessor(FIXED)
+    cells = processor.decode(media, processor.plan(media))
+    assert cells[:, 0, 0, 0].tolist() == list(range(16))
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_all_exif_orientations_are_turned_upright(orientation: int, format: str) -> None:
+    upright = Image.new("RGB", (96, 64), "black")
+    upright.paste((255, 255, 255), (0, 0, 32, 32))  # top left
+    back = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # the turn that undoes the one of this orientation
+    stored = upright if orientation == 1 else upright.transpose(Image.Transpose(back[orientation]))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    found = whole(ImageProcessor(VARIABLE), encoded(stored, format, exif=exif))
+    assert found.shape == (64, 96, 3)
+    assert found[8, 8].min() > 230
+    assert max(found[8, 88].max(), found[56, 8].max(), found[56, 88].max()) < 25
+
+
+def test_sixteen_bits_are_scaled_and_not_clipped() -> None:
+    ramp = np.linspace(0, 65535, 64 * 64).astype(np.uint16).reshape(64, 64)
+    for format in ("PNG", "TIFF"):
+        found = whole(ImageProcessor(FIXED), encoded(Image.fromarray(ramp), format))
+        assert np.abs(found[..., 0].astype(int) - ramp / 257).max() <= 1
+        assert np.array_equal(found[..., 0], found[..., 2])
+
+
+def test_sixteen_bit_rgb_tiff_is_scaled(shared_data: Callable[[str], Path]) -> None:
+    found = whole(ImageProcessor(VARIABLE), shared_data("corner/image/rgb16.tiff"))
+    assert len(np.unique(found)) > 20
+
+
+def test_adobe_cmyk_has_red_top_left_and_black_bottom_right(shared_data: Callable[[str], Path]) -> None:
+    found = whole(ImageProcessor(VARIABLE), shared_data("corner/image/cmyk.jpg"))
+    red, green, blue = found[2, 2].astype(int)
+    assert red > green + 100
+    assert red > blue + 100
+    assert found[-3, -3].max() < 60
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparency_becomes_white(mode: str) -> None:
+    picture = Image.new("RGBA", (64, 64), (0, 0, 0, 0))
+    picture.paste((255, 0, 0, 255), (0, 0, 64, 32))
+    data = encoded(picture.convert(mode), "PNG")
+    found = whole(ImageProcessor(FIXED), data)
+    assert (found[-8:] == 255).all()
+    assert found[8, 8].tolist() != [255, 255, 255]
+
+
+def test_grey_palette_and_one_bit_pictures_become_rgb() -> None:
+    for mode in ("1", "L", "P", "CMYK", "YCbCr"):
+        picture = Image.new("RGB", (64, 64), "white").convert(mode)
+        found = whole(ImageProcessor(FIXED), encoded(picture, "TIFF"))
+        assert found.min() > 250, mode
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (b"", "0 bytes"),
+        (b"no picture at all", "not a picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture"),
+        (np.zeros((0, 4, 3), np.uint8), "empty"),
+        (np.zeros((4, 4, 3), np.float32), "need uint8"),
+        (np.zeros((4, 4, 7), np.uint8), "need uint8"),
+        (Path("absent.png"), "not a file"),
+        (encoded(Image.new("F", (8, 8)), "TIFF"), "mode F"),
+    ],
+)
+def test_what_is_no_picture_is_refused_in_one_line(source: bytes | Path | np.ndarray, said: str) -> None:
+    with pytest.raises(SampleError, match=said):
+        whole(ImageProcessor(FIXED), source)
+
+
+def test_limits_hold_before_decoding() -> None:
+    data = encoded(Image.new("RGB", (100, 50)))
+    media = Media("image", data)
+    for processor, said in (
+        (ImageProcessor(FIXED, max_pixels=4999), "100 x 50 pixels is over max_pixels 4999"),
+        (ImageProcessor(FIXED, max_bytes=len(data) - 1), "over max_bytes"),
+    ):
+        with pytest.raises(SampleError, match=said):
+            processor.plan(media)
+        with pytest.raises(SampleError, match=said):
+            processor.decode(media, ImageProcessor(FIXED).plan(media))
+    assert ImageProcessor(FIXED, max_pixels=5000, max_bytes=len(data)).plan(media).cells == 16
+
+
+def test_a_picture_has_no_time() -> None:
+    with pytest.raises(SampleError, match="no time"):
+        ImageProcessor(FIXED).plan(Media("image", np.zeros((8, 8), np.uint8), clip=(0.0, 1.0)))
+
+
+def test_sizes_that_the_encoder_cannot_take_are_refused() -> None:
+    with pytest.raises(ConfigError, match="set its image_size"):
+        ImageProcessor(FIXED, size_px=32)
+    with pytest.raises(ConfigError, match="multiples of 16 x 16"):
+        ImageProcessor(VARIABLE, size_px=40)
+    with pytest.raises(ConfigError, match="no whole number"):
+        ImageInput((16, 16), (40, 64))
+    assert ImageProcessor(VARIABLE, size_px=(32, 48)).plan(Media("image", np.zeros((9, 9), np.uint8))).cells == 6
+
+
+def test_no_file_is_left_open(tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
+    processor = pickle.loads(pickle.dumps(ImageProcessor(FIXED)))
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    for path, _ in corner_rows(shared_data):
+        try:
+            whole(processor, path)
+        except SampleError:
+            continue
+    after = len(list(Path("/proc/self/fd").iterdir())) if before else 0
+    assert after == before
+
+
+def test_plugin_planning_and_decoding_import_no_torch() -> None:
+    code = (
+        "import sys, numpy as np, kosmos_vision.plugin\n"
+        "assert 'PIL' not in sys.modules\n"
+        "from kosmos import Media\n"
+        "from kosmos_vision.images import ImageInput, ImageProcessor\n"
+        "from kosmos_vision.samples import shapes\n"
+        "p = ImageProcessor(ImageInput((16, 16), (64, 64)))\n"
+        "m = next(shapes('train').document(0).media)\n"
+        "p.decode(m, p.plan(m))\n"
+        "assert not {'torch', 'timm', 'torchvision'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
