@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kosmos_audio.conformer import ConformerEncoder
 from kosmos_audio.logmel import LogMelEncoder
 from kosmos_audio.wav2vec2 import Wav2Vec2Encoder

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kosmos_audio.wav2vec2 import BASE, SIZES, STRIDE, Wav2Vec2Encoder, build
-from kosmos_audio.waveform import AudioProcessor
-from kosmos_audio.whisper import WhisperEncoder
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn import functional as F
 
 from kosmos.data.document import Media
 from kosmos.errors import ConfigError
 from kosmos.model.segments import Segments
+from kosmos_audio.wav2vec2 import BASE, SIZES, STRIDE, Wav2Vec2Encoder, build
+from kosmos_audio.waveform import AudioProcessor
+from kosmos_audio.whisper import WhisperEncoder
 
 GRIDS = torch.tensor([[3, 1, 1], [7, 1, 1], [1, 1, 1], [3, 1, 1]])
 
@@ -33,7 +34,7 @@ def gradients(encoder: Any) -> dict[str, Tensor]:
 def test_packed_items_equal_each_item_alone(encoder: Any) -> None:
     values = cells_of(encoder, 14)
     packed = encoder(values, GRIDS)
-    items = zip(values.split(GRIDS[:, 0].tolist()), GRIDS, strict=True)
+    items = zip(torch.split(values, GRIDS[:, 0].tolist()), GRIDS, strict=True)
     alone = torch.cat([encoder(item, grid[None]) for item, grid in items])
     assert packed.shape == (14, encoder.width)
     # Features are about 0.8; the largest difference of all encoders was 2.2e-6 (logmel; the order of sums differs).
@@ -92,7 +93,7 @@ def test_cells_of_the_processor_fit_the_encoder(encoder: Any) -> None:
     assert out.isfinite().all()
 
 
-@pytest.mark.parametrize("model", sorted(SIZES))
+@pytest.mark.parametrize("model", sorted(SIZES.keys() - {"wav2vec2_xlsr_1b", "hubert_xlarge"}))  # seconds each
 def test_sizes_are_those_of_torchaudio(model: str) -> None:
     import torchaudio
 
@@ -102,16 +103,15 @@ def test_sizes_are_those_of_torchaudio(model: str) -> None:
     assert {name: t.shape for name, t in ours.items()} == {name: t.shape for name, t in expected.items()}
 
 
-def test_features_of_the_samples_equal_those_of_torchaudio() -> None:
-    encoder = Wav2Vec2Encoder(model="hubert_large", width=32, layers=2, heads=2, feed_forward=64, channels=16)
+def test_first_features_of_the_convolutions_equal_those_of_torchaudio_without_our_padding() -> None:
+    torch.manual_seed(0)
+    extract = Wav2Vec2Encoder(model="hubert_large", channels=16, width=32, layers=1, heads=2).model.feature_extractor
     samples = torch.randn(1, 10 * STRIDE + 80)
-    expected = encoder.model(samples)[0][0]
-    padded = torch.cat((samples, torch.zeros(1, STRIDE - 80)), dim=1).view(-1, STRIDE)
-    # Eleven cells see the same samples; the last is ours alone, and attention sees it, so compare the convolutions.
-    ours = encoder.model.feature_extractor(torch.nn.functional.pad(padded.view(1, -1), (0, 80)), None)[0]
-    theirs = encoder.model.feature_extractor(samples, None)[0]
-    assert expected.shape == (10, 32)
-    assert torch.equal(ours[0, :10], theirs[0])
+    padded = F.pad(samples, (0, STRIDE))  # eleven cells and the 80 zeros that follow an item
+    ours, theirs = extract(padded, None)[0], extract(samples, None)[0]
+    assert (ours.shape[1], theirs.shape[1]) == (11, 10)
+    # Features reach 2.6; the difference was 4.8e-7 (kernels sum in another order).
+    assert (ours[:, :10] - theirs).abs().max() < 1e-5
 
 
 def test_filled_up_whisper_equals_the_original() -> None:

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kosmos_vision.images import ImageInput, ImageProcessor, fit_cells
 from PIL import Image
 
 from kosmos import ConfigError, Media, SampleError
+from kosmos_vision.images import ImageInput, ImageProcessor, fit_cells
 
 FIXED = ImageInput((16, 16), (64, 64))
 VARIABLE = ImageInput((16, 16), None)
@@ -65,8 +65,7 @@ def test_every_corner_file_decodes_or_is_refused_as_its_manifest_says(
             whole(processor, path)
             found = "decoded"
         except SampleError as error:
-            found = "refused"
-            assert "\n" not in str(error)
+            found = "refused" if "\n" not in str(error) else "refused in several lines"
         wrong += [(path.name, expected, found)] if found != expected else []
     assert wrong == []
 

@@ -284,7 +284,8 @@ def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
 
 
 def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
+    # A misspelt field often makes another one missing: the misspelling is the news.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     path = ".".join(str(part) for part in first["loc"])
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from typing import Any, cast
 
 from torch import nn
@@ -40,24 +42,28 @@ def find_architecture(name: str) -> Architecture:
     return ARCHITECTURES[name]
 
 
-def _x3d(frames: int, size_px: int, **options: Any) -> nn.Module:
-    from pytorchvideo.models.x3d import create_x3d
+def _builder(module: str, name: str) -> Callable[..., Any]:
+    """A builder of ``pytorchvideo.models``."""
+    with warnings.catch_warnings():
+        # pytorchvideo and fvcore script functions on import, which torch deprecates; no user can help it.
+        warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+        return cast(Callable[..., Any], getattr(import_module(f"pytorchvideo.models.{module}"), name))
 
+
+def _x3d(frames: int, size_px: int, **options: Any) -> nn.Module:
+    create_x3d = _builder("x3d", "create_x3d")
     return cast(nn.Module, create_x3d(input_clip_length=frames, input_crop_size=size_px, **options))
 
 
 def _slow(frames: int, size_px: int, **options: Any) -> nn.Module:
-    from pytorchvideo.models.resnet import create_resnet
-
+    create_resnet = _builder("resnet", "create_resnet")
     return cast(nn.Module, create_resnet(stem_conv_kernel_size=(1, 7, 7), **options))
 
 
 def _resnet_tiny(frames: int, size_px: int) -> nn.Module:
     """The stem and stages of ``create_resnet``, which itself builds nothing below 50 layers; one block a stage."""
-    from pytorchvideo.models.net import Net
-    from pytorchvideo.models.resnet import create_bottleneck_block, create_res_stage
-    from pytorchvideo.models.stem import create_res_basic_stem
-
+    create_res_basic_stem, net = _builder("stem", "create_res_basic_stem"), _builder("net", "Net")
+    create_res_stage, bottleneck = (_builder("resnet", n) for n in ("create_res_stage", "create_bottleneck_block"))
     blocks = [
         create_res_basic_stem(
             in_channels=3,
@@ -75,7 +81,7 @@ def _resnet_tiny(frames: int, size_px: int) -> nn.Module:
                 dim_in=dim_in,
                 dim_inner=dim_out // 2,
                 dim_out=dim_out,
-                bottleneck=create_bottleneck_block,
+                bottleneck=bottleneck,
                 conv_a_kernel_size=(3, 1, 1),
                 conv_a_stride=(stride[0], 1, 1),
                 conv_a_padding=(1, 0, 0),
@@ -85,32 +91,27 @@ def _resnet_tiny(frames: int, size_px: int) -> nn.Module:
             )
         )
     blocks.append(nn.Identity())  # where the head would be
-    return cast(nn.Module, Net(blocks=nn.ModuleList(blocks)))
+    return cast(nn.Module, net(blocks=nn.ModuleList(blocks)))
 
 
 def _csn(frames: int, size_px: int, **options: Any) -> nn.Module:
-    from pytorchvideo.models.csn import create_csn
-
+    create_csn = _builder("csn", "create_csn")
     return cast(nn.Module, create_csn(stem_pool=nn.MaxPool3d, **options))
 
 
 def _r2plus1d(frames: int, size_px: int) -> nn.Module:
-    from pytorchvideo.models.r2plus1d import create_r2plus1d
-
+    create_r2plus1d = _builder("r2plus1d", "create_r2plus1d")
     return cast(nn.Module, create_r2plus1d(dropout_rate=0.5))
 
 
 def _mvit(frames: int, size_px: int, **options: Any) -> nn.Module:
-    from pytorchvideo.models.vision_transformers import create_multiscale_vision_transformers
-
+    create_mvit = _builder("vision_transformers", "create_multiscale_vision_transformers")
     # The builder changes the lists that it is given, so each network gets its own.
     own = {
         name: [list(row) if isinstance(row, tuple) else row for row in rows]
         for name, rows in options.pop("lists").items()
     }
-    return cast(
-        nn.Module, create_multiscale_vision_transformers(spatial_size=size_px, temporal_size=frames, **own, **options)
-    )
+    return cast(nn.Module, create_mvit(spatial_size=size_px, temporal_size=frames, **own, **options))
 
 
 _MVIT_BASE = {

@@ -1,4 +1,4 @@
-"""What becomes of BatchNorm, so that no item's features depend on the others in its batch."""
+"""What becomes of BatchNorm, so that no item's features depend on the others in its batch, and of Swish."""
 
 from __future__ import annotations
 
@@ -47,3 +47,12 @@ def group_batch_norm(module: nn.Module) -> None:
             setattr(module, name, norm)
         else:
             group_batch_norm(child)
+
+
+def replace_swish(module: nn.Module) -> None:
+    """Put torch's SiLU, the same function, in the place of pytorchvideo's Swish, whose backward torch deprecates."""
+    for name, child in module.named_children():
+        if type(child).__name__ == "Swish":
+            setattr(module, name, nn.SiLU())
+        else:
+            replace_swish(child)

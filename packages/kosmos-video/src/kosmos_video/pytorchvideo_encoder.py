@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from kosmos import ConfigError
 from kosmos_video.architectures import Architecture, find_architecture
 from kosmos_video.frames import ClipInput
-from kosmos_video.norms import freeze_batch_norm, group_batch_norm
+from kosmos_video.norms import freeze_batch_norm, group_batch_norm, replace_swish
 
 KINETICS_MEAN, KINETICS_STD = (0.45, 0.45, 0.45), (0.225, 0.225, 0.225)
 """What pytorchvideo's published weights were trained with."""
@@ -69,6 +69,7 @@ class PytorchVideoEncoder(nn.Module):
         if weights is not None:
             _load(self.net, Path(weights), architecture.head_prefix(self.net))
         _remove_head(self.net)
+        replace_swish(self.net)
         if norm == "frozen" or (norm == "auto" and weights is not None):
             freeze_batch_norm(self.net)
         else:

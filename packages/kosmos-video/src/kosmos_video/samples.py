@@ -20,7 +20,7 @@ COLOURS: dict[str, tuple[int, int, int]] = {
     "white": (240, 240, 240),
     "purple": (170, 50, 200),
 }
-SHAPES = ("square", "disc", "triangle")
+SHAPES = ("square", "ring", "cross")
 MOTIONS: dict[str, tuple[float, float, float]] = {
     "moving left": (0.0, -1.0, 0.0),
     "moving right": (0.0, 1.0, 0.0),
@@ -87,7 +87,7 @@ def draw_film(colour: str, shape: str, motion: str, rng: np.random.Generator) ->
     film = np.full((num_frames, SIDE_PX, SIDE_PX, 3), rng.uniform(20, 90), np.float32)
     for frame, row, column, radius in zip(film, rows, columns, radii, strict=True):
         frame[_inside(shape, y - row, x - column, radius)] = ink
-    film += rng.normal(0, rng.uniform(2, 12), film.shape)
+    film += rng.uniform(2, 12) * rng.standard_normal(film.shape, np.float32)
     return np.clip(film, 0, 255).astype(np.uint8)
 
 
@@ -96,8 +96,8 @@ def _path(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Row, column and radius of the shape in each frame; it starts anywhere from where it stays in view."""
     phase = np.linspace(-0.5, 0.5, num_frames)
-    travel_px, swell_px = rng.uniform(12, 24), rng.uniform(4, 7)
-    mean_radius = rng.uniform(7.5, 9.5) if direction[2] else rng.uniform(5, 11)
+    travel_px, swell_px = rng.uniform(12, 22), rng.uniform(6, 9)
+    mean_radius = rng.uniform(9, 11) if direction[2] else rng.uniform(7, 12)
     radii = mean_radius + direction[2] * swell_px * phase
     margin = radii.max() + 1
     centres = []
@@ -113,6 +113,8 @@ def _inside(shape: str, dy: NDArray[np.float32], dx: NDArray[np.float32], radius
     """Which pixels, by their distance from the centre, the shape covers."""
     if shape == "square":
         return np.asarray((abs(dy) <= 0.85 * radius) & (abs(dx) <= 0.85 * radius))
-    if shape == "disc":
-        return np.asarray(dy**2 + dx**2 <= radius**2)
-    return np.asarray((dy <= 0.8 * radius) & (abs(dx) * 1.7 <= dy + radius))
+    if shape == "ring":
+        distance = np.hypot(dy, dx)
+        return np.asarray((distance <= radius) & (distance >= 0.55 * radius))
+    arm = 0.33 * radius
+    return np.asarray(((abs(dy) <= arm) & (abs(dx) <= radius)) | ((abs(dx) <= arm) & (abs(dy) <= radius)))

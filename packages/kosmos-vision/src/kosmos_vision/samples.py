@@ -87,18 +87,18 @@ def draw(random: np.random.Generator, picture_px: int) -> tuple[NDArray[np.uint8
     pen = ImageDraw.Draw(picture)
     _clutter(random, pen, picture_px, level)
     caption = _pair(random, pen, picture_px) if random.random() < _PAIRS else _single(random, pen, picture_px)
-    noise = random.normal(0.0, random.uniform(3, 9), (picture_px, picture_px, 3))
+    noise = random.normal(0.0, random.uniform(2, 7), (picture_px, picture_px, 3))
     return np.clip(np.asarray(picture) + noise, 0, 255).astype(np.uint8), caption
 
 
 def _single(random: np.random.Generator, pen: ImageDraw.ImageDraw, side: int) -> str:
-    radius = side * random.uniform(0.24, 0.36)
+    radius = side * random.uniform(0.27, 0.36)
     x, y = random.uniform(radius, side - radius, 2)
     return _shape(random, pen, (x, y), radius)
 
 
 def _pair(random: np.random.Generator, pen: ImageDraw.ImageDraw, side: int) -> str:
-    radius = side * random.uniform(0.18, 0.22, 2)
+    radius = side * random.uniform(0.19, 0.22, 2)
     along = (side * random.uniform(0.22, 0.27), side * random.uniform(0.73, 0.78))
     across = side * (0.5 + random.uniform(-0.12, 0.12, 2))
     beside = random.random() < 0.5
@@ -119,7 +119,7 @@ def _shape(random: np.random.Generator, pen: ImageDraw.ImageDraw, centre: tuple[
     if kind == "circle":
         pen.ellipse((x - 0.85 * radius, y - 0.85 * radius, x + 0.85 * radius, y + 0.85 * radius), fill=fill)
     else:
-        turn = random.uniform(-0.25, 0.25)
+        turn = random.uniform(-0.15, 0.15)
         pen.polygon([(x + radius * a, y + radius * b) for a, b in _outline(kind, turn)], fill=fill)
     return f"a {colour} {kind}"
 
@@ -139,7 +139,7 @@ def _outline(kind: str, turn: float) -> Sequence[tuple[float, float]]:
 
 def _clutter(random: np.random.Generator, pen: ImageDraw.ImageDraw, side: int, level: int) -> None:
     """Grey strokes that mean nothing."""
-    for _ in range(int(random.integers(0, 4))):
+    for _ in range(int(random.integers(0, 3))):
         grey = int(np.clip(level + random.integers(-45, 46), 0, 190))
         x0, y0, x1, y1 = random.uniform(0, side, 4)
         pen.line((x0, y0, x1, y1), fill=(grey, grey, grey), width=int(random.integers(1, 3)))

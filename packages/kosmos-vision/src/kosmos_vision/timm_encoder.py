@@ -156,12 +156,16 @@ class TimmEncoder(nn.Module):
         return cells.flatten(0, 1).index_select(0, where)
 
     def _nothing(self, values: Tensor) -> Tensor:
-        """[0, width], through the model where it runs on no pictures, so that sharded parameters are gathered alike."""
+        """[0, width], through the model, so that sharded parameters are gathered on this rank as on the others.
+
+        Models that cannot run on no pictures run on one grey picture, of which no feature is kept: its gradients are
+        exactly zero.
+        """
         if self._takes_nothing:
             return self._features(values, self._start_cells)
-        trained = [p.flatten()[:1].sum() for p in self.model.parameters() if p.requires_grad]
-        empty = values.new_zeros(0, self.width, dtype=next(self.model.parameters()).dtype)
-        return empty + torch.stack(trained).sum() if trained else empty
+        rows, columns = self._start_cells
+        grey = torch.full((rows * columns, *values.shape[1:]), 128, dtype=torch.uint8, device=values.device)
+        return self._features(grey, self._start_cells)[:0]
 
     def _try_nothing(self) -> bool:
         """Whether the model runs forward and backward on no pictures; some reshape with -1 and cannot."""

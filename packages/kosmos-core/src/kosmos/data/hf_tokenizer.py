@@ -35,6 +35,7 @@ class HfTokenizer:
     def __init__(self, content: str, marks: Sequence[str], names: Mapping[str, str]) -> None:
         self.marks = all_marks(marks)
         self.names = dict(names)
+        self.unknown = _unknown_token(content)
         backend = Tokenizer.from_str(content)
         own = [self.names.get(mark, mark) for mark in self.marks]
         # A native token may be added as a plain one: as a special one it keeps its id and is never read from text.
@@ -50,14 +51,15 @@ class HfTokenizer:
         self.vocab_size = max(len(vocabulary), max(vocabulary.values()) + 1)
         self._ids = {mark: vocabulary[self.names.get(mark, mark)] for mark in self.marks}
         added = backend.get_added_tokens_decoder()
-        unknown = getattr(backend.model, "unk_token", None)
-        self._special = {i: t.content for i, t in added.items() if t.special and t.content != unknown}
+        # The token for what the vocabulary cannot say comes from text by right.
+        self._special = {i: t.content for i, t in added.items() if t.special and t.content != self.unknown}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"content": self._backend.to_str(), "marks": self.marks, "names": self.names}
+        kept = {"marks": self.marks, "names": self.names, "unknown": self.unknown}
+        return {"content": self._backend.to_str(), **kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.marks, self.names = state["marks"], state["names"]
+        self.marks, self.names, self.unknown = state["marks"], state["names"], state["unknown"]
         self._start(Tokenizer.from_str(state["content"]))
 
     def encode(self, text: str) -> list[int]:
@@ -157,6 +159,14 @@ def _by_transformers(name: str, folder: Path) -> tuple[str, dict[str, str]]:
         raise ConfigError(f"tokenizer {name!r}: {type(found).__name__} is a slow tokenizer; a fast one is needed")
     native = {field: str(token) for field in _NATIVE.values() if (token := getattr(found, field, None))}
     return found.backend_tokenizer.to_str(), native
+
+
+def _unknown_token(content: str) -> str | None:
+    """What a ``tokenizer.json`` writes for text that its vocabulary cannot say."""
+    model = json.loads(content)["model"]
+    if model.get("unk_id") is not None:  # Unigram names it by number
+        return str(model["vocab"][model["unk_id"]][0])
+    return _token(model.get("unk_token"))
 
 
 def _token(value: Any) -> str | None:

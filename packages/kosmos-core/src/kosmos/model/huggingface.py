@@ -103,10 +103,12 @@ class HuggingFaceBackbone(nn.Module):
         """
         if enabled and not self.model.supports_gradient_checkpointing:
             raise ConfigError(f"hf: {self.model.config.model_type} has no gradient checkpointing")
+        kind = "activation" if hasattr(self.model, "activation_checkpointing_enable") else "gradient"
         if enabled:
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            options = {f"{kind}_checkpointing_kwargs": {"use_reentrant": False}}
+            getattr(self.model, f"{kind}_checkpointing_enable")(**options)
         elif self.model.supports_gradient_checkpointing:
-            self.model.gradient_checkpointing_disable()
+            getattr(self.model, f"{kind}_checkpointing_disable")()
 
 
 def _logit_scale(config: Any) -> float:

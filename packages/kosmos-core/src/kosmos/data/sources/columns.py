@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from kosmos import names
@@ -15,6 +16,7 @@ Row = Mapping[str, Any]
 _STEP = re.compile(r"(?:^|\.)(?P<key>[^.\[\]]+)|\[(?P<index>-?\d+)\]")
 
 
+@cache
 def parse_path(path: str) -> tuple[str | int, ...]:
     """The steps of a nested path: ``answers.text[0]`` is ``("answers", "text", 0)``.
 
@@ -60,7 +62,8 @@ def look_up(row: Row, path: str) -> Any:
 
 def top_column(path: str, columns: Collection[str]) -> str:
     """The column of the table that a nested path begins with."""
-    return path if path in columns else str(parse_path(path)[0])
+    # The common case first: this runs for every row at opening.
+    return path if path.isidentifier() or path in columns else str(parse_path(path)[0])
 
 
 def require_column(path: str, columns: Collection[str], what: str) -> None:

@@ -133,7 +133,7 @@ class ForeignMedia:
         self._found: dict[frozenset[str], str] = {}
         self._tries: Counter[frozenset[str]] = Counter()
 
-    def __call__(self, row: Row, root: Path) -> str | None:
+    def __call__(self, row: Row, table: Table, index: int) -> str | None:
         """The key of the foreign medium. Rows with the same keys are looked up a few times only."""
         keys = frozenset(row)
         if (key := self._found.get(keys)) is not None:
@@ -142,7 +142,7 @@ class ForeignMedia:
             return None
         self._tries[keys] += 1
         for key in row:
-            if key not in self._known and _names_file(row[key], root):
+            if key not in self._known and _names_file(row[key], table.root(index)):
                 self._found[keys] = key
                 return key
         return None

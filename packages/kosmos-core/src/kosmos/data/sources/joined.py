@@ -54,6 +54,11 @@ class JoinedTable:
                 yield {**row, "split": split} if unsaid else row  # type: ignore[dict-item]
 
 
+def join(tables: Sequence[Table], splits: Sequence[Split | None]) -> Table:
+    """Tables as one; ``splits`` hold for rows that state none themselves."""
+    return tables[0] if len(tables) == 1 and splits[0] is None else JoinedTable(tables, splits)
+
+
 @dataclass(frozen=True)
 class ClassFolderTable:
     """Files in folders named by their text (a ``Table``)."""

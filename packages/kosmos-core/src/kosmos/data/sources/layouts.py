@@ -23,7 +23,7 @@ from kosmos.data.sources.columns import (
     text_value,
     top_column,
 )
-from kosmos.data.sources.media import read_media
+from kosmos.data.sources.media import read_media, resolve
 from kosmos.errors import SampleError
 
 ROLES = ("text", "segments", "messages", "id", "split", "clip")
@@ -75,6 +75,8 @@ class DefaultLayout:
     """Every modality that is installed or asked for."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Renames: role or modality to the column (or nested path) that holds it."""
+    manifest: bool = False
+    """Whether ``text`` only describes a row's ``file``, so that it never stands for the text of a missing one."""
 
     def column(self, role: str) -> str:
         """The column that stands for a role or a modality."""
@@ -108,10 +110,12 @@ class DefaultLayout:
 
     def media_of(self, row: Row) -> list[str]:
         """The modalities whose column holds something, in the row's order."""
-        order = {column: position for position, column in enumerate(row)}
-        tops = {modality: top_column(self.column(modality), row) for modality in self.modalities}
+        tops = {modality: top_column(self.columns.get(modality, modality), row) for modality in self.modalities}
         there = [modality for modality, top in tops.items() if row.get(top) not in (None, [])]
-        return sorted(there, key=lambda modality: order[tops[modality]])
+        if len(there) < 2:
+            return there
+        order = list(row)
+        return sorted(there, key=lambda modality: order.index(tops[modality]))
 
     def needs(self, row: Row) -> frozenset[str]:
         if (parts := self.value(row, "segments")) is not None:
@@ -130,6 +134,8 @@ class DefaultLayout:
             for modality in self.media_of(row)
             for medium in read_media(modality, self.value(row, modality), root, self.value(row, "clip"))
         ]
+        if self.manifest and not media and row.get("file") is not None:
+            raise SampleError(_missing_file(row["file"], root))
         column = self.column("text")
         if "text" not in self.columns and column not in row:
             raise SampleError(f"no {column!r}{did_you_mean(column, row)}")
@@ -137,6 +143,17 @@ class DefaultLayout:
         if not text.strip():
             raise SampleError(f"{column} is empty")
         return (*media, Text(text, train=True))
+
+
+def _missing_file(name: Any, root: Path) -> str:
+    """Why a manifest's text file was no text file when the manifest was opened."""
+    if not isinstance(name, str):
+        return f"file: expected a path, got {kind_of(name)}"
+    try:
+        resolve(root, name)
+    except SampleError as error:
+        return f"file: {error}"
+    return f"file: {name} was not there when the source was opened"
 
 
 def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

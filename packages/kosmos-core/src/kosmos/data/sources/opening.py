@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kosmos.components import DatasetSpec, Spec
 from kosmos.data.document import Document, Source
 from kosmos.data.sources import folders
-from kosmos.data.sources.joined import JoinedTable
+from kosmos.data.sources.joined import join
 from kosmos.data.sources.jsonl import index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.request import Request, add_modalities, finish, read_options
@@ -136,7 +136,7 @@ def _registered(
 def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Source:
     path = Path(request.path)
     try:
-        folder, file = path.is_dir(), path.is_file()
+        folder, file = bool(request.path) and path.is_dir(), path.is_file()
     except (OSError, ValueError):
         folder = file = False
     if folder:
@@ -179,6 +179,7 @@ def _from_manifest(path: Path, request: Request) -> Source:
     layout = request.layout()
     if not isinstance(layout, DefaultLayout):
         return finish(index_jsonl([path]), layout, request, rows_vary=True)
+    layout = replace(layout, manifest=True)
     table = folders.open_manifest(path, layout, request.left_out, request.options.chunk_chars)
     return finish(table, layout, request, rows_vary=True)
 
@@ -189,7 +190,7 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
         splits = [None] * len(names)
     if suffix == ".jsonl":
         tables = [index_jsonl([path]) for path in paths]
-        return finish(JoinedTable(tables, splits), request.layout(), request, rows_vary=True)
+        return finish(join(tables, splits), request.layout(), request, rows_vary=True)
     if suffix == ".txt":
         layout = request.layout()
         layout.check(("text",))
@@ -206,7 +207,7 @@ def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request
     layout = request.layout(tables[0].features.media_columns(request.known))
     for table in tables:
         table.use(layout)
-    return finish(JoinedTable(tables, splits), layout, request)
+    return finish(join(tables, splits), layout, request)
 
 
 def _from_hub(parts: list[tuple[str, HubTable]], request: Request) -> Source:

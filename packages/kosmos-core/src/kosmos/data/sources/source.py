@@ -114,7 +114,7 @@ class Examiner:
         layout: Layout,
         modalities: Collection[str],
         columns: Mapping[str, str],
-        foreign: Callable[[Row, Path], str | None] | None = None,
+        foreign: Callable[[Row, Table, int], str | None] | None = None,
         check: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         self.layout, self.modalities, self.columns = layout, frozenset(modalities), columns
@@ -133,7 +133,7 @@ class Examiner:
         for index, row in enumerate(table.scan(self.layout)):
             hashes[index] = self._hash(row, index)
             try:
-                missing = self._missing(row, table.root(index))
+                missing = self._missing(row, table, index)
                 assert not isinstance(row, SampleError)
             except SampleError as error:
                 first_error = first_error or f"{table.origin(index)}: {error}"
@@ -148,12 +148,12 @@ class Examiner:
             splits[index] = self._split(row, table, index)
         return Facts(usable, hashes, splits, dict(left_out), readable, first_error)
 
-    def _missing(self, row: Row | SampleError, root: Path) -> frozenset[str]:
+    def _missing(self, row: Row | SampleError, table: Table, index: int) -> frozenset[str]:
         """Modalities that the row needs and the run has not."""
         if isinstance(row, SampleError):
             raise row
         needs = self.layout.needs(row)
-        if not needs and self.foreign is not None and (key := self.foreign(row, root)) is not None:
+        if not needs and self.foreign is not None and (key := self.foreign(row, table, index)) is not None:
             return frozenset({key})
         return needs - self.modalities
 

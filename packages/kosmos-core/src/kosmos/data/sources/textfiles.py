@@ -117,14 +117,15 @@ def cut_text(stream: BinaryIO, most: int) -> Iterator[Piece]:
     chars, begin, line = 0, 0, 1
     for long_line in _lines(stream):
         for part in _cut_line(long_line, most):
-            while parts and chars + num_chars(part) > most:
+            size = num_chars(part)
+            while parts and chars + size > most:
                 count = _good_cut(parts, most)
                 text = b"".join(parts[:count])
                 yield Piece(begin, begin + len(text), line, not text.strip())
                 begin, line, parts = begin + len(text), line + text.count(b"\n"), parts[count:]
                 chars -= num_chars(text)
             parts.append(part)
-            chars += num_chars(part)
+            chars += size
     if parts:
         text = b"".join(parts)
         yield Piece(begin, begin + len(text), line, not text.strip())
@@ -159,7 +160,7 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 
 def _cut_line(line: bytes, most: int) -> Iterator[bytes]:
     """Parts of a line of at most ``most`` characters each."""
-    if num_chars(line) <= most:
+    if len(line) <= most or num_chars(line) <= most:
         yield line
         return
     starts = _char_starts(line)

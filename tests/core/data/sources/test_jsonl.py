@@ -1,0 +1,145 @@
+"""JSONL rows: their forms, and that a malformed one costs itself alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kosmos.data.document import Media, Text
+from kosmos.errors import DataError, SampleError
+
+
+def segments(source, index=0):
+    return [
+        s if isinstance(s, Text) else (s.modality, getattr(s.source, "name", s.source))
+        for s in source.document(index).segments
+    ]
+
+
+def test_plain_text_is_trained(open_, rows):
+    assert segments(open_(rows({"text": "all of it"}))) == [Text("all of it", train=True)]
+
+
+def test_media_come_first_in_the_order_of_the_row_then_the_text(open_, rows):
+    source = open_(rows({"audio": "b.wav", "text": "both", "image": ["a.png", "a.png"]}))
+    expected = [("audio", "b.wav"), ("image", "a.png"), ("image", "a.png"), Text("both", train=True)]
+    assert segments(source) == expected
+
+
+def test_segments_keep_their_order_and_say_what_is_trained(open_, rows):
+    parts = [{"text": "Look: "}, {"image": "a.png"}, {"text": "Q?", "train": False}, {"text": " A.", "train": True}]
+    expected = [Text("Look: ", train=True), ("image", "a.png"), Text("Q?"), Text(" A.", train=True)]
+    assert segments(open_(rows({"segments": parts}))) == expected
+
+
+def test_null_medium_is_none(open_, rows):
+    assert segments(open_(rows({"image": None, "text": "only text"}))) == [Text("only text", train=True)]
+
+
+def test_clip_is_a_range_of_seconds(open_, rows):
+    source = open_(rows({"audio": "b.wav", "clip": [1, 2.5], "text": "x"}))
+    assert source.document(0).segments[0].clip == (1.0, 2.5)
+
+
+def test_data_urls_give_bytes(open_, rows):
+    source = open_(rows({"image": "data:image/png;base64,aGVsbG8=", "text": "x"}))
+    assert source.document(0).segments[0].source == b"hello"
+
+
+def test_blank_lines_byte_order_mark_and_windows_line_ends_keep_line_numbers(open_, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"text": "one"}\r\n\r\n   \n{"text": "four"}')
+    source = open_(path)
+    assert [source.document(i).origin for i in range(2)] == [f"{path}:1", f"{path}:4"]
+    assert segments(source, 1) == [Text("four", train=True)]
+
+
+BAD = {
+    b"{not json": r"not JSON: Expecting property name .* at column 2",
+    b"[1, 2]": "expected an object, got a list",
+    b'{"text": "\xff"}': "not UTF-8 at byte 10",
+    b"[" * 100_000: "not JSON: nested too deeply",
+    b'{"text": "\\ud800"}': "lone surrogate",
+    json.dumps({"text": "a\0b"}).encode(): "text: holds a NUL character at 1",
+    b'{"text": null}': "text: expected text, got null",
+    b'{"text": {"a": 1}}': "text: expected text, got an object",
+    b'{"text": "  "}': "text is empty",
+    b'{"other": 1}': "no 'text'",
+    b'{"image": "gone.png", "text": "x"}': r"gone.png: no such file",
+    b'{"image": 7, "text": "x"}': "image: expected a path, bytes or a data: URL, got a number",
+    b'{"image": "data:image/png;base64,@@", "text": "x"}': "base64 data is broken",
+    b'{"audio": "b.wav", "clip": [3, 1], "text": "x"}': r"clip: expected 0 <= start < end, got \[3.0, 1.0\]",
+    b'{"audio": "b.wav", "clip": "all", "text": "x"}': r"clip: expected \[start, end\] in seconds, got 'all'",
+    b'{"segments": []}': "segments: expected a list that is not empty",
+    b'{"segments": ["hi"]}': r"segments\[0\]: expected an object, got a string",
+    b'{"segments": [{"text": "a", "image": "a.png"}]}': r"segments\[0\]: expected text or one medium, got text, image",
+    b'{"segments": [{"text": "a", "train": 1}]}': r"segments\[0\].train: expected true or false, got a number",
+    b'{"segments": [{"text": ""}]}': "no text and no media",
+    b'{"messages": {}}': "messages: expected a list",
+}
+
+
+@pytest.mark.parametrize("line", BAD, ids=[line[:40].decode("latin-1") for line in BAD])
+def test_malformed_row_costs_that_row_alone(open_, rows, line):
+    path = rows({"text": "before"}, line, {"text": "after"})
+    source = open_(path)
+    assert len(source) == 3
+    with pytest.raises(SampleError, match=BAD[line]) as caught:
+        source.document(1)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert "\n" not in caught.value.line()
+    assert [segments(source, i)[0].text for i in (0, 2)] == ["before", "after"]
+
+
+def test_row_over_the_limit_of_text_is_refused(open_, rows):
+    source = open_(rows({"text": "short"}, {"text": "x" * 200}), options={"max_text_bytes": 100})
+    with pytest.raises(SampleError, match=r"200 bytes of text, over the limit of 100"):
+        source.document(1)
+
+
+def test_row_over_the_limit_of_bytes_is_never_parsed(open_, rows, monkeypatch):
+    monkeypatch.setattr("kosmos.data.sources.jsonl.MAX_ROW_BYTES", 1000)
+    source = open_(rows({"text": "short"}, {"text": "x" * 3000}, {"text": "after"}))
+    with pytest.raises(SampleError, match="a row of more than 1,000 bytes"):
+        source.document(1)
+    assert segments(source, 2) == [Text("after", train=True)]
+
+
+def test_file_with_no_readable_row_is_refused(open_, rows):
+    with pytest.raises(DataError, match=r"none of its 2 rows can be read; the first: .*:1: not JSON"):
+        open_(rows(b"{", b"}"))
+
+
+def test_empty_file_is_refused(open_, rows):
+    with pytest.raises(DataError, match="holds no rows"):
+        open_(rows())
+
+
+def test_first_row_without_the_text_column_names_the_nearest(open_, rows):
+    with pytest.raises(DataError, match=r"rows.jsonl:1: text: no column 'text'; did you mean texts\?"):
+        open_(rows({"texts": "x"}))
+    with pytest.raises(DataError, match=r"columns.text: no column 'captoin'; did you mean caption\?"):
+        open_(rows({"caption": "x"}), columns={"text": "captoin"})
+
+
+def test_columns_rename_media_text_id_and_split(open_, rows):
+    path = rows(*({"picture": "a.png", "caption": f"c{i}", "part": "val" if i == 3 else "train"} for i in range(5)))
+    columns = {"image": "picture", "text": "caption", "split": "part"}
+    train, held_out = (open_(path, columns=columns, split=split) for split in ("train", "held_out"))
+    assert (len(train), len(held_out)) == (4, 1)
+    assert segments(held_out) == [("image", "a.png"), Text("c3", train=True)]
+
+
+def test_folder_of_jsonl_files_takes_splits_from_their_names(open_, rows, tmp_path):
+    rows({"text": "1"}, {"text": "2"}, name="set/train.jsonl")
+    rows({"text": "3"}, name="set/test.jsonl")
+    for name in ("a.png", "b.wav"):
+        (tmp_path / "set" / name).unlink()
+    train, held_out = (open_(tmp_path / "set", split=split) for split in ("train", "held_out"))
+    assert (len(train), len(held_out)) == (2, 1)
+    assert held_out.document(0).origin.endswith("test.jsonl:1")
+
+
+def test_media_of_rows_are_media(open_, rows):
+    assert isinstance(open_(rows({"image": "a.png", "text": "x"})).document(0).segments[0], Media)

@@ -1,0 +1,84 @@
+"""What a row may name: nothing outside the folder of its file, and no URL."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kosmos.data.sources.media import read_source, resolve
+from kosmos.errors import SampleError
+
+REFUSED = {
+    "../secret.txt": "'..' is refused",
+    "in/../../secret.txt": "'..' is refused",
+    "..\\secret.txt": "'..' is refused",
+    "/etc/passwd": "absolute paths are refused",
+    "\\\\server\\share": "absolute paths are refused",
+    "C:\\x.png": "absolute paths are refused",
+    "http://example.com/a.png": "URLs of kind 'http'",
+    "HTTPS://example.com/a.png": "URLs of kind 'HTTPS'",
+    "ftp://example.com/a.png": "URLs of kind 'ftp'",
+    "s3://bucket/a.png": "URLs of kind 's3'",
+    "file:///etc/passwd": "URLs of kind 'file'",
+    "concat:a.png|b.png": "URLs of kind 'concat'",
+    "": "empty",
+    "a\0.png": "NUL",
+    "x" * 5000: "cannot be read|no such file",
+    "folder": "no such file",
+    "out.png": "a link that leads out",
+    "linked/secret.txt": "a link that leads out",
+    "loop.png": "cannot be read|no such file",
+}
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    (tmp_path / "secret.txt").write_text("secret")
+    (root / "a.png").write_bytes(b"a")
+    (root / "inner.png").symlink_to("a.png")
+    (root / "out.png").symlink_to(tmp_path / "secret.txt")
+    (root / "linked").symlink_to(tmp_path)
+    (root / "loop.png").symlink_to("loop.png")
+    return root
+
+
+@pytest.mark.parametrize("name", REFUSED, ids=[name[:30].replace("\0", "NUL") for name in REFUSED])
+def test_paths_that_lead_out_are_refused(root, name):
+    with pytest.raises(SampleError, match=REFUSED[name]):
+        resolve(root, name)
+
+
+def test_files_and_links_inside_are_found(root):
+    assert resolve(root, "a.png") == resolve(root, "inner.png") == (root / "a.png").resolve()
+
+
+def test_root_may_itself_be_a_link(root, tmp_path):
+    (tmp_path / "alias").symlink_to(root)
+    assert resolve(tmp_path / "alias", "a.png").read_bytes() == b"a"
+
+
+def test_pipes_are_no_files(root):
+    os.mkfifo(root / "pipe.png")
+    with pytest.raises(SampleError, match="no such file"):
+        resolve(root, "pipe.png")
+
+
+def test_paths_in_objects_are_held_to_the_same_rules(root):
+    assert read_source({"bytes": b"x", "path": "/etc/passwd"}, root) == b"x"
+    for value in ({"bytes": None, "path": "/etc/passwd"}, {"url": "http://x/a.png"}, {"path": "../secret.txt"}):
+        with pytest.raises(SampleError, match=r"refused|never opened"):
+            read_source(value, root)
+    with pytest.raises(SampleError, match="zero bytes"):
+        read_source({"bytes": b""}, root)
+
+
+def test_row_cannot_reach_out_of_its_folder(open_, rows, tmp_path):
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    path = rows({"image": "../secret.png", "text": "x"}, {"image": "a.png", "text": "y"}, name="set/rows.jsonl")
+    source = open_(path)
+    with pytest.raises(SampleError, match=r"rows.jsonl:1: image: ../secret.png: '..' is refused"):
+        source.document(0)
+    assert source.document(1).modalities == ("image",)

@@ -1,0 +1,116 @@
+"""Which rows are held out."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kosmos.data.sources.splits import MAX_HELD_OUT, held_out_rows, num_held_out, row_hash, split_of
+from kosmos.errors import DataError
+
+
+@given(st.integers(0, 20_000), st.floats(0.001, 0.99))
+def test_number_held_out(rows, share):
+    count = num_held_out(rows, share)
+    assert 0 <= count <= MAX_HELD_OUT
+    assert count == 0 if rows < 2 else 1 <= count < rows
+    if 1 <= round(rows * share) <= min(MAX_HELD_OUT, rows - 1):
+        assert count == round(rows * share)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=200), st.floats(0.01, 0.9))
+def test_rows_with_the_smallest_hashes_are_held_out(hashes, share):
+    array = np.array(hashes, np.uint64)
+    held = held_out_rows(array, share)
+    assert held.sum() == num_held_out(len(hashes), share)
+    if held.any():
+        assert array[held].max() <= array[~held].min()
+
+
+def test_hash_is_blake2b():
+    assert row_hash("row 7") == int.from_bytes(blake2b(b"row 7", digest_size=8).digest(), "big")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("train", "train"),
+        ("Training", "train"),
+        ("train.clean.100", "train"),
+        ("train-00000-of-00002", "train"),
+        ("train_r1", "train"),
+        ("test", "held_out"),
+        ("validation", "held_out"),
+        ("val", "held_out"),
+        ("dev_seen", "held_out"),
+        ("eval", "held_out"),
+        ("held_out", "held_out"),
+        ("held-out", "held_out"),
+        ("testA", "held_out"),
+        ("val2014", "held_out"),
+        ("trainer", None),
+        ("valley", None),
+        ("restval", None),
+        (3, None),
+    ],
+)
+def test_names_of_splits(name, part):
+    assert split_of(name) == part
+
+
+def both(open_, path, **given):
+    parts = [open_(path, split=split, **({"held_out": 0.1} | given)) for split in ("train", "held_out")]
+    return [{part.document(i).segments[-1].text for i in range(len(part))} for part in parts]
+
+
+def test_parts_are_disjoint_and_together_everything(open_, rows):
+    path = rows(*({"text": f"t{i}"} for i in range(60)))
+    train, held_out = both(open_, path)
+    assert len(held_out) == 6
+    assert not train & held_out
+    assert train | held_out == {f"t{i}" for i in range(60)}
+    assert both(open_, path) == [train, held_out]
+
+
+def test_rows_with_ids_stay_held_out_when_their_order_changes(open_, rows):
+    lines = [{"id": f"r{i}", "text": f"t{i}"} for i in range(40)]
+    first = both(open_, rows(*lines))
+    assert both(open_, rows(*reversed(lines))) == first
+
+
+def test_split_of_train_alone_is_no_split(open_, rows):
+    train, held_out = both(open_, rows(*({"text": f"t{i}", "split": "train"} for i in range(20))))
+    assert (len(train), len(held_out)) == (18, 2)
+
+
+def test_rows_that_say_nothing_beside_others_are_trained_on(open_, rows):
+    train, held_out = both(open_, rows({"text": "a"}, {"text": "b", "split": "test"}, {"text": "c", "split": None}))
+    assert (train, held_out) == ({"a", "c"}, {"b"})
+
+
+@pytest.mark.parametrize("split", ["trian", 4, ["test"]])
+def test_unknown_split_is_one_error(open_, rows, split):
+    with pytest.raises(DataError, match=r"rows.jsonl:2: unknown split .*; expected train, or test"):
+        open_(rows({"text": "a", "split": "train"}, {"text": "b", "split": split}))
+
+
+def test_part_without_rows_is_refused(open_, rows):
+    with pytest.raises(DataError, match="its held_out part is empty: none of its 1 rows belong to it"):
+        open_(rows({"text": "alone"}), split="held_out", held_out=0.5)
+    with pytest.raises(DataError, match="its train part is empty"):
+        open_(rows({"text": "a", "split": "test"}))
+
+
+def test_share_of_one_or_more_is_refused(open_, rows):
+    with pytest.raises(DataError, match="held_out: expected a share"):
+        open_(rows({"text": "a"}, {"text": "b"}), held_out=1.0)
+
+
+def test_splits_do_not_depend_on_the_machine(open_, rows):
+    path = rows(*({"text": f"t{i}"} for i in range(30)))
+    _, held_out = both(open_, path)
+    assert sorted(held_out) == ["t18", "t4", "t9"]

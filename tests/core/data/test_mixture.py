@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.ticks import TicksSource
+
+from kosmos.data.mixture import Cursor, Mixture
+
+
+@given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 2**32))
+def test_lanes_together_draw_each_row_once_in_each_epoch(size, num_lanes, seed):
+    mixture = Mixture((TicksSource("train", size),), (1.0,), True, seed)
+    lanes = [Cursor(mixture, lane, num_lanes) for lane in range(num_lanes)]
+    draws = sorted(draw for _ in range(size) for lane in lanes for _, draw in [lane.next()])
+    assert draws == list(range(size * num_lanes))
+    for epoch in range(num_lanes):
+        rows = [mixture.row(0, draw) for draw in range(epoch * size, (epoch + 1) * size)]
+        assert sorted(rows) == list(range(size))
+
+
+def test_epochs_have_different_orders():
+    mixture = Mixture((TicksSource("train", 50),), (1.0,), True, 0)
+    orders = [[mixture.row(0, epoch * 50 + i) for i in range(50)] for epoch in range(3)]
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_without_weights_every_document_is_drawn_equally_often():
+    sources = (TicksSource("train", 90, name="many"), TicksSource("train", 10, name="few"))
+    cursor = Cursor(Mixture(sources, (90.0, 10.0), True, 0), 0, 1)
+    drawn = Counter(cursor.next()[0] for _ in range(1000))
+    assert drawn == {0: 900, 1: 100}
+
+
+def test_weights_are_shares_of_tokens():
+    sources = (TicksSource("train", 100, name="long"), TicksSource("train", 100, name="short"))
+    cursor = Cursor(Mixture(sources, (3.0, 1.0), False, 0), 0, 1)
+    for _ in range(4000):
+        source, _ = cursor.next()
+        cursor.count(source, 50 if source == 0 else 5)
+    assert cursor.tokens[0] / sum(cursor.tokens) == pytest.approx(0.75, abs=0.005)
+
+
+@pytest.mark.parametrize(("size", "most"), [(7, 100), (100, 7), (10, 10)])
+def test_a_mixture_read_once_gives_distinct_rows_and_ends(size, most):
+    mixture = Mixture((TicksSource("train", size),), (1.0,), True, 0, once=most)
+    rows = []
+    for lane in range(3):
+        cursor = Cursor(mixture, lane, 3)
+        while (drawn := cursor.next()) is not None:
+            rows.append(mixture.row(*drawn))
+    assert len(rows) == len(set(rows)) == min(size, most)

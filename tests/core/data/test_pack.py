@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kosmos.data.document import Media
+from kosmos.data.pack import choose
+from kosmos.data.plan import DocumentPlan, PlannedMedia
+from kosmos.data.processor import Grid, MediaPlan
+
+
+def plan_of(tokens: int, cells: int = 0) -> DocumentPlan:
+    media = (PlannedMedia(Media("ticks", b""), MediaPlan((Grid(cells, 1, 1),)), "ticks"),) if cells else ()
+    return DocumentPlan("", ("text",), np.zeros(tokens, np.int32), np.ones(tokens, np.bool_), media, {})
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=9), st.integers(40, 90))
+def test_the_fullest_row_with_the_oldest_document_is_chosen(lengths, room):
+    taken = choose([plan_of(n) for n in lengths], room, {})
+    rest = range(1, len(lengths))
+    sums = (lengths[0] + sum(c) for k in range(len(lengths)) for c in combinations([lengths[i] for i in rest], k))
+    assert taken[0] == 0
+    assert taken == sorted(set(taken))
+    assert sum(lengths[i] for i in taken) == max(s for s in sums if s <= room)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 20)), min_size=1, max_size=30))
+def test_no_budget_is_ever_exceeded(documents):
+    plans = [plan_of(tokens, cells) for tokens, cells in documents]
+    taken = choose(plans, 64, {"ticks": 24})
+    assert 0 in taken
+    assert sum(documents[i][0] for i in taken) <= 64
+    assert sum(documents[i][1] for i in taken) <= 24
+
+
+def test_rows_of_documents_of_mixed_lengths_are_full():
+    random = np.random.default_rng(0)
+    pending = [plan_of(int(n)) for n in random.integers(8, 60, 128)]
+    for _ in range(2):
+        taken = choose(pending, 1024, {})
+        assert sum(len(pending[i]) for i in taken) == 1024
+        pending = [p for i, p in enumerate(pending) if i not in taken]

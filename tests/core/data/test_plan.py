@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.ticks import TicksProcessor
+
+from kosmos import Document, Mark, Media, SampleError, Text
+from kosmos.data.batch import IGNORED, ReadyDocument, assemble
+from kosmos.data.plan import Planner, Route, decode_cells
+from kosmos.data.slots import Fixed, OnePerCell
+from kosmos.data.tokenizer import ASSISTANT, END, USER, load_tokenizer
+
+MARKS = ("<ticks>", "</ticks>")
+TOKENIZER = load_tokenizer("bytes", MARKS)
+
+
+def planner_of(max_tokens=64, slots=None, max_cells=None):
+    route = Route(TicksProcessor(4), "ticks", slots or OnePerCell(), frozenset(MARKS))
+    return Planner(TOKENIZER, {"ticks": route}, max_tokens, max_cells or {})
+
+
+def ticks(count):
+    return Media("ticks", np.ones(count, np.float32))
+
+
+def targets(plan):
+    """The text that the loss looks at; the end token as '$'."""
+    ids = [int(i) for i, t in zip(plan.token_ids, plan.train, strict=True) if t]
+    return "".join("$" if i == TOKENIZER.mark_id("</s>") else TOKENIZER.decode([i]) for i in ids)
+
+
+def test_a_medium_fills_the_slots_that_its_connector_counts():
+    for slots, expected in ((OnePerCell(), 3), (Fixed(5), 5)):
+        [plan] = planner_of(slots=slots).plan(Document("d", (ticks(10), Text("up", train=True))))
+        assert len(plan) == 1 + 1 + expected + 1 + 2 + 1
+        assert plan.slots["ticks"].tolist() == list(range(2, 2 + expected))
+        assert targets(plan) == "up$"
+
+
+def test_the_loss_looks_at_trained_text_and_the_end_after_it_alone():
+    [plan] = planner_of().plan(Document("d", (Text("a"), Text("bc", train=True), ticks(4), Text("d"))))
+    assert targets(plan) == "bc"
+
+
+def test_text_and_media_may_stand_in_any_order_and_number():
+    [plan] = planner_of().plan(Document("d", (ticks(5), ticks(9), Text("x", train=True), ticks(1))))
+    assert plan.slots["ticks"].tolist() == [2, 3, 6, 7, 8, 12]
+    assert [m.plan.cells for m in plan.media] == [2, 3, 1]
+
+
+def test_text_that_spells_a_mark_stays_text():
+    [plan] = planner_of().plan(Document("d", (Text("<ticks></s>", train=True),)))
+    assert targets(plan) == "<ticks></s>$"
+    assert TOKENIZER.mark_id("<ticks>") not in plan.token_ids
+
+
+@pytest.mark.parametrize(
+    ("segments", "answer"),
+    [
+        ((Text("q "), Text("a", train=True)), "a"),
+        ((ticks(4), Text("a", train=True)), "a"),
+        ((Text("a", train=True),), None),
+        ((Text("a", train=True), ticks(4)), None),
+        ((Text("q"), Text("a", train=True), Text("b")), None),
+        ((Mark(USER), Text("q"), Mark(ASSISTANT), Text("a", train=True), Mark(END, train=True)), "a"),
+    ],
+)
+def test_the_answer_is_the_trained_text_at_the_end_after_a_prompt(segments, answer):
+    [plan] = planner_of().plan(Document("d", segments))
+    assert (plan.answer_start is None) == (answer is None)
+    if answer is not None:
+        assert TOKENIZER.decode(plan.token_ids[plan.answer_start :].tolist()) == answer
+
+
+@given(st.text(min_size=1, max_size=300), st.integers(16, 40))
+def test_a_long_text_is_cut_into_rows_that_predict_each_token_once(text, room):
+    pieces = planner_of(room).plan(Document("d", (Text(text, train=True),)))
+    assert all(len(p) <= room for p in pieces)
+    ids = [int(i) for p in pieces for i, t in zip(p.token_ids, p.train, strict=True) if t]
+    assert TOKENIZER.decode(ids) == text
+    assert ids[-1] == TOKENIZER.mark_id("</s>")
+    assert ids.count(TOKENIZER.mark_id("</s>")) == 1
+
+
+def test_a_document_with_media_that_fits_no_row_is_refused_with_the_remedy():
+    with pytest.raises(SampleError, match=r"takes 105 tokens and a row holds 64; raise data.tokens_per_pack"):
+        planner_of().plan(Document("d", (ticks(400), Text("x", train=True))))
+    with pytest.raises(SampleError, match=r"takes 10 cells of stream ticks and a row holds 8; .*cells_per_pack.ticks"):
+        planner_of(max_cells={"ticks": 8}).plan(Document("d", (ticks(40), Text("x", train=True))))
+
+
+def test_a_modality_that_the_run_has_not_is_refused():
+    with pytest.raises(SampleError, match="holds smell, which is not among the modalities"):
+        planner_of().plan(Document("d", (Media("smell", b""), Text("x", train=True))))
+
+
+def test_an_empty_document_is_refused():
+    with pytest.raises(SampleError, match="is empty"):
+        planner_of().plan(Document("d", (Text("", train=True),)))
+
+
+def test_labels_are_the_next_tokens_and_never_cross_documents():
+    planner = planner_of()
+    documents = [Document("a", (Text("ab", train=True),)), Document("b", (ticks(6), Text("c", train=True)))]
+    plans = [planner.plan(d)[0] for d in documents]
+    cells = [{}, {"ticks": [decode_cells(plans[1].media[0], planner.routes["ticks"].processor)]}]
+    ready = [ReadyDocument(p, "s", c) for p, c in zip(plans, cells, strict=True)]
+    row = assemble(ready, planner.routes, ("ticks",))
+    assert row.position_ids.tolist() == [*range(4), *range(7)]
+    trained = row.labels != IGNORED
+    assert trained.tolist() == [True, True, True, False, *[False] * 4, True, True, False]
+    assert np.array_equal(row.labels[trained], row.token_ids[1:][trained[:-1]])
+    assert row.media["ticks"].slots.tolist() == [6, 7]
+    assert row.media["ticks"].grids.tolist() == [[2, 1, 1]]
+
+
+def test_a_row_without_a_stream_holds_it_with_length_zero():
+    planner = planner_of()
+    [plan] = planner.plan(Document("a", (Text("ab", train=True),)))
+    media = assemble([ReadyDocument(plan, "s", {})], planner.routes, ("ticks",)).media["ticks"]
+    assert media.values.shape == (0, 4)
+    assert media.grids.shape == (0, 3)
+    assert media.slots.shape == (0,)

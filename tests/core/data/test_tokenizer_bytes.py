@@ -1,0 +1,71 @@
+"""The byte tokenizer."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kosmos.data.bytes_tokenizer import FILE, ByteTokenizer
+from kosmos.data.tokenizer import CORE_MARKS, load_tokenizer
+from kosmos.errors import ConfigError
+
+MARKS = ("<image>", "</image>")
+TOKENIZER = load_tokenizer("bytes", MARKS)
+
+
+@given(st.text())
+def test_text_comes_back(text):
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
+
+
+@given(st.text(), st.text())
+def test_texts_may_be_joined_before_or_after(one, two):
+    assert TOKENIZER.encode(one) + TOKENIZER.encode(two) == TOKENIZER.encode(one + two)
+
+
+@given(st.lists(st.integers(-5, 400)))
+def test_any_ids_decode(ids):
+    assert isinstance(TOKENIZER.decode(ids), str)
+
+
+def test_marks_follow_the_bytes_in_order():
+    assert [TOKENIZER.mark_id(mark) for mark in (*CORE_MARKS, *MARKS)] == list(range(256, 265))
+    assert TOKENIZER.vocab_size == 265
+
+
+def test_broken_bytes_become_replacement_characters_and_marks_are_left_out():
+    assert TOKENIZER.decode([0xC3, TOKENIZER.mark_id("<s>"), 65, 0xFF]) == "\ufffdA\ufffd"
+
+
+def test_forged_marks_stay_text():
+    for mark in (*CORE_MARKS, *MARKS):
+        ids = TOKENIZER.encode(f"a {mark} b")
+        assert max(ids) < 256
+        assert TOKENIZER.decode(ids) == f"a {mark} b"
+
+
+def test_unknown_mark_is_an_error():
+    with pytest.raises(ConfigError, match="no mark '<video>'; it has <pad> <s>"):
+        TOKENIZER.mark_id("<video>")
+
+
+def test_saved_tokenizer_gives_the_same_ids_and_takes_new_marks_at_the_end(tmp_path):
+    TOKENIZER.save(tmp_path / "saved")
+    again = load_tokenizer(str(tmp_path / "saved"), ["<audio>", "<image>"])
+    assert [again.mark_id(mark) for mark in (*CORE_MARKS, *MARKS)] == list(range(256, 265))
+    assert again.mark_id("<audio>") == 265
+    assert again.vocab_size == 266
+
+
+def test_damaged_file_is_an_error(tmp_path):
+    for content in ("{", "[]", '{"kind": "bytes"}', '{"kind": "bytes", "marks": [1]}'):
+        (tmp_path / FILE).write_text(content)
+        with pytest.raises(ConfigError, match=FILE):
+            load_tokenizer(str(tmp_path), [])
+
+
+def test_pickled_tokenizer_is_the_same():
+    assert pickle.loads(pickle.dumps(TOKENIZER)) == TOKENIZER == ByteTokenizer(MARKS)

@@ -1,0 +1,95 @@
+"""``attend`` against one dense mask over the whole row."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from kosmos.model.attention import SHORT, attend, attend_across, attend_cached
+from kosmos.model.segments import Segments
+
+LENGTHS = st.one_of(
+    st.lists(st.integers(0, 20), max_size=8),
+    st.lists(st.sampled_from([1, 7, 8, 9, SHORT, SHORT + 1, 90]), max_size=4),
+    st.builds(lambda n, count: [n] * count, st.integers(1, 80), st.integers(1, 3)),
+)
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], causal: bool, window: int | None = None) -> Tensor:
+    document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths, dtype=torch.int64))
+    distance = torch.arange(len(q))[:, None] - torch.arange(len(q))
+    seen = document[:, None] == document
+    if causal:
+        seen = seen & (distance >= 0)
+    if window is not None:
+        seen = seen & (distance < window)
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    logits = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
+    return torch.einsum("hqk,khd->qhd", logits.masked_fill(~seen, float("-inf")).softmax(-1), v)
+
+
+def row(T: int, *, heads: int = 4, groups: int = 2, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    torch.manual_seed(T)
+    return [torch.randn(T, n, 8, dtype=dtype, requires_grad=True) for n in (heads, groups, groups)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=LENGTHS, causal=st.booleans(), window=st.one_of(st.none(), st.integers(1, 12)))
+def test_values_and_gradients_equal_those_of_a_dense_mask(lengths: list[int], causal: bool, window: int | None) -> None:
+    window = window if causal else None
+    q, k, v = row(sum(lengths))
+    got = attend(q, k, v, Segments(tuple(lengths)), causal=causal, window=window)
+    expected = dense(q, k, v, lengths, causal, window)
+    upstream = torch.randn_like(expected)
+    gradients = zip(
+        torch.autograd.grad(got, (q, k, v), upstream), torch.autograd.grad(expected, (q, k, v), upstream), strict=True
+    )
+    # fp64: measured 1.5e-15
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+    for ours, reference in gradients:
+        torch.testing.assert_close(ours, reference, rtol=0, atol=1e-12)
+
+
+def test_a_row_without_tokens_has_gradients() -> None:
+    q, k, v = row(0)
+    attend(q, k, v, Segments(()), causal=True).sum().backward()
+    assert all(x.grad is not None and x.grad.shape == x.shape for x in (q, k, v))
+
+
+def test_a_scale_replaces_the_default_one() -> None:
+    q, k, v = row(9)
+    got = attend(q, k, v, Segments((4, 5)), causal=True, scale=1.0)
+    torch.testing.assert_close(got, dense(q * 8**0.5, k, v, [4, 5], True), rtol=0, atol=1e-12)
+
+
+def test_autocast_gives_its_own_type() -> None:
+    q, k, v = row(20, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = attend(q, k, v.to(torch.bfloat16), Segments((8, 12)), causal=True)
+    assert got.dtype == torch.bfloat16
+    # bf16 keeps 8 bits; measured 3e-3 of the largest value
+    torch.testing.assert_close(got.float(), dense(q, k, v, [8, 12], True), rtol=0, atol=5e-2)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("t", [1, 4, 11])
+def test_the_last_queries_see_what_they_saw_in_the_whole_document(t: int, window: int | None) -> None:
+    q, k, v = row(11)
+    whole = dense(q, k, v, [11], True, window)
+    torch.testing.assert_close(attend_cached(q[-t:], k, v, window=window), whole[-t:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("lengths", [(5, 5), (3, 1, 6), ()])
+def test_queries_across_see_their_own_segment_alone(lengths: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    q = torch.randn(2 * len(lengths), 4, 8, dtype=torch.float64)
+    k, v = torch.randn(2, sum(lengths), 4, 8, dtype=torch.float64)
+    got = attend_across(q, k, v, 2, Segments(lengths))
+    alone = [
+        attend_across(a, b, c, 2, Segments((len(b),)))
+        for a, b, c in zip(q.split([2] * len(lengths)), k.split(lengths), v.split(lengths), strict=True)
+    ]
+    torch.testing.assert_close(got, torch.cat([q[:0], *alone]), rtol=0, atol=1e-12)

@@ -1,0 +1,188 @@
+"""Models of transformers as backbones: packed as alone, cached as whole, refused where documents would mix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from kosmos.errors import ConfigError
+from kosmos.model import huggingface_attention
+from kosmos.model.attention import attend
+from kosmos.model.huggingface import HuggingFaceBackbone
+from kosmos.model.loss import linear_cross_entropy
+from kosmos.model.segments import Segments
+
+V = 40
+SHAPE: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 128,
+}
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", **SHAPE},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, **SHAPE},
+    "qwen3": {"model_type": "qwen3", "head_dim": 8, **SHAPE},
+    "gpt2 (learned positions)": {"model_type": "gpt2", **GPT2},
+    "gemma (scaled embeddings)": {"model_type": "gemma", "head_dim": 8, **SHAPE},
+    "gemma3 (two kinds of layers)": {"model_type": "gemma3_text", "head_dim": 8, "sliding_window": 4, **SHAPE},
+    "mistral (window of 5)": {"model_type": "mistral", "sliding_window": 5, **SHAPE},
+    "granite (scaled logits)": {"model_type": "granite", "logits_scaling": 4.0, "embedding_multiplier": 3.0, **SHAPE},
+}
+built: dict[str, HuggingFaceBackbone] = {}
+
+
+def backbone(family: str) -> HuggingFaceBackbone:
+    """Built once, in fp64 (where transformers computes norms and rotations in fp32)."""
+    if family not in built:
+        torch.manual_seed(0)
+        built[family] = HuggingFaceBackbone(V, config=FAMILIES[family], dtype="float64")
+        for parameter in built[family].parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+    return built[family]
+
+
+def random_ids(count: int) -> Tensor:
+    return torch.randint(V, (count,), generator=torch.Generator().manual_seed(count))
+
+
+def packed(model: HuggingFaceBackbone, ids: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    positions = torch.cat([torch.arange(n) for n in lengths])
+    hidden: Tensor = model(model.embed(ids), positions, Segments(lengths))
+    return hidden
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=6, deadline=None)
+@given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=4))
+def test_packed_loss_and_gradients_equal_those_of_each_document_alone(family: str, lengths: list[int]) -> None:
+    model, ids = backbone(family), random_ids(sum(lengths))
+    targets = torch.cat([part.roll(1) for part in ids.split(lengths)])
+    results = []
+    for rows in ([tuple(lengths)], [(n,) for n in lengths]):
+        model.zero_grad()
+        parts = ids.split([sum(row) for row in rows])
+        hidden = torch.cat([packed(model, part, row) for part, row in zip(parts, rows, strict=True)])
+        loss = linear_cross_entropy(hidden, model.output_weight(), targets).total
+        loss.backward()
+        results.append([loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    assert len(results[0]) > 10
+    for together, alone in zip(*results, strict=True):
+        # measured 2.2e-7 of the largest gradient: transformers computes norms and rotations in fp32
+        torch.testing.assert_close(together, alone, rtol=0, atol=1e-5 * max(1.0, float(alone.abs().max())))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_of_a_packed_row_are_those_of_transformers_for_each_document(family: str) -> None:
+    model, lengths = backbone(family), (3, 30, 17)
+    ids = random_ids(sum(lengths))
+    model.eval()
+    with torch.no_grad():
+        got = packed(model, ids, lengths) @ model.output_weight().T
+        model.model.set_attn_implementation("eager")
+        expected = [model.model(input_ids=part[None], use_cache=False).logits[0] for part in ids.split(lengths)]
+        model.model.set_attn_implementation(huggingface_attention.NAME)
+    # measured relative error 2e-7
+    assert float((got - torch.cat(expected)).norm() / torch.cat(expected).norm()) < 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_decoding_with_a_cache_gives_the_hidden_states_of_the_whole_document(family: str) -> None:
+    model, ids = backbone(family), random_ids(25)
+    model.eval()
+    with torch.no_grad():
+        cache = model.new_cache()
+        steps = [(0, 9), (9, 10), (10, 11), (11, 25)]
+        parts = [model(model.embed(ids[a:b]), torch.arange(a, b), Segments((b - a,)), cache) for a, b in steps]
+        whole = packed(model, ids, (25,))
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-9)  # measured 1.2e-15
+
+
+def test_gradient_checkpointing_keeps_documents_apart() -> None:
+    model, ids = backbone("llama"), random_ids(30)
+    model.train()
+    gradients = []
+    for enabled in (False, True):
+        model.set_gradient_checkpointing(enabled)
+        model.zero_grad()
+        packed(model, ids, (10, 20)).pow(2).sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    model.set_gradient_checkpointing(False)
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2}, "linear_attention; documents"),
+        ({"model_type": "bloom", "hidden_size": 32, "n_layer": 2, "n_head": 4}, "takes no other attention"),
+        ({"model_type": "gemma2", "head_dim": 8, **SHAPE}, "caps its attention logits"),
+        ({"model_type": "phi", **SHAPE}, "without a bias"),
+        ({"model_type": "gpt_oss", "head_dim": 8, "num_local_experts": 4, **SHAPE}, "s_aux"),
+        ({"model_type": "lama"}, "did you mean llama"),
+        ({"model_type": "llama", "hiden_size": 3}, "did you mean hidden_size"),
+        ({"model_type": "llama", "hidden_size": "wide"}, "expected int"),
+        ({"hidden_size": 32}, "needs a model_type"),
+    ],
+)
+def test_models_that_cannot_be_packed_and_wrong_configurations_are_refused(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        HuggingFaceBackbone(V, config=config)
+
+
+def test_a_model_whose_documents_would_mix_is_refused_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leak(q: Tensor, k: Tensor, v: Tensor, segments: Segments, **options: Any) -> Tensor:
+        return attend(q, k, v, Segments((segments.total,)), **options)
+
+    monkeypatch.setattr(huggingface_attention, "attend", leak)
+    with pytest.raises(ConfigError, match="documents mix"):
+        HuggingFaceBackbone(V, config=FAMILIES["llama"])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_saved_model_loads_grows_and_keeps_its_rows(tied: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    first = HuggingFaceBackbone(V, config={**FAMILIES["llama"], "tie_word_embeddings": tied})
+    first.model.save_pretrained(tmp_path)
+    second = HuggingFaceBackbone(V + 3, model=str(tmp_path))
+    assert second.vocab_size == V + 3
+    assert second.output_weight().shape == (V + 3, 32)
+    assert (second.output_weight() is second.model.get_input_embeddings().weight) == tied
+    assert torch.equal(second.output_weight()[:V], first.output_weight())
+    torch.testing.assert_close(second.output_weight()[V], first.output_weight().mean(0))
+    assert HuggingFaceBackbone(V - 5, model=str(tmp_path)).vocab_size == V
+    anew = HuggingFaceBackbone(V, model=str(tmp_path), pretrained=False)
+    assert not torch.equal(anew.output_weight(), first.output_weight())
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    model = HuggingFaceBackbone(V, config=FAMILIES["llama"])
+    model.model.config.save_pretrained(tmp_path)
+    torch.save(model.model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match="cannot load"):
+        HuggingFaceBackbone(V, model=str(tmp_path))
+
+
+def test_a_missing_model_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="cannot load 'nobody/nothing'") as caught:
+        HuggingFaceBackbone(V, model="nobody/nothing")
+    assert "\n" not in caught.value.line()
+
+
+def test_model_and_config_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="either model"):
+        HuggingFaceBackbone(V)
+
+
+def test_a_document_longer_than_the_learned_positions_is_refused() -> None:
+    with pytest.raises(ConfigError, match="128 learned positions"):
+        packed(backbone("gpt2 (learned positions)"), random_ids(129), (129,))

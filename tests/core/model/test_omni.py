@@ -1,0 +1,144 @@
+"""Packed = unpacked, whatever stands in a row: the guarantee that everything else leans on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import ticks
+
+from kosmos import Document, Media, Text, make_run
+from kosmos.compose import compose
+from kosmos.data.batch import ReadyDocument, assemble, to_tensors
+from kosmos.data.plan import decode_cells
+from kosmos.plugins import Registry
+
+BACKBONES = {
+    "decoder": {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48},
+    "kosmos-1": {"name": "decoder", "preset": "kosmos-1", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48, "dropout": 0.0},
+    "hf": {
+        "name": "hf",
+        "config": {
+            "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "num_key_value_heads": 1,
+        },
+    },
+}  # fmt: skip
+STREAMS = {
+    "image": {"encoder": {"name": "timm", "model": "test_vit"}, "connector": {"name": "resampler", "latents": 3, "heads": 2}},
+    "audio": {"encoder": {"name": "logmel", "width": 32, "layers": 1, "heads": 2}, "connector": "mlp"},
+    "video": {"connector": "pool"},
+    "ticks": {"connector": "linear"},
+}
+MODALITIES = list(STREAMS)
+
+
+@cache
+def composition(backbone: str):
+    registry = Registry.from_modules(
+        {"vision": "kosmos_vision.plugin", "audio": "kosmos_audio.plugin", "video": "kosmos_video.plugin", "ticks": ticks}
+    )
+    run = {"modalities": MODALITIES, "streams": STREAMS, "backbone": BACKBONES[backbone]}
+    return compose(make_run(run, {"data": {"tokens_per_pack": 4096}}), registry)
+
+
+def medium(modality: str, seed: int) -> Media:
+    random = np.random.default_rng(seed)
+    if modality == "image":
+        return Media("image", random.integers(0, 256, (20 + seed % 30, 40, 3), dtype=np.uint8))
+    if modality == "audio":
+        return Media("audio", random.standard_normal(1000 + 97 * (seed % 60)).astype(np.float32) / 8, rate_hz=16_000)
+    if modality == "video":
+        return Media("video", random.integers(0, 256, (3 + seed % 6, 32, 32, 3), dtype=np.uint8), rate_hz=4)
+    return Media("ticks", random.standard_normal(1 + seed % 30).astype(np.float32))
+
+
+segment = st.one_of(
+    st.builds(Text, st.text("abc ", min_size=1, max_size=12), st.booleans()),
+    st.builds(medium, st.sampled_from(MODALITIES), st.integers(0, 200)),
+)
+document = st.lists(segment, max_size=4).map(lambda parts: Document("d", (*parts, Text("end", train=True))))
+
+
+def ready(planner, one):
+    [plan] = planner.plan(one)
+    cells = {}
+    for m in plan.media:
+        cells.setdefault(m.stream, []).append(decode_cells(m, planner.routes[m.media.modality].processor))
+    return ReadyDocument(plan, "s", cells)
+
+
+def loss_and_gradients(composed, documents):
+    """Summed loss and gradients over rows, each of which holds some documents."""
+    model = composed.model.eval()
+    model.zero_grad()
+    total = 0.0
+    for row in documents:
+        batch = to_tensors(assemble([ready(composed.planner, d) for d in row], composed.planner.routes, composed.streams))
+        losses = model.losses(batch).total
+        losses.backward()
+        total += float(losses.detach())
+    return total, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def worst_error(one, other):
+    """Largest difference of a gradient, over the largest gradient of that parameter or 1e-3."""
+    names = set(one) | set(other)
+    zero = torch.zeros(())
+    pairs = [(one.get(n, zero), other.get(n, zero)) for n in names]
+    return max(float((a - b).abs().max() / max(1e-3, float(b.abs().max()))) for a, b in pairs)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_packed_loss_and_gradients_equal_those_of_each_document_alone(backbone):
+    composed = composition(backbone)
+
+    @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.lists(document, min_size=2, max_size=5))
+    def check(documents):
+        packed, packed_gradients = loss_and_gradients(composed, [documents])
+        alone, alone_gradients = loss_and_gradients(composed, [[d] for d in documents])
+        assert packed == pytest.approx(alone, rel=1e-5)
+        assert worst_error(packed_gradients, alone_gradients) < 1e-2
+
+    check()
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_changing_one_document_changes_no_other_in_its_row(backbone):
+    composed = composition(backbone)
+    fixed = Document("a", (medium("image", 1), medium("audio", 2), medium("video", 3), Text("tail", train=True)))
+    others = [
+        Document("b", (*(medium(m, seed) for m in MODALITIES), Text("x" * 20, train=True))) for seed in (5, 5 + 60)
+    ]
+    seen = []
+    with torch.no_grad():
+        for other in others:
+            row = [ready(composed.planner, d) for d in (other, fixed)]
+            batch = to_tensors(assemble(row, composed.planner.routes, composed.streams))
+            hidden = composed.model.eval()(batch)
+            start = batch.documents[1].start
+            seen.append(hidden[start:])
+    assert torch.allclose(seen[0], seen[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_streams_of_length_zero_train_and_get_zero_gradients(backbone):
+    composed = composition(backbone)
+    loss, gradients = loss_and_gradients(composed, [[Document("t", (Text("only text", train=True),))]])
+    assert np.isfinite(loss)
+    own = {n: g for n, g in gradients.items() if n.startswith("streams.")}
+    assert all(not g.any() for g in own.values())
+    assert any(g.any() for n, g in gradients.items() if n.startswith("backbone."))
+
+
+def test_the_loss_of_a_row_without_media_is_that_of_a_model_without_streams():
+    composed = composition("decoder")
+    text = Document("t", (Text("q "), Text("answer", train=True)))
+    bare = replace(composed, model=type(composed.model)(composed.model.backbone, {}))
+    assert loss_and_gradients(bare, [[text]])[0] == loss_and_gradients(composed, [[text]])[0]

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from kosmos.config import RunConfig, dump_run, make_run, merge, parse_overrides, read_run_file
+from kosmos.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"trian": {}}, r"run: trian: unknown field; did you mean train\?"),
+        ({"train": {"stpes": 3}}, r"run: train.stpes: unknown field; did you mean steps\?"),
+        ({"streams": {"image": {"encodr": "timm"}}}, r"streams.image.encodr: unknown field; did you mean encoder\?"),
+        ({"data": {"sources": [{"pth": "x"}]}}, r"data.sources.0.*pth: unknown field; did you mean path\?"),
+        ({"train": {"steps": "many"}}, r"train.steps: .*valid integer.*got 'many'"),
+        ({"train": {"steps": 0}}, r"train.steps: .*greater than or equal to 1, got 0"),
+        ({"train": {"precision": "fp8"}}, r"train.precision: .*'auto', 'fp32' or 'bf16', got 'fp8'"),
+        ({"data": {"sources": [{}]}}, r"data.sources.0.path: field required"),
+    ],
+)
+def test_a_wrong_field_is_one_line_with_path_and_remedy(values, line):
+    with pytest.raises(ConfigError, match=line) as error:
+        make_run(values)
+    assert "\n" not in error.value.line()
+    assert error.value.exit_status == 2
+
+
+def test_overrides_reach_any_field_and_read_their_values_as_yaml():
+    values = parse_overrides(["train.learning_rate=3e-4", "streams.image.encoder.model=vit", "data.sources=[a, b]"])
+    run = make_run(merge({"streams": {"image": {"encoder": "timm"}}}, values))
+    assert run.train.learning_rate == 3e-4
+    assert run.streams["image"].encoder.options == {"model": "vit"}
+    assert [s.path for s in run.data.sources] == ["a", "b"]
+
+
+def test_an_override_without_a_value_is_one_line():
+    with pytest.raises(ConfigError, match=r"override 'train.steps': expected FIELD=VALUE"):
+        parse_overrides(["train.steps"])
+
+
+def test_another_component_does_not_inherit_the_options_of_the_one_it_replaces():
+    base = {"train": {"optimizer": {"name": "lion", "betas": [0.95, 0.98]}}}
+    assert make_run(base, {"train": {"optimizer": {"name": "adamw"}}}).train.optimizer.options == {}
+    assert make_run(base, {"train": {"optimizer": {"weight": 1}}}).train.optimizer.options["betas"] == [0.95, 0.98]
+
+
+def test_modalities_are_a_list_a_string_or_a_mapping_and_text_adds_nothing():
+    for given in (["image", "text", "audio"], "image,text, audio", {"image": None, "audio": {}, "text": {}}):
+        assert list(make_run({"modalities": given}).modalities) == ["image", "audio"]
+
+
+def test_a_dumped_run_makes_the_same_run_again():
+    run = make_run({"modalities": ["a"], "backbone": {"preset": "small", "freeze": True}, "trackers": ["wandb"]})
+    assert RunConfig.model_validate(yaml.safe_load(dump_run(run))) == run
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [("a: [1", r"run.yaml:\d+: not YAML"), ("- 1", "expected a mapping of fields, got list"), (None, "cannot read the run file")],
+)
+def test_an_unusable_run_file_is_one_line(tmp_path, content, line):
+    path = tmp_path / "run.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError, match=line):
+        read_run_file(path)
+
+
+def test_every_field_says_what_it_means():
+    def undocumented(model, path=""):
+        for name, field in model.model_fields.items():
+            if not field.description and not hasattr(field.annotation, "model_fields"):
+                yield path + name
+            if hasattr(field.annotation, "model_fields"):
+                yield from undocumented(field.annotation, f"{path}{name}.")
+
+    assert list(undocumented(RunConfig)) == []

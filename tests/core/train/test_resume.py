@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from support.runs import rows_of, small_run, ticks_registry
+
+from kosmos.errors import CheckpointError, ConfigError
+from kosmos.train import checkpoint
+from kosmos.train.run import resume_run, train_model
+
+DROPOUT = {"backbone": {"dropout": 0.1}}
+"""Random numbers are part of the state."""
+
+
+def losses(output):
+    return [row["loss"] for row in rows_of(output / "metrics.jsonl")]
+
+
+def weights(output):
+    return checkpoint.load_newest(output / "checkpoints").tensors("model")
+
+
+@pytest.mark.parametrize("optimizer", ["lion", "adamw"])
+def test_losses_and_weights_after_a_resume_are_bit_identical(tmp_path, optimizer):
+    over = {**DROPOUT, "train": {"optimizer": optimizer}}
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "whole", **over), registry=registry)
+    every_3 = {**over, "checkpoint": {"every_steps": 3, "keep_last": 9}}
+    train_model(small_run(tmp_path / "cut", **every_3), registry=registry)
+    newest = tmp_path / "cut" / "checkpoints" / "step-00000006"
+    newest.rename(tmp_path / "gone")  # as a run that was killed after step 3
+    resume_run(tmp_path / "cut", registry=registry)
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert all(torch.equal(t, weights(tmp_path / "whole")[name]) for name, t in weights(tmp_path / "cut").items())
+
+
+def test_a_resumed_run_may_have_more_steps(tmp_path):
+    registry = ticks_registry()
+    schedule = {"train": {"schedule": "constant"}}
+    train_model(small_run(tmp_path / "whole", **schedule), registry=registry)
+    train_model(small_run(tmp_path / "short", train={"schedule": "constant", "steps": 2}), registry=registry)
+    resume_run(tmp_path / "short", {"train": {"steps": 6}}, registry=registry)
+    assert losses(tmp_path / "short") == losses(tmp_path / "whole")
+
+
+def test_rows_of_steps_that_are_repeated_are_not_kept_twice(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", checkpoint={"every_steps": 2}), registry=registry)
+    (tmp_path / "run" / "checkpoints" / "step-00000006").rename(tmp_path / "gone")
+    resume_run(tmp_path / "run", registry=registry)
+    assert [row["step"] for row in rows_of(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", checkpoint={"every_steps": 3}), registry=registry)
+    file = tmp_path / "run" / "checkpoints" / "step-00000006" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    loaded = checkpoint.load_newest(tmp_path / "run" / "checkpoints")
+    assert loaded.folder.name == "step-00000003"
+    assert loaded.skipped == ("step-00000006: model.safetensors does not match its hash",)
+
+
+def test_without_a_whole_checkpoint_the_line_says_what_is_wrong_with_each(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run"), registry=registry)
+    for folder in (tmp_path / "run" / "checkpoints").iterdir():
+        (folder / "state.json").unlink()
+    with pytest.raises(CheckpointError, match=r"no whole checkpoint to load; damaged: .*state.json"):
+        resume_run(tmp_path / "run", registry=registry)
+
+
+def test_going_on_with_other_data_is_refused(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", train={"steps": 2}), registry=registry)
+    with pytest.raises(CheckpointError, match="was made with sources"):
+        resume_run(tmp_path / "run", {"data": {"lanes": 4}}, registry=registry)
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        train_model(small_run(tmp_path / "run"), registry=registry)
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"no run is here"):
+        resume_run(tmp_path)
+
+
+def test_a_run_leaves_what_it_promises(tmp_path):
+    result = train_model(small_run(tmp_path / "run", trackers=["tensorboard"]), registry=ticks_registry())
+    left = {p.name for p in (tmp_path / "run").iterdir()}
+    assert {"run.yaml", "metrics.jsonl", "quarantine.jsonl", "checkpoints", "tokenizer", "tensorboard"} <= left
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    for row in rows:
+        assert row["tokens"] == row["text_tokens"] + row["media_tokens"] <= 256
+        assert set(row["loss_by_modality"]) == {"ticks"}
+    assert result.after.by_modality["ticks"].documents == 20
+    files = [p for p in (tmp_path / "run" / "checkpoints").rglob("*") if p.is_file()]
+    assert {p.suffix for p in files} == {".safetensors", ".json"}
+    assert all(json.loads(p.read_text()) is not None for p in files if p.suffix == ".json")

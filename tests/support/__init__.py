@@ -1,0 +1,1 @@
+"""Real, small plugins that tests install in a registry."""

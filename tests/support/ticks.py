@@ -1,0 +1,105 @@
+"""A modality of our tests: ``ticks``, one-dimensional series in cells of four values. Plain numpy and torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kosmos import DatasetSpec, Document, EncoderSpec, Grid, Media, MediaPlan, ModalitySpec, SampleError, Text, hookimpl
+
+KOSMOS_API = 1
+CELL = 4
+
+
+@dataclass(frozen=True)
+class TicksProcessor:
+    """``lie`` plans so many cells too few."""
+
+    encoder_input: int
+    lie: int = 0
+    cell_shape: tuple[int, ...] = (CELL,)
+    cell_dtype: np.dtype = np.dtype(np.float32)
+
+    def plan(self, media: Media) -> MediaPlan:
+        if len(media.source) == 0:
+            raise SampleError("holds no values")
+        cells = -(-len(media.source) // self.encoder_input) - self.lie
+        return MediaPlan(("<ticks>", Grid(cells, 1, 1), "</ticks>"))
+
+    def decode(self, media: Media, plan: MediaPlan) -> np.ndarray:
+        if np.isnan(media.source).any():
+            raise SampleError("holds values that are no numbers")
+        padded = np.zeros((plan.cells + self.lie) * self.encoder_input, np.float32)
+        padded[: len(media.source)] = media.source
+        return padded.reshape(-1, self.encoder_input)
+
+
+class TicksEncoder(nn.Module):
+    """A linear map a cell, scaled by the mean of its item, so that a leak between items would show."""
+
+    input = CELL
+
+    def __init__(self, *, width: int = 8) -> None:
+        super().__init__()
+        self.width = width
+        self.map = nn.Linear(CELL, width)
+
+    def forward(self, values: Tensor, grids: Tensor) -> Tensor:
+        lengths = grids.prod(dim=1)
+        item = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+        features = torch.tanh(self.map(values.to(self.map.weight.dtype)))
+        sums = features.new_zeros(len(lengths), self.width).index_add(0, item, features)
+        return features + (sums / lengths.unsqueeze(1).clamp(min=1))[item]
+
+
+@dataclass(frozen=True)
+class TicksSource:
+    """Series that rise or fall. Rows in ``broken`` hold NaN, rows in ``deadly`` kill the process that decodes them."""
+
+    split: str
+    size: int = 200
+    broken: tuple[int, ...] = ()
+    deadly: tuple[int, ...] = ()
+    name: str = "ticks"
+
+    def __len__(self) -> int:
+        return self.size if self.split == "train" else max(2, self.size // 10)
+
+    def document(self, index: int) -> Document:
+        random = np.random.default_rng([index, self.split == "train"])
+        if index in self.deadly and self.split == "train":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        rising = bool(random.integers(2))
+        series = np.linspace(-1, 1, int(random.integers(3, 40)), dtype=np.float32) * (1 if rising else -1)
+        if index in self.broken and self.split == "train":
+            series[0] = np.nan
+        words = Text("rising" if rising else "falling", train=True)
+        return Document(f"ticks {index}", (Media("ticks", series), words))
+
+
+@hookimpl
+def kosmos_modalities():
+    yield ModalitySpec(
+        name="ticks",
+        target="support.ticks:TicksProcessor",
+        summary="Series of numbers.",
+        encoder="ticks",
+        connector="mlp",
+        marks=("<ticks>", "</ticks>"),
+        sample_set="ticks",
+    )
+
+
+@hookimpl
+def kosmos_encoders():
+    yield EncoderSpec(name="ticks", target="support.ticks:TicksEncoder", summary="Linear with the item's mean.")
+
+
+@hookimpl
+def kosmos_datasets():
+    yield DatasetSpec(name="ticks", target="support.ticks:TicksSource", summary="Rising or falling.", modalities=("ticks",))

@@ -1,0 +1,350 @@
+"""Planning and decoding of films."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kosmos import ConfigError, Grid, Media, SampleError
+from kosmos_video.frames import ClipInput, VideoProcessor
+
+HALF = (0.5, 0.5, 0.5)
+CLIP = ClipInput(frames=8, cell_frames=4, patch_px=(16, 16), size_px=(48, 32), mean=HALF, std=HALF)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Stands where a picture encoder's input stands."""
+
+    patch_px: tuple[int, int] = (8, 8)
+    size_px: tuple[int, int] | None = (16, 24)
+    mean: tuple[float, ...] = HALF
+    std: tuple[float, ...] = HALF
+
+
+def numbered(num_frames: int, height: int = 16, width: int = 24) -> np.ndarray:
+    """A film whose frame i is all of the value i."""
+    film = np.arange(num_frames, dtype=np.uint8)[:, None, None, None]
+    return np.broadcast_to(film, (num_frames, height, width, 3)).copy()
+
+
+def shown(processor: VideoProcessor, media: Media) -> list[int]:
+    """Numbers of the frames of a numbered film that the cells show."""
+    cells = processor.decode(media, processor.plan(media))
+    if processor.clip is not None:
+        clips = cells.reshape(-1, *CLIP.grid, *cells.shape[1:])[:, :, 0, 0, 0]  # [clips, t, cell_frames, ph, pw]
+        return [round(float(frame.mean())) for clip in clips for cell in clip for frame in cell]
+    return [round(float(item.mean())) for item in cells.reshape(-1, 6, *cells.shape[1:])]
+
+
+def encoded(frames: list[np.ndarray], times_ms: list[int], *, form: str = "matroska") -> bytes:
+    """A lossless film with the given timestamps."""
+    out = io.BytesIO()
+    with av.open(out, "w", format=form) as container:
+        stream = container.add_stream("ffv1", rate=30, options={})
+        stream.height, stream.width, stream.pix_fmt = *frames[0].shape[:2], "bgr0"
+        stream.codec_context.time_base = av_fraction(1, 1000)
+        for array, at in zip(frames, times_ms, strict=True):
+            frame = av.VideoFrame.from_ndarray(array, format="rgb24").reformat(format="bgr0")
+            frame.pts, frame.time_base = at, av_fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return out.getvalue()
+
+
+def av_fraction(numerator: int, denominator: int) -> Any:
+    from fractions import Fraction
+
+    return Fraction(numerator, denominator)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    num_frames=st.integers(1, 40),
+    size=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+    rate_hz=st.floats(0.3, 240),
+    sampling=st.sampled_from([{}, {"num_clips": 3}, {"frame_rate_hz": 7.0}, {"num_clips": 2, "frame_rate_hz": 30.0}]),
+)
+def test_clips_decode_to_the_cells_that_were_planned(
+    num_frames: int, size: tuple[int, int], rate_hz: float, sampling: dict[str, Any]
+) -> None:
+    processor = VideoProcessor(CLIP, **sampling)
+    media = Media("video", numbered(num_frames, *size), rate_hz=rate_hz)
+    plan = processor.plan(media)
+    cells = processor.decode(media, plan)
+    assert cells.shape == (plan.cells, *processor.cell_shape) == (plan.cells, 3, 4, 16, 16)
+    assert cells.dtype == processor.cell_dtype
+    assert plan.grids == (Grid(2, 3, 2),) * sampling.get("num_clips", 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    num_frames=st.integers(1, 40),
+    size=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+    rate_hz=st.floats(0.3, 240),
+    sampling=st.sampled_from([{}, {"num_frames": 5}, {"frame_rate_hz": 1.7}]),
+)
+def test_frames_decode_to_the_cells_that_were_planned(
+    num_frames: int, size: tuple[int, int], rate_hz: float, sampling: dict[str, Any]
+) -> None:
+    processor = VideoProcessor(Picture(), **sampling)
+    media = Media("video", numbered(num_frames, *size), rate_hz=rate_hz)
+    plan = processor.plan(media)
+    cells = processor.decode(media, plan)
+    assert cells.shape == (plan.cells, *processor.cell_shape) == (plan.cells, 3, 8, 8)
+    assert set(plan.grids) == {Grid(1, 2, 3)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(num_frames=st.integers(1, 60), rate_hz=st.floats(0.5, 120))
+def test_an_array_sampled_at_its_own_rate_gives_every_frame_once(num_frames: int, rate_hz: float) -> None:
+    processor = VideoProcessor(Picture(), frame_rate_hz=rate_hz)
+    assert shown(processor, Media("video", numbered(num_frames), rate_hz=rate_hz)) == list(range(num_frames))
+
+
+def test_a_clip_of_eight_frames_from_a_film_of_eight_is_the_film() -> None:
+    film = Media("video", numbered(8, 48, 32), rate_hz=8.0)
+    assert shown(VideoProcessor(CLIP), film) == list(range(8))
+    assert shown(VideoProcessor(CLIP, frame_rate_hz=8.0), film) == list(range(8))
+
+
+def test_a_film_shorter_than_a_clip_holds_its_last_frame() -> None:
+    film = Media("video", numbered(3, 48, 32), rate_hz=8.0)
+    assert shown(VideoProcessor(CLIP, frame_rate_hz=8.0), film) == [0, 1, 2, 2, 2, 2, 2, 2]
+    assert shown(VideoProcessor(CLIP), Media("video", numbered(1, 48, 32), rate_hz=8.0)) == [0] * 8
+
+
+def test_cells_are_blocks_of_time_then_rows_then_columns() -> None:
+    film = np.random.default_rng(0).integers(0, 256, (8, 48, 32, 3), np.uint8)
+    media = Media("video", film, rate_hz=8.0)
+    processor = VideoProcessor(CLIP)
+    cells = processor.decode(media, processor.plan(media))
+    second_time_last_row_first_column = film[4:, 32:, :16].transpose(3, 0, 1, 2)
+    np.testing.assert_array_equal(cells[6 + 2 * 2], second_time_last_row_first_column)
+
+
+def test_times_precede_the_items_and_count_from_the_clip() -> None:
+    film = Media("video", numbered(30), rate_hz=10.0)
+    grid = Grid(1, 2, 3)
+    assert VideoProcessor(Picture()).plan(film).layout == (
+        *("<video>", "0.0s", grid, "1.0s", grid, "2.0s", grid, "</video>"),
+    )
+    part = Media("video", film.source, clip=(1.0, 2.0), rate_hz=10.0)
+    processor = VideoProcessor(Picture(), frame_rate_hz=2.0)
+    assert processor.plan(part).layout == ("<video>", "0.0s", grid, "0.5s", grid, "</video>")
+    assert shown(processor, part) == [10, 15]
+    assert VideoProcessor(Picture(), num_frames=1, time_marks=False).plan(film).layout == ("<video>", grid, "</video>")
+
+
+def test_a_clip_outside_the_film_is_refused() -> None:
+    for clip in ((3.0, 4.0), (2.0, 1.0), (-1.0, 1.0), (1.0, 9.0), (float("nan"), 1.0)):
+        with pytest.raises(SampleError, match="does not lie in"):
+            VideoProcessor(Picture()).plan(Media("video", numbered(30), clip=clip, rate_hz=10.0))
+
+
+def test_frames_of_a_variable_rate_are_chosen_by_their_times() -> None:
+    times_ms = [0, 33, 67, 100, 200, 300, 533, 767, 1000]
+    film = encoded(list(numbered(9)), times_ms)
+    processor = VideoProcessor(Picture(), frame_rate_hz=10.0)
+    media = Media("video", film)
+    wanted = [max(i for i, at in enumerate(times_ms) if at <= 100 * k + 1) for k in range(11)]
+    assert shown(processor, media)[:11] == wanted == [0, 3, 4, 5, 5, 5, 6, 6, 7, 7, 8]
+
+
+def test_an_encoded_film_equals_its_array() -> None:
+    film = np.random.default_rng(1).integers(0, 256, (8, 48, 32, 3), np.uint8)
+    times_ms = [125 * i for i in range(8)]
+    processor = VideoProcessor(CLIP, frame_rate_hz=8.0)
+    coded, array = Media("video", encoded(list(film), times_ms)), Media("video", film, rate_hz=8.0)
+    np.testing.assert_array_equal(
+        processor.decode(coded, processor.plan(coded)), processor.decode(array, processor.plan(array))
+    )
+
+
+def test_a_film_whose_header_has_no_duration_is_counted() -> None:
+    whole = encoded(list(numbered(9)), [100 * i for i in range(9)])
+    duration, tag = whole.index(b"\x44\x89\x88"), whole.index(b"DURATION")
+    # Duration and the track's DURATION tag overwritten: EBML Void in place of the one, another name for the other.
+    silent = whole[:duration] + b"\xec\x89" + bytes(9) + whole[duration + 11 :]
+    silent = silent.replace(whole[tag : tag + 8], b"DURATIOX")
+    media = Media("video", silent)
+    processor = VideoProcessor(Picture(), frame_rate_hz=10.0)
+    assert processor.plan(media).recipe.declared.num_frames == 9
+    assert shown(processor, media) == list(range(9))
+
+
+@pytest.mark.parametrize("name", ["rotated_90.mp4", "rotation_90.mp4"])
+def test_rotated_films_are_turned_upright(name: str, shared_data: Callable[[str], Path]) -> None:
+    path = shared_data("corner/video") / name
+    with av.open(io.BytesIO(path.read_bytes())) as container:
+        frame = next(container.decode(video=0))
+        flat = frame.to_ndarray(format="rgb24")
+    upright = np.rot90(flat, k=-1)  # the matrix says: a quarter turn clockwise
+    height, width = upright.shape[:2]
+    processor = VideoProcessor(Picture((height, width), (height, width)), num_frames=1)
+    plan = processor.plan(media := Media("video", path, clip=(0.0, 0.02)))
+    cell = processor.decode(media, plan)[0].transpose(1, 2, 0)
+    np.testing.assert_array_equal(cell, upright)
+
+
+def test_every_film_of_the_collection_decodes_as_planned(shared_data: Callable[[str], Path]) -> None:
+    folder = shared_data("video")
+    rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    processor = VideoProcessor(CLIP)
+    for row in rows:
+        media = Media("video", folder / row["video"])
+        plan = processor.plan(media)
+        assert plan == processor.plan(media), row
+        assert len(processor.decode(media, plan)) == plan.cells, row
+    assert len(rows) == 49
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from kosmos import Media, SampleError
+from kosmos_video.frames import ClipInput, VideoProcessor
+half = (0.5, 0.5, 0.5)
+processor = VideoProcessor(ClipInput(8, 4, (16, 16), (48, 32), half, half))
+media = Media("video", Path(sys.argv[1]))
+try:
+    plan = processor.plan(media)
+    cells = processor.decode(media, plan)
+    print("cells", len(cells), plan.cells)
+except SampleError as error:
+    print("refused", error)
+"""
+
+
+def test_every_corner_film_decodes_or_is_refused_with_a_reason(shared_data: Callable[[str], Path]) -> None:
+    folder = shared_data("corner")
+    rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    for row in rows:
+        if "video" not in row:
+            continue
+        child = [sys.executable, "-c", CHILD, str(folder / row["video"])]
+        run = subprocess.run(child, capture_output=True, text=True, timeout=60)
+        assert run.returncode == 0, (row["video"], run.returncode, run.stderr)  # -11 would be a crash of the decoder
+        whole = row["decodes"] == "yes" and row["video"] != "video/audio_only.mp4"
+        assert run.stdout == "cells 12 12\n" if whole else run.stdout.startswith("refused "), (row, run.stdout)
+
+
+def test_a_sound_file_is_refused_by_what_it_holds(shared_data: Callable[[str], Path]) -> None:
+    media = Media("video", shared_data("corner/video") / "audio_only.mp4")
+    with pytest.raises(SampleError, match="no video, only: audio"):
+        VideoProcessor(CLIP).plan(media)
+
+
+def test_truncated_films_are_never_silently_short(shared_data: Callable[[str], Path]) -> None:
+    whole = (shared_data("corner/video") / "truncated_faststart.mp4").read_bytes()
+    good = shared_data("video/grid") / "brbk7n.mp4"
+    processor = VideoProcessor(CLIP)
+    full = processor.decode(m := Media("video", good), processor.plan(m))
+    refused = 0
+    for source, share in [(whole, i / 12) for i in range(4, 13)] + [(good.read_bytes(), i / 12) for i in range(4, 13)]:
+        media = Media("video", source[: int(len(source) * share)])
+        try:
+            cells = processor.decode(media, processor.plan(media))
+        except SampleError:
+            refused += 1
+        else:
+            np.testing.assert_array_equal(cells, full)
+    assert refused >= 16
+    with pytest.raises(
+        SampleError, match=r"declares 75 frames, 3\.000 s, but its frames end at 1\.520 s \(38 frames\)"
+    ):
+        processor.decode(m := Media("video", whole), processor.plan(m))
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_bytes": 1000}, "over max_bytes 1000"),
+        ({"max_pixels": 100}, "max_pixels 100"),
+        ({"max_source_frames": 40}, "75 frames, over max_source_frames 40"),
+        ({"max_frames": 4}, "needs 8 frames, over max_frames 4"),
+        ({"max_duration_s": 2.0}, "over max_duration_s 2"),
+    ],
+)
+def test_limits_are_checked_before_decoding(
+    limits: dict[str, Any], message: str, shared_data: Callable[[str], Path]
+) -> None:
+    media = Media("video", shared_data("video/grid") / "brbk7n.mp4")
+    with pytest.raises(SampleError, match=message):
+        VideoProcessor(CLIP, **limits).plan(media)
+
+
+def test_playlists_open_no_other_file(shared_data: Callable[[str], Path]) -> None:
+    film = shared_data("video/asl") / "eat.mkv"
+    for text in (f"ffconcat version 1.0\nfile '{film}'\n", f"#EXTM3U\n#EXTINF:1,\n{film}\n#EXT-X-ENDLIST\n"):
+        with pytest.raises(SampleError, match="cannot be decoded"):
+            VideoProcessor(CLIP).plan(Media("video", text.encode()))
+
+
+@pytest.mark.parametrize(
+    "bad", [np.zeros((0, 4, 4, 3), np.uint8), np.zeros((2, 4, 4, 3)), np.zeros((4, 4, 3), np.uint8)]
+)
+def test_arrays_of_another_form_are_refused(bad: np.ndarray) -> None:
+    with pytest.raises(SampleError, match=r"must be uint8 \[T, H, W, 3\]"):
+        VideoProcessor(CLIP).plan(Media("video", bad, rate_hz=8.0))
+
+
+def test_an_array_without_a_rate_is_refused() -> None:
+    with pytest.raises(SampleError, match="positive rate_hz, got None"):
+        VideoProcessor(CLIP).plan(Media("video", numbered(4)))
+
+
+def test_options_that_do_not_fit_the_encoder_are_refused() -> None:
+    for encoder_input, options in (
+        (CLIP, {"num_frames": 4}),
+        (CLIP, {"size_px": (64, 64)}),
+        (CLIP, {"frame_rate_hz": 0.0}),
+        (Picture(), {"num_clips": 2}),
+        (Picture(), {"size_px": (8, 8)}),
+        (Picture(), {"num_frames": 2, "frame_rate_hz": 1.0}),
+        (Picture(size_px=None), {"size_px": (20, 16)}),
+        ("sound", {}),
+    ):
+        with pytest.raises(ConfigError):
+            VideoProcessor(encoder_input, **options)
+
+
+def test_a_picture_encoder_of_any_size_gets_whole_patches() -> None:
+    assert VideoProcessor(Picture((14, 16), None)).size_px == (224, 224)
+    assert VideoProcessor(Picture((8, 8), None), size_px=(16, 32)).plan(
+        Media("video", numbered(2), rate_hz=2.0)
+    ).grids == (Grid(1, 2, 4),)
+
+
+def test_plans_are_made_without_torch() -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from kosmos import Media\n"
+        "from kosmos_video.frames import ClipInput, VideoProcessor\n"
+        "p = VideoProcessor(ClipInput(8, 4, (16, 16), (48, 32), (.5,) * 3, (.5,) * 3))\n"
+        "m = Media('video', np.zeros((9, 8, 8, 3), np.uint8), rate_hz=8.0)\n"
+        "p.decode(m, p.plan(m))\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_processor_and_plan_cross_to_spawned_workers() -> None:
+    processor, media = VideoProcessor(CLIP), Media("video", numbered(9), rate_hz=8.0)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        plan = pool.apply(processor.plan, (media,))
+    assert plan == processor.plan(media) == pickle.loads(pickle.dumps(plan))

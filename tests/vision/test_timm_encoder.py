@@ -1,0 +1,203 @@
+"""timm models as encoders: one feature a cell, whatever the model's layout, and no picture sees another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from kosmos import ConfigError, PlanMismatch
+from kosmos_vision.timm_encoder import TimmEncoder
+
+TINY = {"embed_dim": 32, "depth": 2, "num_heads": 2}
+SWIN = {"embed_dim": 12, "depths": (2, 2), "num_heads": (1, 2), "window_size": 4, "drop_path_rate": 0.0}
+MODELS: dict[str, dict[str, Any]] = {  # name of the case -> options of the encoder
+    "vit-class-token": {"model": "test_vit", "image_size": 64},
+    "vit-registers-rope": {"model": "vit_small_patch16_dinov3", "image_size": 64, "model_options": TINY},
+    "siglip-map-head": {"model": "vit_base_patch16_siglip_224", "image_size": 64, "model_options": TINY},
+    "resnet-nchw": {"model": "test_resnet", "image_size": 64},
+    "resnet-frozen": {"model": "test_resnet", "image_size": 64, "norm": "frozen"},
+    "convnext-nchw": {"model": "test_convnext", "image_size": 64},
+    "efficientnet": {"model": "test_efficientnet", "image_size": 64},
+    "swin-nhwc": {"model": "swin_tiny_patch4_window7_224", "image_size": 64, "model_options": SWIN},
+    "naflex-fixed": {"model": "naflexvit_base_patch16_gap", "image_size": 64, "model_options": TINY},
+}
+VARIABLE: dict[str, dict[str, Any]] = {
+    name: {**options, "variable": True} for name, options in MODELS.items() if name != "resnet-frozen"
+}
+
+
+def pictures(encoder: TimmEncoder, grids: list[tuple[int, int, int]]) -> tuple[Tensor, Tensor]:
+    count = sum(t * h * w for t, h, w in grids)
+    random = torch.Generator().manual_seed(3)
+    values = torch.randint(0, 256, (count, 3, *encoder.input.patch_px), dtype=torch.uint8, generator=random)
+    return values, torch.tensor(grids, dtype=torch.int64).view(-1, 3)
+
+
+def grid(encoder: TimmEncoder) -> tuple[int, int, int]:
+    h, w = (size // patch for size, patch in zip((64, 64), encoder.input.patch_px, strict=True))
+    return (1, h, w)
+
+
+def wake(encoder: TimmEncoder) -> None:
+    """Move parameters that start at zero, such as the ends of residual branches, so that gradients pass."""
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.02)
+
+
+def alone(encoder: TimmEncoder, values: Tensor, grids: Tensor) -> Tensor:
+    pieces = torch.split(values, grids.prod(1).tolist())
+    return torch.cat([encoder(piece, row[None]) for piece, row in zip(pieces, grids, strict=True)])
+
+
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_packed_pictures_give_the_features_of_each_alone(options: dict[str, Any]) -> None:
+    encoder = TimmEncoder(**options)
+    wake(encoder)
+    values, grids = pictures(encoder, [grid(encoder)] * 3)
+    packed = encoder.train()(values, grids)
+    assert packed.shape == (len(values), encoder.width)
+    # measured: at most 2e-6 on features of size 1, from other summation orders in matrix products
+    torch.testing.assert_close(packed, alone(encoder, values, grids), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("options", VARIABLE.values(), ids=VARIABLE)
+def test_pictures_of_any_shapes_in_any_order_give_the_features_of_each_alone(options: dict[str, Any]) -> None:
+    encoder = TimmEncoder(**options)
+    wake(encoder)
+    assert encoder.input.size_px is None
+    values, grids = pictures(encoder, [(1, 2, 3), (1, 4, 2), (1, 2, 3), (2, 1, 5), (1, 1, 1)])
+    packed = encoder(values, grids)
+    assert packed.shape == (len(values), encoder.width)
+    # measured: at most 2e-6, as above
+    torch.testing.assert_close(packed, alone(encoder, values, grids), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_every_trainable_parameter_gets_a_gradient(options: dict[str, Any]) -> None:
+    encoder = TimmEncoder(**options)
+    wake(encoder)
+    values, grids = pictures(encoder, [grid(encoder)] * 2)
+    features = encoder(values, grids)
+    (features * torch.randn(features.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    dead = [key for key, p in encoder.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    assert dead == []
+
+
+@pytest.mark.parametrize("options", [*MODELS.values(), *VARIABLE.values()])
+def test_no_pictures_run_forward_and_backward(options: dict[str, Any]) -> None:
+    encoder = TimmEncoder(**options)
+    values, grids = pictures(encoder, [])
+    nothing = encoder(values, grids)
+    assert nothing.shape == (0, encoder.width)
+    nothing.sum().backward()
+    assert all(p.grad is None or not p.grad.any() for p in encoder.parameters())
+    for parameter in encoder.parameters():
+        parameter.requires_grad_(False)
+    assert encoder(values, grids).shape == (0, encoder.width)
+
+
+def test_features_equal_those_of_timm_itself() -> None:
+    torch.manual_seed(0)
+    encoder = TimmEncoder(model="test_vit", image_size=160)
+    h, w = 10, 10
+    values, grids = pictures(encoder, [(1, h, w)] * 2)
+    picture = values.view(2, h, w, 3, 16, 16).permute(0, 3, 1, 4, 2, 5).reshape(2, 3, 160, 160)
+    theirs = timm.create_model("test_vit", num_classes=0)
+    theirs.load_state_dict(encoder.model.state_dict())
+    expected = theirs.forward_features((picture / 255 - 0.5) / 0.5)[:, 1:].flatten(0, 1)
+    # measured 7e-7: the normalisation multiplies in another order
+    torch.testing.assert_close(encoder(values, grids), expected, atol=1e-5, rtol=0)
+
+
+def test_training_from_scratch_knows_no_batch_statistics_and_frozen_ones_never_move() -> None:
+    assert not [m for m in TimmEncoder(model="test_resnet", image_size=64).modules() if isinstance(m, nn.BatchNorm2d)]
+    encoder = TimmEncoder(model="test_resnet", image_size=64, norm="frozen").train()
+    before = {key: value.clone() for key, value in encoder.named_buffers()}
+    assert before
+    encoder(*pictures(encoder, [grid(encoder)] * 2))
+    assert all(torch.equal(value, before[key]) for key, value in encoder.named_buffers())
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_resnet", "vit_base_patch16_siglip_224"])
+@pytest.mark.parametrize("form", ["file", "folder", "torch"])
+def test_local_weights_load_exactly(name: str, form: str, tmp_path: Path) -> None:
+    extra = TINY if "siglip" in name else {}
+    source = timm.create_model(name, num_classes=10 if "siglip" not in name else 0, **extra)
+    state = {key: value.contiguous() for key, value in source.state_dict().items()}
+    file = tmp_path / ("model.safetensors" if form != "torch" else "model.pth")
+    torch.save(state, file) if form == "torch" else save_file(state, file)
+    encoder = TimmEncoder(model=name, weights=str(tmp_path if form == "folder" else file), model_options=extra)
+    loaded = encoder.model.state_dict()
+    assert loaded
+    assert all(torch.equal(value, state[key]) for key, value in loaded.items())
+    assert (
+        not {key.split(".")[0] for key in state} - {key.split(".")[0] for key in loaded} - {"head", "fc", "attn_pool"}
+    )
+
+
+def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.safetensors"
+    save_file(timm.create_model("test_convnext").state_dict(), other)
+    with pytest.raises(ConfigError, match="do not fit timm model test_resnet"):
+        TimmEncoder(model="test_resnet", weights=str(other))
+    part = timm.create_model("test_resnet").state_dict()
+    del part["layer2.0.conv1.weight"]
+    save_file(part, other)
+    with pytest.raises(ConfigError, match=r"lack 1 tensors, first layer2\.0\.conv1\.weight"):
+        TimmEncoder(model="test_resnet", weights=str(other))
+    torch.save({"code": Path}, tmp_path / "code.pth")
+    with pytest.raises(ConfigError, match="cannot be read as tensors"):
+        TimmEncoder(model="test_resnet", weights=str(tmp_path / "code.pth"))
+    with pytest.raises(ConfigError, match="no such file"):
+        TimmEncoder(model="test_resnet", weights=str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": "resnet19"}, "timm has no model resnet19; did you mean resnet"),
+        ({"model": "test_resnet", "model_options": {"depht": 3}}, "cannot be built with .*depht"),
+        ({"model": "pit_ti_224"}, "need one per position"),
+        ({"model": "xcit_nano_12_p16_224"}, "class attention"),
+        ({"model": "test_vit", "image_size": 70}, "divisible by patch size"),
+        ({"model": "test_resnet", "image_size": 70}, "choose an image_size"),
+        ({"model": "mixer_s32_224", "variable": True}, "pictures of one size only"),
+        ({"model": "test_vit", "pretrained": True, "weights": "x.safetensors"}, "exclude each other"),
+    ],
+)
+def test_what_a_model_cannot_do_is_one_clear_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        TimmEncoder(**options)
+
+
+def test_a_wrong_number_of_cells_is_named() -> None:
+    encoder = TimmEncoder(model="test_vit", image_size=64)
+    values, grids = pictures(encoder, [(1, 4, 4)])
+    with pytest.raises(PlanMismatch, match="15 cells of pictures, planned 16"):
+        encoder(values[:15], grids)
+
+
+def test_gradient_checkpointing_changes_no_gradient() -> None:
+    encoder = TimmEncoder(model="test_vit", image_size=64)
+    values, grids = pictures(encoder, [(1, 4, 4)] * 2)
+    found = []
+    for enabled in (False, True):
+        encoder.set_gradient_checkpointing(enabled)
+        encoder.zero_grad()
+        encoder(values, grids).square().sum().backward()
+        found.append([p.grad.clone() for p in encoder.parameters() if p.grad is not None])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_an_encoder_can_be_built_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        encoder = TimmEncoder(model="test_vit", image_size=64)
+    assert next(encoder.parameters()).is_meta
+    assert encoder.input == TimmEncoder(model="test_vit", image_size=64).input
