@@ -58,7 +58,11 @@ def test_a_dumped_run_makes_the_same_run_again():
 
 @pytest.mark.parametrize(
     ("content", "line"),
-    [("a: [1", r"run.yaml:\d+: not YAML"), ("- 1", "expected a mapping of fields, got list"), (None, "cannot read the run file")],
+    [
+        ("a: [1", r"run.yaml:\d+: not YAML"),
+        ("- 1", "expected a mapping of fields, got list"),
+        (None, "cannot read the run file"),
+    ],
 )
 def test_an_unusable_run_file_is_one_line(tmp_path, content, line):
     path = tmp_path / "run.yaml"

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support import ticks
-
 from kosmos import RunConfig, make_run
 from kosmos.plugins import Registry
+from support import ticks
 
 SMALL = {
     "modalities": ["ticks"],

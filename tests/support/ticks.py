@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ class TicksProcessor:
     encoder_input: int
     lie: int = 0
     cell_shape: tuple[int, ...] = (CELL,)
-    cell_dtype: np.dtype = np.dtype(np.float32)
+    cell_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
 
     def plan(self, media: Media) -> MediaPlan:
         if len(media.source) == 0:
@@ -102,4 +103,5 @@ def kosmos_encoders():
 
 @hookimpl
 def kosmos_datasets():
-    yield DatasetSpec(name="ticks", target="support.ticks:TicksSource", summary="Rising or falling.", modalities=("ticks",))
+    target = "support.ticks:TicksSource"
+    yield DatasetSpec(name="ticks", target=target, summary="Rising or falling.", modalities=("ticks",))

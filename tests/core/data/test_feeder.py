@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.ticks import TicksProcessor, TicksSource
 
 from kosmos.data.feeder import open_feeder
 from kosmos.data.lane import Feed
@@ -13,6 +12,7 @@ from kosmos.data.plan import Planner, Route
 from kosmos.data.slots import OnePerCell
 from kosmos.data.tokenizer import load_tokenizer
 from kosmos.errors import DataError
+from support.ticks import TicksProcessor, TicksSource
 
 
 def feed_of(*sources, lanes=4, processor=None, once=None, tokens=128):
@@ -70,7 +70,8 @@ def test_no_document_is_drawn_twice_or_never_in_an_epoch():
     source = TicksSource("train", 100)
     rows, state = take(feed_of(source), range(4), 12)
     seen = [o for row in origins(rows) for o in row]
-    waiting = [f"ticks {feed_of(source).mixture.row(s, d)}" for lane in state["lanes"].values() for s, d, _ in lane["pending"]]
+    row_of = feed_of(source).mixture.row
+    waiting = [f"ticks {row_of(s, d)}" for lane in state["lanes"].values() for s, d, _ in lane["pending"]]
     drawn = sum(sum(lane["draws"]) for lane in state["lanes"].values())
     assert len(seen) + len(waiting) == drawn
     counts = np.bincount([int(o.split()[1]) for o in seen + waiting], minlength=100)

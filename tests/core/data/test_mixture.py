@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.ticks import TicksSource
 
 from kosmos.data.mixture import Cursor, Mixture
+from support.ticks import TicksSource
 
 
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 2**32))

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.ticks import TicksProcessor
 
 from kosmos import Document, Mark, Media, SampleError, Text
 from kosmos.data.batch import IGNORED, ReadyDocument, assemble
 from kosmos.data.plan import Planner, Route, decode_cells
 from kosmos.data.slots import Fixed, OnePerCell
 from kosmos.data.tokenizer import ASSISTANT, END, USER, load_tokenizer
+from support.ticks import TicksProcessor
 
 MARKS = ("<ticks>", "</ticks>")
 TOKENIZER = load_tokenizer("bytes", MARKS)

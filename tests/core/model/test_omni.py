@@ -10,17 +10,17 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import ticks
 
 from kosmos import Document, Media, Text, make_run
 from kosmos.compose import compose
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.plan import decode_cells
 from kosmos.plugins import Registry
+from support import ticks
 
 BACKBONES = {
     "decoder": {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48},
-    "kosmos-1": {"name": "decoder", "preset": "kosmos-1", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48, "dropout": 0.0},
+    "kosmos-1": {"name": "decoder", "preset": "kosmos-1", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48},
     "hf": {
         "name": "hf",
         "config": {
@@ -30,7 +30,10 @@ BACKBONES = {
     },
 }  # fmt: skip
 STREAMS = {
-    "image": {"encoder": {"name": "timm", "model": "test_vit"}, "connector": {"name": "resampler", "latents": 3, "heads": 2}},
+    "image": {
+        "encoder": {"name": "timm", "model": "test_vit"},
+        "connector": {"name": "resampler", "latents": 3, "heads": 2},
+    },
     "audio": {"encoder": {"name": "logmel", "width": 32, "layers": 1, "heads": 2}, "connector": "mlp"},
     "video": {"connector": "pool"},
     "ticks": {"connector": "linear"},
@@ -40,9 +43,8 @@ MODALITIES = list(STREAMS)
 
 @cache
 def composition(backbone: str):
-    registry = Registry.from_modules(
-        {"vision": "kosmos_vision.plugin", "audio": "kosmos_audio.plugin", "video": "kosmos_video.plugin", "ticks": ticks}
-    )
+    packages = {name: f"kosmos_{name}.plugin" for name in ("vision", "audio", "video")}
+    registry = Registry.from_modules({**packages, "ticks": ticks})
     run = {"modalities": MODALITIES, "streams": STREAMS, "backbone": BACKBONES[backbone]}
     return compose(make_run(run, {"data": {"tokens_per_pack": 4096}}), registry)
 
@@ -73,13 +75,14 @@ def ready(planner, one):
     return ReadyDocument(plan, "s", cells)
 
 
-def loss_and_gradients(composed, documents):
+def loss_and_gradients(composed, rows):
     """Summed loss and gradients over rows, each of which holds some documents."""
     model = composed.model.eval()
     model.zero_grad()
     total = 0.0
-    for row in documents:
-        batch = to_tensors(assemble([ready(composed.planner, d) for d in row], composed.planner.routes, composed.streams))
+    for row in rows:
+        documents = [ready(composed.planner, d) for d in row]
+        batch = to_tensors(assemble(documents, composed.planner.routes, composed.streams))
         losses = model.losses(batch).total
         losses.backward()
         total += float(losses.detach())

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.runs import small_run, ticks_registry
 
 from kosmos.compose import compose
 from kosmos.train.optimizers import parameter_groups
+from support.runs import small_run, ticks_registry
 
 
 def composed(**over):

@@ -4,11 +4,11 @@ import json
 
 import pytest
 import torch
-from support.runs import rows_of, small_run, ticks_registry
 
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.train import checkpoint
 from kosmos.train.run import resume_run, train_model
+from support.runs import rows_of, small_run, ticks_registry
 
 DROPOUT = {"backbone": {"dropout": 0.1}}
 """Random numbers are part of the state."""

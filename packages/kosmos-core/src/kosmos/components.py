@@ -29,7 +29,8 @@ class Spec:
     def __post_init__(self) -> None:
         module, _, attribute = self.target.partition(":")
         if not self.name or not module or not attribute:
-            raise ValueError(f"{type(self).__name__}(name={self.name!r}, target={self.target!r}): need 'package.module:attribute'")
+            what = f"{type(self).__name__}(name={self.name!r}, target={self.target!r})"
+            raise ValueError(f"{what}: need a name and 'package.module:attribute'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ class OptimizerSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleSpec(Spec):
-    """``factory(steps, warmup_steps, **options) -> Callable[[int], float]``: step to multiplier of the learning rate."""
+    """``factory(steps, warmup_steps, **options) -> Callable[[int], float]``: step to share of the peak rate."""
 
     kind = "schedule"
 

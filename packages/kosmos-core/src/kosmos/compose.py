@@ -93,8 +93,11 @@ def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, M
     owner = specs.get(name)
     if owner is None and (settings.encoder is None or settings.connector is None):
         raise ConfigError(f"streams.{name}: no modality has this name, so it needs both an encoder and a connector")
-    encoder = _or_default(settings.encoder, owner and owner.encoder, owner and owner.encoder_options)
-    connector = _or_default(settings.connector, owner and owner.connector, owner and owner.connector_options)
+    defaults = (
+        (owner.encoder, owner.encoder_options, owner.connector, owner.connector_options) if owner else (None,) * 4
+    )
+    encoder = _or_default(settings.encoder, *defaults[:2])
+    connector = _or_default(settings.connector, *defaults[2:])
     path = f"streams.{name}"
     built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
     joined = registry.build(

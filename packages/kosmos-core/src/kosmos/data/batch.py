@@ -84,8 +84,8 @@ class PackedBatch:
             return t.to(device, non_blocking=True)
 
         media = {n: MediaArrays(move(m.values), m.grids, move(m.slots)) for n, m in self.media.items()}
-        moved = [move(t) for t in (self.token_ids, self.labels, self.position_ids)]
-        return PackedBatch(*moved, self.documents, media, self.num_targets)
+        ids, labels, positions = (move(t) for t in (self.token_ids, self.labels, self.position_ids))
+        return PackedBatch(ids, labels, positions, self.documents, media, self.num_targets)
 
 
 def to_tensors(arrays: PackedArrays) -> PackedBatch:

@@ -36,7 +36,7 @@ class Segments:
 
     def cu_seqlens(self, device: torch.device) -> Tensor:
         """``bounds`` as int32 [segments + 1] on ``device``."""
-        cache = self.__dict__.setdefault("_cu", {})
+        cache: dict[torch.device, Tensor] = self.__dict__.setdefault("_cu", {})
         if device not in cache:
             cache[device] = torch.tensor(self.bounds, dtype=torch.int32).to(device, non_blocking=True)
         return cache[device]

@@ -95,7 +95,7 @@ class Parallel:
 
 
 def _sum_bucket(gradients: list[Tensor]) -> None:
-    flat = torch._utils._flatten_dense_tensors(gradients)
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
-    for gradient, summed in zip(gradients, torch._utils._unflatten_dense_tensors(flat, gradients), strict=True):
-        gradient.copy_(summed)
+    for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(summed.view_as(gradient))

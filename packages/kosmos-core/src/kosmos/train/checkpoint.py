@@ -36,7 +36,8 @@ class Loaded:
     """Newer checkpoints that are damaged, each with what is wrong."""
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        return load_file(self.folder / f"{name}.safetensors")
+        found: dict[str, Tensor] = load_file(self.folder / f"{name}.safetensors")
+        return found
 
 
 def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:

@@ -47,7 +47,12 @@ class StopRequest:
                 signal.signal(number, handle)
         except ValueError:  # not the main thread: whoever owns it owns its signals
             return lambda: None
-        return lambda: [signal.signal(number, handler) for number, handler in old.items()] and None
+
+        def put_back() -> None:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+        return put_back
 
 
 class Trainer:
@@ -125,7 +130,7 @@ class Trainer:
         """Add the row's gradients; its losses a target token are returned."""
         with autocast(self.device, self.dtype):
             losses = self.model.losses(batch.to(self.device))
-        (losses.total / targets).backward()
+        torch.autograd.backward(losses.total / targets)
         return losses.per_token
 
     def _set_learning_rate(self) -> None:
@@ -219,7 +224,7 @@ def check_same_data(state: Mapping[str, Any], sources: Mapping[str, int], lanes:
 
 
 def _union(feeds: list[dict[str, Any]]) -> list[list[int]]:
-    return sorted({tuple(d) for f in feeds for d in f["deadly"]})  # type: ignore[arg-type]
+    return [list(d) for d in sorted({tuple(d) for f in feeds for d in f["deadly"]})]
 
 
 def _random_state() -> dict[str, Tensor]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from kosmos.config import RunConfig
 from kosmos.plugins import Registry
@@ -59,7 +60,7 @@ class WeightsAndBiases:
         os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
-        mode = "online" if online else "offline"
+        mode: Literal["online", "offline"] = "online" if online else "offline"
         settings = wandb.Settings(init_timeout=30, console="off")
         self.run = wandb.init(
             project=project, name=name or output.name, dir=str(output), config=dict(run), mode=mode, settings=settings
@@ -93,7 +94,7 @@ class Trackers:
         run = config.model_dump(mode="json")
         for i, wanted in enumerate(config.trackers):
             registry.get("tracker", wanted.name)  # an unknown name is the user's error, not an outage
-            self._guard(wanted.name, lambda w=wanted, i=i: self._open(registry, w, i, output, run))
+            self._guard(wanted.name, partial(self._open, registry, wanted, i, output, run))
         for i, wanted in enumerate(config.observers):
             path = f"observers.{i}"
             self.observers[wanted.name] = registry.build("observer", wanted.name, options=wanted.options, path=path)
@@ -106,9 +107,9 @@ class Trackers:
 
     def log(self, row: Mapping[str, Any]) -> None:
         for name, tracker in list(self.trackers.items()):
-            self._guard(name, lambda t=tracker: t.log(row))
+            self._guard(name, partial(tracker.log, row))
         for name, observe in list(self.observers.items()):
-            self._guard(name, lambda o=observe: o(row))
+            self._guard(name, partial(observe, row))
 
     def close(self) -> None:
         for name, tracker in list(self.trackers.items()):
