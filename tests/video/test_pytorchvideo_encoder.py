@@ -149,6 +149,7 @@ def test_a_clip_that_the_model_cannot_divide_is_refused() -> None:
         PytorchVideoEncoder(size_px=50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "frames", "size_px", "grid", "width"),
     [

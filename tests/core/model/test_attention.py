@@ -93,3 +93,11 @@ def test_queries_across_see_their_own_segment_alone(lengths: tuple[int, ...]) ->
         for a, b, c in zip(q.split([2] * len(lengths)), k.split(lengths), v.split(lengths), strict=True)
     ]
     torch.testing.assert_close(got, torch.cat([q[:0], *alone]), rtol=0, atol=1e-12)
+
+
+def test_evaluation_in_inference_mode_leaves_nothing_behind_for_training() -> None:
+    q, k, v = row(20)
+    with torch.inference_mode():
+        attend(q, k, v, Segments((8, 12)), causal=False)
+    attend(q, k, v, Segments((8, 12)), causal=False).sum().backward()
+    assert q.grad is not None

@@ -21,7 +21,9 @@ def inputs(n: int, dtype: torch.dtype, *, vocabulary: int = 50, width: int = 16)
     return hidden, weight, torch.randint(vocabulary, (n,))
 
 
-def error(got: Tensor, expected: Tensor) -> float:
+def error(got: Tensor | None, expected: Tensor | None) -> float:
+    assert got is not None
+    assert expected is not None
     got, expected = got.detach().double(), expected.detach().double()
     return float((got - expected).norm() / expected.norm())
 

@@ -13,6 +13,7 @@ from kosmos.components import (
     CommandSpec,
     ConnectorSpec,
     DatasetSpec,
+    MetricSpec,
     OptimizerSpec,
     ScheduleSpec,
     TrackerSpec,
@@ -52,6 +53,14 @@ def kosmos_backbones() -> Iterator[BackboneSpec]:
 @hookimpl
 def kosmos_datasets() -> Iterator[DatasetSpec]:
     yield DatasetSpec(name="sums", target="kosmos.data.samples:SumsSource", summary="Sums of small numbers in words.")
+
+
+@hookimpl
+def kosmos_metrics() -> Iterator[MetricSpec]:
+    at = "kosmos.evaluate.metrics"
+    yield MetricSpec(name="exact_match", target=f"{at}:exact_match", summary="Share of texts that are as expected.")
+    yield MetricSpec(name="word_error_rate", target=f"{at}:word_error_rate", summary="Edits over words (torchmetrics).")
+    yield MetricSpec(name="bleu", target=f"{at}:bleu", summary="Corpus BLEU as SacreBLEU has it (torchmetrics).")
 
 
 @hookimpl

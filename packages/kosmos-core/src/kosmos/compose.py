@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -93,11 +93,10 @@ def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, M
     owner = specs.get(name)
     if owner is None and (settings.encoder is None or settings.connector is None):
         raise ConfigError(f"streams.{name}: no modality has this name, so it needs both an encoder and a connector")
-    defaults = (
-        (owner.encoder, owner.encoder_options, owner.connector, owner.connector_options) if owner else (None,) * 4
+    encoder = _or_default(settings.encoder, owner.encoder if owner else None, owner.encoder_options if owner else {})
+    connector = _or_default(
+        settings.connector, owner.connector if owner else None, owner.connector_options if owner else {}
     )
-    encoder = _or_default(settings.encoder, *defaults[:2])
-    connector = _or_default(settings.connector, *defaults[2:])
     path = f"streams.{name}"
     built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
     joined = registry.build(
@@ -106,10 +105,10 @@ def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, M
     return Stream(built, joined, freeze=settings.freeze)
 
 
-def _or_default(stated: ComponentConfig | None, name: str | None, options: Any) -> ComponentConfig:
+def _or_default(stated: ComponentConfig | None, name: str | None, options: Mapping[str, Any]) -> ComponentConfig:
     """What the run file states; the modality's defaults fill what it leaves open of the same component."""
     if stated is None or stated.name == name:
-        return ComponentConfig.model_validate({"name": name, **(options or {}), **(stated.options if stated else {})})
+        return ComponentConfig.model_validate({"name": name, **options, **(stated.options if stated else {})})
     return stated
 
 
@@ -159,8 +158,9 @@ def open_sources(
             columns=entry.columns,
             options=entry.options,
             held_out=config.data.held_out,
+            where=f"data.sources.{number}",
         )
-        for entry in entries
+        for number, entry in enumerate(entries)
     ]
     names = [source.name for source in sources]
     for name in names:

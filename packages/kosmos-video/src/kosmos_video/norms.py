@@ -37,14 +37,12 @@ def freeze_batch_norm(module: nn.Module) -> None:
 
 
 def group_batch_norm(module: nn.Module) -> None:
-    """Put GroupNorm, with the same initial scale and shift, in the place of every BatchNorm below ``module``."""
+    """Put a fresh GroupNorm in the place of every BatchNorm below ``module``."""
     for name, child in module.named_children():
         if isinstance(child, nn.modules.batchnorm._BatchNorm):
             channels = child.num_features
             groups = max(n for n in range(1, max(1, channels // CHANNELS_A_GROUP) + 1) if channels % n == 0)
-            norm = nn.GroupNorm(groups, channels, eps=child.eps)
-            norm.weight, norm.bias = child.weight, child.bias
-            setattr(module, name, norm)
+            setattr(module, name, nn.GroupNorm(groups, channels, eps=child.eps))
         else:
             group_batch_norm(child)
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kosmos.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kosmos.data.document import Source
+    from kosmos.train.saved import SavedRun
 
 
 def evaluate(
@@ -19,6 +25,9 @@ def evaluate(
     ] = None,
     max_documents: Annotated[int, typer.Option(help="Most documents of each source.")] = 1_000_000,
     workers: Annotated[int, typer.Option(help="Processes that decode.")] = 1,
+    generate: Annotated[
+        int, typer.Option(min=0, help="Also write out the answers of so many documents of each source, and score them.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
@@ -45,7 +54,22 @@ def evaluate(
         composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers
     )
     result = {"output": output, "step": run.step, **asdict(scores)}
+    if generate:
+        result["generated"] = _generated(run, sources, generate)
     print(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(table(result)))
+
+
+def _generated(run: SavedRun, sources: Sequence[Source], count: int) -> dict[str, dict[str, float]]:
+    """Metrics of really generated answers, by source."""
+    from kosmos.evaluate.generated import generate_answers, score_answers, text_metrics
+
+    composition = run.composition
+    metrics = text_metrics(composition.registry, composition.config.evaluate.metrics)
+    answers = {
+        source.name: generate_answers(composition, source, device=run.device, dtype=run.dtype, max_documents=count)
+        for source in sources
+    }
+    return {name: {"documents": len(found), **score_answers(found, metrics)} for name, found in answers.items()}
 
 
 def table(result: dict[str, Any]) -> list[str]:
@@ -59,6 +83,8 @@ def table(result: dict[str, Any]) -> list[str]:
     for name, s in groups.items():
         exact = "-" if s["exact_match"] is None else f"{100 * s['exact_match']:.2f} %"
         lines.append(f"{name:<20} {s['documents']:>9} {s['loss']:>9.4f} {s['perplexity']:>11.4f} {exact:>12}")
+    for name, values in result.get("generated", {}).items():
+        lines.append(f"generated, {name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in values.items()))
     for incident in result["incidents"]:
         lines.append(f"left out: {incident['origin']}: {incident['cause']}")
     return lines

@@ -131,7 +131,7 @@ class Lane:
     def _plan(self, source: int, draw: int) -> list[DocumentPlan]:
         row = self.feed.mixture.row(source, draw)
         self.watch(source, row)
-        origin = f"{self.feed.mixture.sources[source].name}: row {row}"
+        origin = self.feed.mixture.origin(source, row)
         try:
             document = self._document(source, row)
             origin = document.origin
@@ -145,7 +145,7 @@ class Lane:
 
     def _document(self, source: int, row: int) -> Document:
         if (source, row) in self.feed.deadly:
-            raise SampleError(f"row {row}: its decoder died (the process was killed by a signal); the file is broken")
+            raise SampleError("its decoder died (the process was killed by a signal); the file is broken")
         return self.feed.mixture.sources[source].document(row)
 
     def _decode(self, draw: Draw, plan: DocumentPlan) -> ReadyDocument | None:
@@ -164,4 +164,4 @@ class Lane:
 
     def _quarantine(self, origin: str, source: int, error: SampleError) -> None:
         name = self.feed.mixture.sources[source].name
-        self.incidents.append(Incident(origin, name, error.code, str(error)))
+        self.incidents.append(Incident(origin, name, error.code, str(error).removeprefix(f"{origin}: ")))

@@ -38,6 +38,11 @@ class Mixture:
             return draw * size // self.limit(source)
         return int(_permutation(size, self._seed(source), draw // size)[draw % size])
 
+    def origin(self, source: int, row: int) -> str:
+        """Name of a row for humans, as good as the source can give it without reading the row."""
+        known = getattr(self.sources[source], "origin", None)
+        return str(known(row)) if known else f"{self.sources[source].name}: row {row}"
+
     def limit(self, source: int) -> int:
         """Documents of ``source`` in a mixture that is read once."""
         assert self.once is not None

@@ -5,9 +5,9 @@ Letters: T = tokens of the row, H = heads, G = heads of keys and values (G divid
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -124,9 +124,16 @@ class _Buckets(NamedTuple):
     masks: list[Tensor | None]  # bool [segments, 1, 1, length] where a bucket holds padding
 
 
-@lru_cache(maxsize=64)
-def _buckets(lengths: tuple[int, ...], device: torch.device) -> _Buckets:
-    """Same row, same layout: every layer asks again, so it is kept."""
+def _buckets(segments: Segments, device: torch.device) -> _Buckets:
+    """Kept with the row, because every layer asks again; not beyond it, because a tensor made in inference mode or
+    under a fake tensor mode must not meet a training step."""
+    kept: dict[torch.device, _Buckets] = segments.__dict__.setdefault("_buckets", {})
+    if device not in kept:
+        kept[device] = _make_buckets(segments.lengths, device)
+    return kept[device]
+
+
+def _make_buckets(lengths: tuple[int, ...], device: torch.device) -> _Buckets:
     members: dict[int, list[tuple[int, int]]] = {}
     start = 0
     for length in lengths:
@@ -134,18 +141,18 @@ def _buckets(lengths: tuple[int, ...], device: torch.device) -> _Buckets:
             padded = -(-length // STEP) * STEP if length <= SHORT else length
             members.setdefault(padded, []).append((start, length))
         start += length
-    slots = torch.empty(start, dtype=torch.int64)
+    slots = np.empty(start, dtype=np.int64)
     masks: list[Tensor | None] = []
     offset = 0
     for padded, segments in members.items():
         for begin, length in segments:
-            slots[begin : begin + length] = torch.arange(offset, offset + length)
+            slots[begin : begin + length] = np.arange(offset, offset + length)
             offset += padded
-        taken = torch.tensor([length for _, length in segments])
-        mask = (torch.arange(padded) < taken[:, None])[:, None, None, :]
-        masks.append(None if bool(mask.all()) else mask.to(device))
+        taken = np.array([length for _, length in segments])
+        mask = np.arange(padded) < taken[:, None]
+        masks.append(None if mask.all() else torch.tensor(mask)[:, None, None, :].to(device))
     shapes = [(len(segments), padded) for padded, segments in members.items()]
-    return _Buckets(slots.to(device), shapes, masks)
+    return _Buckets(torch.tensor(slots).to(device), shapes, masks)
 
 
 def _attend_buckets(
@@ -158,7 +165,7 @@ def _attend_buckets(
     19.9 ms, against 11.5 / 25.2 for a loop over segments, 8.6 / 25.1 for groups of exactly equal length, 7.2 /
     23.1 for explicit products and softmax in these buckets, 45 / 154 for one dense mask.
     """
-    plan = _buckets(segments.lengths, q.device)
+    plan = _buckets(segments, q.device)
     sizes = [count * length for count, length in plan.shapes]
     padded = (x.new_zeros(sum(sizes), *x.shape[1:]).index_copy(0, plan.slots, x) for x in (q, k, v))
     buckets = zip(*(torch.split(x, sizes) for x in padded), strict=True)

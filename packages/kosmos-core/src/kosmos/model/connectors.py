@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kosmos.data.processor import Grid
@@ -28,26 +30,26 @@ def pool_grids(features: Tensor, grids: Tensor, pool: Pooled) -> Tensor:
     """
     items = [Grid(*row) for row in grids.tolist()]
     assert features.shape[0] == sum(item.cells for item in items), (features.shape, grids)
-    slots, weights, start = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0)], 0
+    slots, weights, start = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], 0
     for item in items:
         slot, weight = _blocks(item, pool)
         slots.append(slot + start)
         weights.append(weight)
         start += pool(item)
     exact = features.dtype if features.dtype == torch.float64 else torch.float32
-    share = torch.cat(weights).to(features.device, exact)[:, None]
-    index = torch.cat(slots).to(features.device)
+    share = torch.tensor(np.concatenate(weights), dtype=exact).to(features.device)[:, None]
+    index = torch.tensor(np.concatenate(slots)).to(features.device)
     pooled = torch.zeros(start, features.shape[1], dtype=exact, device=features.device)
     return pooled.index_add(0, index, features.to(exact) * share).to(features.dtype)
 
 
 @lru_cache(maxsize=256)
-def _blocks(grid: Grid, pool: Pooled) -> tuple[Tensor, Tensor]:
-    """Of each cell of an item: the number of its block (int64) and one over that block's cells."""
-    t, h, w = (torch.arange(n) // step for n, step in zip(grid, (pool.t, pool.h, pool.w), strict=True))
+def _blocks(grid: Grid, pool: Pooled) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Of each cell of an item: the number of its block, and one over that block's cells."""
+    t, h, w = (np.arange(n) // step for n, step in zip(grid, (pool.t, pool.h, pool.w), strict=True))
     rows, columns = -(-grid.h // pool.h), -(-grid.w // pool.w)
-    blocks = ((t[:, None, None] * rows + h[:, None]) * columns + w).flatten()
-    return blocks, 1.0 / torch.bincount(blocks, minlength=1).to(torch.float64)[blocks]
+    blocks = ((t[:, None, None] * rows + h[:, None]) * columns + w).ravel()
+    return blocks, 1.0 / np.bincount(blocks, minlength=1)[blocks]
 
 
 class LinearConnector(nn.Module):

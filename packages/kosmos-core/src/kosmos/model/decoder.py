@@ -147,7 +147,9 @@ class Decoder(nn.Module):
 
     def _initialize(self) -> None:
         """Normal values; what writes to the residual stream starts smaller, or with Magneto's gains."""
-        nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
+        # An embedding that is no projection starts at one: preset tiny under Lion (bytes of English, 200 steps of 512
+        # tokens) came to a loss of 2.30 with 1.0, 2.34 with 0.3, 2.61 with 1 / sqrt(D); tied, 2.68.
+        nn.init.normal_(self.embedding.weight, std=self.width**-0.5 if self.head is None else 1.0)
         if self.head is not None:
             nn.init.normal_(self.head.weight, std=self.width**-0.5)
         for block in self.blocks:

@@ -97,5 +97,5 @@ class Parallel:
 def _sum_bucket(gradients: list[Tensor]) -> None:
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
-    for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+    for gradient, summed in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
         gradient.copy_(summed.view_as(gradient))

@@ -1,0 +1,70 @@
+"""Score texts that the model really generates, document by document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kosmos.compose import Composition
+from kosmos.config import ComponentConfig
+from kosmos.data.document import Source
+from kosmos.data.mixture import Mixture
+from kosmos.errors import SampleError
+from kosmos.evaluate.metrics import TextMetric
+from kosmos.generate import generate_text, prompt_of
+from kosmos.plugins import Registry
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What became of one document."""
+
+    origin: str
+    expected: str
+    text: str
+
+
+def generate_answers(
+    composition: Composition,
+    source: Source,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    max_documents: int,
+    max_new_tokens: int = 256,
+) -> list[Generated]:
+    """Greedy continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
+
+    Documents that cannot be read are left out: ``score`` names them.
+    """
+    mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
+    answers: list[Generated] = []
+    for draw in range(mixture.limit(0)):
+        try:
+            document = source.document(mixture.row(0, draw))
+            if (parts := prompt_of(document)) is None:
+                continue
+            text = generate_text(composition, parts[0], max_new_tokens=max_new_tokens, device=device, dtype=dtype)
+        except SampleError:
+            continue
+        answers.append(Generated(document.origin, parts[1], text))
+    return answers
+
+
+def text_metrics(registry: Registry, wanted: Sequence[ComponentConfig]) -> dict[str, TextMetric]:
+    """``exact_match`` and the metrics of the run file, by name."""
+    metrics: dict[str, TextMetric] = {"exact_match": registry.build("metric", "exact_match")}
+    for number, metric in enumerate(wanted):
+        path = f"evaluate.metrics.{number}"
+        metrics[metric.name] = registry.build("metric", metric.name, options=metric.options, path=path)
+    return metrics
+
+
+def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
+    """Each metric over the answers; empty where there is none."""
+    if not answers:
+        return {}
+    texts, expected = [a.text for a in answers], [a.expected for a in answers]
+    return {name: metric(texts, expected) for name, metric in metrics.items()}
