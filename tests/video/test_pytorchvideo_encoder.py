@@ -37,7 +37,7 @@ def build(options: dict[str, Any]) -> PytorchVideoEncoder:
     encoder = PytorchVideoEncoder(**options).train()
     with torch.no_grad():
         for parameter in encoder.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape)
+            parameter.add_(0.1 * torch.randn(parameter.shape))
     return encoder
 
 
@@ -52,8 +52,8 @@ def test_clips_packed_together_equal_each_clip_alone(options: dict[str, Any]) ->
     sizes = [prod(grid) for grid in grids]
     alone = torch.cat([encoder(v, grid_rows[i : i + 1]) for i, v in enumerate(torch.split(values, sizes))])
     assert packed.shape == (len(values), encoder.width)
-    # Measured in fp32: at most 2e-6 of the largest feature; the order of sums in a batched convolution differs.
-    assert (packed - alone).abs().max() <= 2e-5 * alone.abs().max()
+    # Measured in fp32: at most 1.1e-6 of the largest feature; the order of sums in a batched convolution differs.
+    assert (packed - alone).abs().max() <= 1e-5 * alone.abs().max()
 
 
 @pytest.mark.parametrize("options", SMALL, ids=lambda o: "-".join(map(str, o.values())))

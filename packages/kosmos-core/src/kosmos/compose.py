@@ -17,9 +17,10 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.sources import open_source
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, DataError
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.names import listed
+from kosmos.options import check_options
 from kosmos.plugins import Registry
 
 
@@ -91,7 +92,7 @@ def _check_streams(config: RunConfig) -> None:
 def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, ModalitySpec], width: int) -> Stream:
     settings = config.streams.get(name, StreamConfig())
     owner = specs.get(name)
-    if owner is None and (settings.encoder is None or settings.connector is None):
+    if owner is None and not all(part and part.name for part in (settings.encoder, settings.connector)):
         raise ConfigError(f"streams.{name}: no modality has this name, so it needs both an encoder and a connector")
     encoder = _or_default(settings.encoder, owner.encoder if owner else None, owner.encoder_options if owner else {})
     connector = _or_default(
@@ -107,7 +108,7 @@ def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, M
 
 def _or_default(stated: ComponentConfig | None, name: str | None, options: Mapping[str, Any]) -> ComponentConfig:
     """What the run file states; the modality's defaults fill what it leaves open of the same component."""
-    if stated is None or stated.name == name:
+    if stated is None or stated.name in ("", name):
         return ComponentConfig.model_validate({"name": name, **options, **(stated.options if stated else {})})
     return stated
 
@@ -120,6 +121,25 @@ def _route(config: RunConfig, registry: Registry, spec: ModalitySpec, streams: d
         "modality", spec.name, stream.encoder.input, options=options, path=f"modalities.{spec.name}.processor"
     )
     return Route(processor, name, stream.connector.slots, frozenset(spec.marks))
+
+
+def check_components(config: RunConfig, registry: Registry) -> None:
+    """Look up what is first used after the start, and check its options, before a run leaves anything behind.
+
+    Raises:
+        ConfigError: an option is unknown or of a wrong type.
+        PluginError: a component is not installed or its plugin is broken.
+    """
+    train = config.train
+    late: list[tuple[str, str, ComponentConfig, int]] = [
+        ("optimizer", "train.optimizer", train.optimizer, 2),
+        ("schedule", "train.schedule", train.schedule, 2),
+        *(("tracker", f"trackers.{number}", part, 2) for number, part in enumerate(config.trackers)),
+        *(("observer", f"observers.{number}", part, 0) for number, part in enumerate(config.observers)),
+        *(("metric", f"evaluate.metrics.{number}", part, 0) for number, part in enumerate(config.evaluate.metrics)),
+    ]
+    for kind, path, part, positional in late:
+        check_options(registry.resolve(kind, part.name), part.options, path=path, positional=positional)
 
 
 def _checkpoint_gradients(model: OmniModel) -> None:
@@ -147,21 +167,77 @@ def open_sources(
         DataError: a source cannot be opened.
     """
     entries = list(entries if entries is not None else config.data.sources) or _sample_sets(config, registry)
-    sources = [
-        open_source(
-            entry.path,
-            split=split,
-            registry=registry,
-            modalities=list(config.modalities),
-            name=entry.name,
-            template=entry.template,
-            columns=entry.columns,
-            options=entry.options,
-            held_out=config.data.held_out,
-            where=f"data.sources.{number}",
-        )
-        for number, entry in enumerate(entries)
-    ]
+    return _distinct([_open(config, registry, split, number, entry) for number, entry in enumerate(entries)])
+
+
+def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
+    """The held-out parts of the run's sources; a source without one (it has one row) is left out.
+
+    Raises: as ``open_sources``.
+    """
+    sources = []
+    for number, entry in enumerate(config.data.sources or _sample_sets(config, registry)):
+        try:
+            sources.append(_open(config, registry, "held_out", number, entry))
+        except DataError:
+            _open(config, registry, "train", number, entry)  # raises where more is wrong than that this part is empty
+    return _distinct([source for source in sources if len(source)])
+
+
+def open_named(config: RunConfig, registry: Registry, paths: Sequence[str]) -> list[Source]:
+    """What a saved run is scored on when data are named.
+
+    Of a source of the run (by its path or name) the part that the run held out; of other data the part that they
+    themselves state as held out, and where they state none, all of them: nothing of them was trained on.
+
+    Raises: as ``open_sources``.
+    """
+    sources = []
+    for number, path in enumerate(paths):
+        entry = _entry_of_run(config, path)
+        if entry is not None:
+            sources.append(_open(config, registry, "held_out", number, entry))
+            continue
+        entry = SourceConfig(path=path)
+        try:
+            sources.append(_open(config, registry, "held_out", number, entry, share=0.0))
+        except DataError:
+            sources.append(_open(config, registry, "train", number, entry, share=0.0))
+    return _distinct(sources)
+
+
+def _entry_of_run(config: RunConfig, path: str) -> SourceConfig | None:
+    for entry in config.data.sources:
+        if path in (entry.path, entry.name) or Path(path).resolve() == Path(entry.path).resolve():
+            return entry
+    return None
+
+
+def _open(
+    config: RunConfig,
+    registry: Registry,
+    split: Literal["train", "held_out"],
+    number: int,
+    entry: SourceConfig,
+    *,
+    share: float | None = None,
+) -> Source:
+    """Source ``number`` of the run. ``share`` is held out where the data state no split."""
+    return open_source(
+        entry.path,
+        split=split,
+        registry=registry,
+        modalities=list(config.modalities),
+        name=entry.name,
+        template=entry.template,
+        columns=entry.columns,
+        options=entry.options,
+        held_out=config.data.held_out if share is None else share,
+        where=f"data.sources.{number}",
+    )
+
+
+def _distinct(sources: list[Source]) -> list[Source]:
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:

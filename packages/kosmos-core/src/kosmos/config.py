@@ -38,6 +38,27 @@ class ComponentConfig(_Strict):
         return dict(self.model_extra or {})
 
 
+class OptimizerConfig(ComponentConfig):
+    """The optimizer with its options."""
+
+    name: str = "lion"
+    """Name under which a plugin registers it; see ``kosmos plugins``."""
+
+
+class ScheduleConfig(ComponentConfig):
+    """The schedule of the learning rate with its options."""
+
+    name: str = "linear"
+    """Name under which a plugin registers it; see ``kosmos plugins``."""
+
+
+class PartConfig(ComponentConfig):
+    """An encoder or a connector with its options."""
+
+    name: str = ""
+    """Name under which a plugin registers it; empty is the one of the modality that owns the stream."""
+
+
 class BackboneConfig(ComponentConfig):
     """The language model; options of the component stand beside these fields."""
 
@@ -52,9 +73,9 @@ class BackboneConfig(ComponentConfig):
 class StreamConfig(_Strict):
     """An encoder with its connector. What is None comes from the modality that owns the stream."""
 
-    encoder: ComponentConfig | None = None
+    encoder: PartConfig | None = None
     """The encoder."""
-    connector: ComponentConfig | None = None
+    connector: PartConfig | None = None
     """What maps its features to token slots."""
     freeze: bool = False
     """Train none of the encoder's parameters. The connector is always trained."""
@@ -98,11 +119,11 @@ class DataConfig(_Strict):
 
     sources: list[SourceConfig] = Field(default_factory=list)
     """What to train on; empty takes the sample sets of the modalities."""
-    tokens_per_pack: int = Field(default=1024, ge=16)
+    tokens_per_pack: int = Field(default=512, ge=16)
     """Tokens in a row. Rows times lanes is the tokens of a step."""
     cells_per_pack: dict[str, int] = Field(default_factory=dict)
     """Most encoder cells of a stream in a row, by stream; a stream that is not named has no limit but the row's."""
-    lanes: int = Field(default=2, ge=1)
+    lanes: int = Field(default=1, ge=1)
     """Independent sequences of rows. A step takes one row of each, whatever the number of processes and workers."""
     look_ahead: int = Field(default=128, ge=1)
     """Documents from which a lane chooses when it fills a row."""
@@ -121,15 +142,15 @@ class TrainConfig(_Strict):
 
     steps: int = Field(default=600, ge=1)
     """Optimizer steps."""
-    optimizer: ComponentConfig = ComponentConfig(name="lion")
+    optimizer: OptimizerConfig = OptimizerConfig()
     """The optimizer with its options."""
-    learning_rate: float = Field(default=1e-3, gt=0)
+    learning_rate: float = Field(default=5e-4, gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.1, ge=0)
     """Decay of matrices; norms, biases and embeddings are not decayed."""
-    schedule: ComponentConfig = ComponentConfig(name="linear")
+    schedule: ScheduleConfig = ScheduleConfig()
     """Learning rate over the steps, as a share of the peak."""
-    warmup_steps: int = Field(default=30, ge=0)
+    warmup_steps: int = Field(default=60, ge=0)
     """Steps of linear warmup."""
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Largest norm of the gradient of all parameters; None does not clip."""
@@ -199,8 +220,7 @@ class RunConfig(_Strict):
     @classmethod
     def _modality_names(cls, value: Any) -> Any:
         if isinstance(value, Mapping) and isinstance(names := value.get("modalities"), str | list):
-            listed = names.split(",") if isinstance(names, str) else names
-            value = {**value, "modalities": {str(n).strip(): {} for n in listed if str(n).strip()}}
+            value = {**value, "modalities": _by_name(names)}
         if isinstance(value, Mapping) and isinstance(named := value.get("modalities"), Mapping):
             value = {**value, "modalities": {n: s or {} for n, s in named.items() if n != "text"}}
         return value
@@ -245,27 +265,44 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"override {path}: the value {text!r} is not YAML") from error
         for part in reversed(path.lstrip("-").split(".")):
             value = {part: value}
-        merged = merge(merged, value)
+        merged = merge(merged, value, renames=False)
     return merged
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``over`` laid on ``base``, mapping by mapping. A component whose name changes loses the old one's options."""
+def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = True) -> dict[str, Any]:
+    """``over`` laid on ``base``, mapping by mapping.
+
+    Args:
+        renames: a component whose name changes loses the old one's options.
+    """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
+        if key == "modalities" and isinstance(value, str | list):  # says which; what is set of them stays
+            settings = _by_name(old) if isinstance(old, str | list | Mapping) else {}
+            merged[key] = {name: settings.get(name, {}) for name in _by_name(value)}
+            continue
+        if key == "modalities" and isinstance(old, str | list):
+            old = _by_name(old)
         if isinstance(old, str) and isinstance(value, Mapping):
             old = {"name": old}
-        if isinstance(old, list) and key == "modalities" and isinstance(value, Mapping):
-            old = {name: {} for name in old}
         renamed = (
-            isinstance(value, Mapping)
+            renames
+            and isinstance(value, Mapping)
             and isinstance(old, Mapping)
             and value.get("name", old.get("name")) != old.get("name")
         )
         both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
-        merged[key] = merge(old, value) if both else value  # type: ignore[arg-type]
+        merged[key] = merge(old, value, renames=renames) if both else value  # type: ignore[arg-type]
     return merged
+
+
+def _by_name(modalities: Any) -> dict[str, Any]:
+    """``"image,audio"`` or a list of names as a mapping without settings; a mapping as it is."""
+    if isinstance(modalities, Mapping):
+        return dict(modalities)
+    names = modalities.split(",") if isinstance(modalities, str) else modalities
+    return {str(name).strip(): {} for name in names if str(name).strip()}
 
 
 def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:

@@ -68,13 +68,17 @@ def _resnet_tiny(frames: int, size_px: int) -> nn.Module:
         create_res_basic_stem(
             in_channels=3,
             out_channels=48,
-            conv_kernel_size=(3, 7, 7),
-            conv_stride=(2, 4, 4),
-            conv_padding=(1, 3, 3),
+            conv_kernel_size=(1, 7, 7),
+            conv_stride=(1, 4, 4),
+            conv_padding=(0, 3, 3),
             pool=None,
         )
     ]
-    for dim_in, dim_out, stride in ((48, 64, (1, 1, 1)), (64, 128, (2, 2, 2)), (128, 192, (1, 2, 2))):
+    for dim_in, dim_out, kernel_t, stride in (
+        (48, 64, 1, (1, 1, 1)),
+        (64, 128, 3, (2, 2, 2)),
+        (128, 192, 3, (1, 2, 2)),
+    ):
         blocks.append(
             create_res_stage(
                 depth=1,
@@ -82,9 +86,9 @@ def _resnet_tiny(frames: int, size_px: int) -> nn.Module:
                 dim_inner=dim_out // 2,
                 dim_out=dim_out,
                 bottleneck=bottleneck,
-                conv_a_kernel_size=(3, 1, 1),
+                conv_a_kernel_size=(kernel_t, 1, 1),
                 conv_a_stride=(stride[0], 1, 1),
-                conv_a_padding=(1, 0, 0),
+                conv_a_padding=(kernel_t // 2, 0, 0),
                 conv_b_kernel_size=(1, 3, 3),
                 conv_b_stride=(1, *stride[1:]),
                 conv_b_padding=(0, 1, 1),
@@ -130,7 +134,7 @@ _MVIT_TINY = {
 }
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "resnet_tiny": Architecture(_resnet_tiny, 8, 48),
+    "resnet_tiny": Architecture(_resnet_tiny, 4, 48),
     "x3d_tiny": Architecture(
         partial(
             _x3d,

@@ -264,6 +264,6 @@ def _upright(frame: Any, at_s: float, size_px: tuple[int, int]) -> NDArray[np.ui
 
 
 def _to_array(frame: Any, size_px: tuple[int, int]) -> NDArray[np.uint8]:
-    scaled = frame.reformat(width=size_px[1], height=size_px[0], format="rgb24", interpolation="BICUBIC")
+    scaled = frame.reformat(width=size_px[1], height=size_px[0], format="rgb24", interpolation="BICUBIC", threads=1)
     array: NDArray[np.uint8] = scaled.to_ndarray()
     return array

@@ -45,7 +45,7 @@ class MovingShapesSource:
 
     Args:
         split: ``train`` or ``held_out``.
-        size: number of samples; by default 4,096 to train on and 256 held out.
+        size: number of samples; by default 16,384 to train on and 256 held out.
         seed: of all the random choices.
     """
 
@@ -55,7 +55,7 @@ class MovingShapesSource:
         if split not in SPLITS:
             raise DataError(f"moving-shapes: split {split!r} is not one of {', '.join(SPLITS)}")
         self.split = split
-        self.size = size if size is not None else (4096 if split == "train" else 256)
+        self.size = size if size is not None else (16384 if split == "train" else 256)
         self.seed = seed
         if self.size < 0 or seed < 0:
             raise DataError(f"moving-shapes: size {self.size} and seed {seed} must not be negative")
@@ -83,11 +83,11 @@ def draw_film(colour: str, shape: str, motion: str, rng: np.random.Generator) ->
     num_frames = int(rng.integers(8, 17))
     rows, columns, radii = _path(MOTIONS[motion], num_frames, rng)
     y, x = np.mgrid[:SIDE_PX, :SIDE_PX].astype(np.float32)
-    ink = np.clip(np.array(COLOURS[colour]) * rng.uniform(0.85, 1.05), 0, 255)
-    film = np.full((num_frames, SIDE_PX, SIDE_PX, 3), rng.uniform(20, 90), np.float32)
+    ink = np.clip(np.array(COLOURS[colour]) * rng.uniform(0.9, 1.05), 0, 255)
+    film = np.full((num_frames, SIDE_PX, SIDE_PX, 3), rng.uniform(10, 70), np.float32)
     for frame, row, column, radius in zip(film, rows, columns, radii, strict=True):
         frame[_inside(shape, y - row, x - column, radius)] = ink
-    film += rng.uniform(2, 12) * rng.standard_normal(film.shape, np.float32)
+    film += rng.uniform(2, 8) * rng.standard_normal(film.shape, np.float32)
     return np.clip(film, 0, 255).astype(np.uint8)
 
 
@@ -96,8 +96,8 @@ def _path(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Row, column and radius of the shape in each frame; it starts anywhere from where it stays in view."""
     phase = np.linspace(-0.5, 0.5, num_frames)
-    travel_px, swell_px = rng.uniform(12, 22), rng.uniform(6, 9)
-    mean_radius = rng.uniform(9, 11) if direction[2] else rng.uniform(7, 12)
+    travel_px, swell_px = rng.uniform(12, 20), rng.uniform(6, 9)
+    mean_radius = rng.uniform(10, 12) if direction[2] else rng.uniform(8, 13)
     radii = mean_radius + direction[2] * swell_px * phase
     margin = radii.max() + 1
     centres = []

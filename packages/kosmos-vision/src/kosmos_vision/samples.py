@@ -1,7 +1,7 @@
 """The sample set ``shapes``: drawn pictures of coloured shapes with captions.
 
 Every picture is drawn from (seed, split, index) alone, so nothing is stored or downloaded, and the train and
-held-out parts come from separate random streams. A caption names shape and colour, in a quarter of the pictures
+held-out parts come from separate random streams. A caption names shape and colour, in a tenth of the pictures
 of two shapes and how they lie; position, size, turn, shade, background and clutter vary and are not named.
 """
 
@@ -29,7 +29,7 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 }
 _SPLITS = {"train": 0, "held_out": 1}
 _SIZES = {"train": 20_000, "held_out": 256}
-_PAIRS = 0.25
+_PAIRS = 0.1
 """Part of the pictures that show two shapes."""
 
 

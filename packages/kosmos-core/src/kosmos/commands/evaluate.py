@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 def evaluate(
     output: Annotated[str, typer.Argument(help="Folder of a run.")],
     data: Annotated[
-        list[str] | None, typer.Option(help="Score these instead of the run's held-out part; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Score these instead of the run's held-out part; may be repeated. Of data that the run was trained "
+            "on, the part that it held out; of other data, the part that they state as held out, or all of them."
+        ),
     ] = None,
-    max_documents: Annotated[int, typer.Option(help="Most documents of each source.")] = 1_000_000,
-    workers: Annotated[int, typer.Option(help="Processes that decode.")] = 1,
+    max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source.")] = 1_000_000,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 1,
     generate: Annotated[
         int, typer.Option(min=0, help="Also write out the answers of so many documents of each source, and score them.")
     ] = 0,
@@ -33,21 +37,16 @@ def evaluate(
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
     import sys
 
-    from kosmos.compose import open_sources
-    from kosmos.config import SourceConfig
+    from kosmos.compose import open_held_out, open_named
     from kosmos.evaluate.score import score
-    from kosmos.train.run import open_held_out
     from kosmos.train.saved import load_run
 
     run = load_run(Path(output))
     for damaged in run.skipped:
         print(f"warning: passed over a damaged checkpoint: {damaged}", file=sys.stderr)
     composition = run.composition
-    if data:
-        entries = [SourceConfig(path=path) for path in data]
-        sources = open_sources(composition.config, composition.registry, "held_out", entries)
-    else:
-        sources = open_held_out(composition.config, composition.registry)
+    config, registry = composition.config, composition.registry
+    sources = open_named(config, registry, data) if data else open_held_out(config, registry)
     if not sources:
         raise DataError(f"{output}: its data have no held-out part; name documents with --data")
     scores = score(

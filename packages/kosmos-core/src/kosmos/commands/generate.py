@@ -42,7 +42,7 @@ def generate(
         )  # fmt: skip
     except SampleError as error:
         files = ", ".join(str(m.source) for m in document.media)
-        raise SampleError(f"{files}: {error}") from error
+        raise SampleError(f"{files or 'the prompt'}: {error}") from error
     print(text)
 
 

@@ -158,12 +158,17 @@ class _Worker:
         rows_out, rows_in = os.pipe()
         given = (orders_out, rows_in, self.marker_file.fileno())
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "kosmos.data.worker", *(str(fd) for fd in given)],
-            pass_fds=given,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **threads},
-        )
+        # Blocked from its first instruction on: a signal to the whole group is the trainer's, not a broken sample.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kosmos.data.worker", *(str(fd) for fd in given)],
+                pass_fds=given,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **threads},
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(orders_out)
         os.close(rows_in)
         self.rows = Connection(rows_out, writable=False)

@@ -22,11 +22,12 @@ NOTHING = -1
 
 def main(orders_fd: int, rows_fd: int, marker_fd: int) -> None:
     """Make rows until the parent closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent decides
+        signal.signal(number, signal.SIG_IGN)
     orders, rows = Connection(orders_fd, writable=False), Connection(rows_fd, readable=False)
     marker = np.frombuffer(mmap.mmap(marker_fd, 16), np.int64)
-    sys.path[:] = orders.recv()
     try:
+        sys.path[:] = orders.recv()
         feed, states = orders.recv()
         _serve(feed, states, rows, marker)
     except (BrokenPipeError, EOFError):

@@ -172,7 +172,7 @@ class Trainer:
         everyone = self.parallel.gather((mine, sum(row.drawn for row in rows)))
         incidents = [incident for theirs, _ in everyone for incident in theirs]
         if self.parallel.is_main:
-            self.folder.append(self.folder.quarantine, [incident_row(i, self.step + 1) for i in incidents])
+            self.folder.note_bad(incident_row(i, self.step + 1) for i in incidents)
         self.budget.add(sum(drawn for _, drawn in everyone), incidents)
 
     def _not_finite(self, loss: float, norm: float, batches: list[PackedBatch]) -> str:

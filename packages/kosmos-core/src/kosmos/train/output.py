@@ -21,6 +21,7 @@ class RunFolder:
         self.quarantine = path / "quarantine.jsonl"
         self.checkpoints = path / "checkpoints"
         self.tokenizer = path / "tokenizer"
+        self._known_bad: set[tuple[str, str]] | None = None
 
     @staticmethod
     def create(config: RunConfig) -> tuple[RunFolder, RunConfig]:
@@ -75,8 +76,27 @@ class RunFolder:
         except OSError as error:
             raise TrainingError(f"{file}: cannot write ({error.strerror}); checkpoints are intact") from error
 
+    def note_bad(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows to the quarantine ledger, those of a sample once however often it is drawn. Raises as ``append``."""
+        known = self._known_bad = self._bad_samples()
+        new = {key: row for row in rows if (key := (row["origin"], row["cause"])) not in known}
+        known |= set(new)
+        self.append(self.quarantine, new.values())
+
+    def count_bad(self) -> int:
+        """Bad samples that the run has met."""
+        return len({origin for origin, _ in self._bad_samples()})
+
+    def _bad_samples(self) -> set[tuple[str, str]]:
+        """(origin, cause) of what is in the ledger."""
+        if self._known_bad is not None:
+            return self._known_bad
+        lines = self.quarantine.read_text(encoding="utf-8").splitlines() if self.quarantine.exists() else []
+        return {(row["origin"], row["cause"]) for line in lines if (row := _row(line)) is not None}
+
     def truncate(self, step: int) -> None:
         """Forget the rows of steps after ``step``: they will be made again."""
+        self._known_bad = None
         for file in (self.metrics, self.quarantine):
             if file.exists():
                 lines = file.read_text(encoding="utf-8").splitlines()

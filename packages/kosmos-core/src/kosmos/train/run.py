@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import check_components, compose, make_feed, open_held_out, open_sources
 from kosmos.config import RunConfig, dump_run, make_run
-from kosmos.data.document import Source
 from kosmos.data.feeder import open_feeder
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import Interrupted
+from kosmos.errors import Interrupted, KosmosError
 from kosmos.evaluate.score import Scores, score
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.devices import pick_device, pick_precision
@@ -102,6 +101,7 @@ class _Run:
         self.device = pick_device(config.train.device, parallel.local_rank)
         self.dtype = pick_precision(config.train.precision, self.device)
         self.workers = default_workers(parallel) if config.data.workers is None else config.data.workers
+        check_components(config, registry)
         self.composition = compose(config, registry, tokenizer_folder=folder.tokenizer if folder else None)
         self.sources = open_sources(config, registry, "train")
         self.held_out = open_held_out(config, registry)
@@ -111,12 +111,20 @@ class _Run:
         self.config = config.model_copy(update={"output": self.folder.path})
 
     def _new_folder(self, config: RunConfig) -> RunFolder:
-        """Made by the first rank once all that could fail has been tried."""
-        made: RunFolder | None = None
+        """Made by the first rank once all that could fail has been tried. Where it cannot, all ranks say why."""
+        made: Path | KosmosError | None = None
         if self.parallel.is_main:
-            made, _ = RunFolder.create(config)
-            self.composition.tokenizer.save(made.tokenizer)
-        return RunFolder(next(p for p in self.parallel.gather(made and made.path) if p is not None))
+            try:
+                folder, _ = RunFolder.create(config)
+                self.composition.tokenizer.save(folder.tokenizer)
+                made = folder.path
+            except KosmosError as error:
+                made = error
+        made = self.parallel.gather(made)[0]
+        if isinstance(made, KosmosError):
+            raise made
+        assert made is not None
+        return RunFolder(made)
 
     def go(self) -> RunResult:
         sizes = {source.name: len(source) for source in self.sources}
@@ -171,7 +179,7 @@ class _Run:
                     f"go on with: kosmos train --resume {self.folder.path}"
                 )
         after = self._score()
-        self.reporter.finish(before, after, self.folder.path, self.trainer.budget.bad)
+        self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
         return RunResult(self.folder.path, self.trainer.step, before, after)
 
     def _score(self) -> Scores | None:
@@ -184,8 +192,7 @@ class _Run:
                 workers=min(1, self.workers), parallel=self.parallel,
             )  # fmt: skip
         if self.parallel.is_main:
-            rows = [incident_row(i, self.trainer.step) for i in scores.incidents]
-            self.folder.append(self.folder.quarantine, rows)
+            self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
         self._log(held_out_row(self.trainer.step, scores))
         return scores
 
@@ -205,11 +212,6 @@ def held_out_row(step: int, scores: Scores) -> dict[str, Any]:
     parts = {"overall": asdict(scores.overall)}
     by = {kind: {n: asdict(s) for n, s in getattr(scores, f"by_{kind}").items()} for kind in ("modality", "source")}
     return {"step": step, "held_out": {**parts, **by}}
-
-
-def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
-    """The held-out parts of the run's sources; a source without one is left out."""
-    return [source for source in open_sources(config, registry, "held_out") if len(source)]
 
 
 def _silent(config: RunConfig) -> RunConfig:

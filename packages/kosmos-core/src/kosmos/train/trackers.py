@@ -14,7 +14,7 @@ from kosmos.plugins import Registry
 
 
 class Tracker(Protocol):
-    """Takes the rows of ``metrics.jsonl``."""
+    """Takes the rows of ``metrics.jsonl`` (they have a ``loss``) and of ``held_out.jsonl`` (``held_out``)."""
 
     def log(self, row: Mapping[str, Any]) -> None: ...
 
@@ -94,7 +94,7 @@ class Trackers:
         run = config.model_dump(mode="json")
         for i, wanted in enumerate(config.trackers):
             registry.get("tracker", wanted.name)  # an unknown name is the user's error, not an outage
-            self._guard(wanted.name, partial(self._open, registry, wanted, i, output, run))
+            self._guard("tracker", wanted.name, partial(self._open, registry, wanted, i, output, run))
         for i, wanted in enumerate(config.observers):
             path = f"observers.{i}"
             self.observers[wanted.name] = registry.build("observer", wanted.name, options=wanted.options, path=path)
@@ -106,21 +106,20 @@ class Trackers:
         )
 
     def log(self, row: Mapping[str, Any]) -> None:
+        """Give a row to all; observers see the steps alone."""
         for name, tracker in list(self.trackers.items()):
-            self._guard(name, partial(tracker.log, row))
-        for name, observe in list(self.observers.items()):
-            self._guard(name, partial(observe, row))
+            self._guard("tracker", name, partial(tracker.log, row))
+        for name, observe in list(self.observers.items()) if "loss" in row else ():
+            self._guard("observer", name, partial(observe, row))
 
     def close(self) -> None:
         for name, tracker in list(self.trackers.items()):
-            self._guard(name, tracker.close)
+            self._guard("tracker", name, tracker.close)
 
-    def _guard(self, name: str, act: Callable[[], None]) -> None:
+    def _guard(self, kind: str, name: str, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception as error:  # a seam: whatever a tracker raises must not cost the run
-            self.trackers.pop(name, None)
-            self.observers.pop(name, None)
-            self.report(
-                f"warning: tracker {name} is off from here on: {type(error).__name__}: {' '.join(str(error).split())}"
-            )
+            (self.trackers if kind == "tracker" else self.observers).pop(name, None)
+            cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self.report(f"warning: {kind} {name} is off from here on: {cause}")

@@ -1,0 +1,241 @@
+"""Write docs/run-file.md and docs/components.md from the code: ``python docs/make_reference.py``.
+
+Fields of the run file come from the docstrings of ``kosmos.config``, options of components from the
+signatures and docstrings of their factories. A test holds the files against what this makes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from kosmos.components import Spec
+from kosmos.config import (
+    BackboneConfig,
+    CheckpointConfig,
+    ComponentConfig,
+    DataConfig,
+    EvaluateConfig,
+    ModalityConfig,
+    RunConfig,
+    SourceConfig,
+    StreamConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+from kosmos.plugins import PluginRecord, Registry, load_plugins
+
+DOCS = Path(__file__).resolve().parent
+NOTE = "<!-- Made by docs/make_reference.py: change the docstrings of the code and run it again. -->\n"
+
+SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("Top of the file", RunConfig),
+    ("modalities.NAME", ModalityConfig),
+    ("streams.NAME", StreamConfig),
+    ("A component", ComponentConfig),
+    ("backbone", BackboneConfig),
+    ("tokenizer", TokenizerConfig),
+    ("data", DataConfig),
+    ("data.sources[N]", SourceConfig),
+    ("train", TrainConfig),
+    ("evaluate", EvaluateConfig),
+    ("checkpoint", CheckpointConfig),
+)
+"""Where a group of fields stands in a run file, and the class that declares it."""
+
+WORDS: dict[Any, str] = {
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    Path: "path",
+    NoneType: "null",
+    Any: "anything",
+}
+LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+
+POSITIONAL = {"modality": 1, "connector": 2, "backbone": 1, "dataset": 1, "optimizer": 2, "schedule": 2, "tracker": 2}
+"""Arguments of a kind's factories that are no options, 0 where a kind is not named (see ``kosmos.components``)."""
+
+
+def run_file_reference() -> str:
+    """docs/run-file.md."""
+    parts = [
+        NOTE,
+        "# Run file\n",
+        "A run file is YAML. Every field below can also be set on the command line by its dotted path, such as "
+        "`train.steps=100`, and in Python by `make_run`. What is not written has the default; a field that does not "
+        "exist is refused with the nearest name. `OUTPUT/run.yaml` holds a run with every field resolved. Where a "
+        "text says None, write `null`. Options of components are in [components.md](components.md), whole files in "
+        "[examples](../examples/README.md).\n",
+    ]
+    for title, model in SECTIONS:
+        parts += [f"## {title}\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", "\n".join(_field_table(model)) + "\n"]
+    return "\n".join(parts)
+
+
+def _field_table(model: type[BaseModel]) -> Iterator[str]:
+    yield "| field | value | default | meaning |"
+    yield "|---|---|---|---|"
+    for name, field in model.model_fields.items():
+        value = _words(field.annotation) + _limits(field)
+        # A field that is a group of fields is described by the group's own section.
+        meaning = field.description or inspect.getdoc(_class_of(field.annotation)) or ""
+        yield _row(f"`{name}`", value, _default(field), meaning)
+
+
+def _class_of(annotation: Any) -> Any:
+    return annotation if inspect.isclass(annotation) else None
+
+
+def _words(annotation: Any) -> str:
+    """A type as a reader of YAML would say it."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if inner == () and annotation in WORDS:
+        return WORDS[annotation]
+    if origin in (Union, UnionType):
+        return " or ".join(_words(member) for member in inner)
+    if origin is Literal:
+        return " or ".join(f"`{choice}`" for choice in inner)
+    if origin is list:
+        return f"list of {_words(inner[0])}"
+    if origin is tuple:
+        return f"[{', '.join(_words(member) for member in inner)}]"
+    if origin is dict:
+        return f"mapping of name to {_words(inner[1])}"
+    of_class = annotation.__mro__ if inspect.isclass(annotation) else ()
+    # Encoders, optimizers and others are components with a default name of their own.
+    title = next((t for base in of_class for t, model in SECTIONS if model is base), None)
+    return f"[{title}](#{_anchor(title)})" if title else getattr(annotation, "__name__", str(annotation))
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+
+
+def _limits(field: FieldInfo) -> str:
+    limits = [
+        f"{words} {getattr(part, name):g}" for part in field.metadata for name, words in LIMITS.items()
+        if hasattr(part, name)
+    ]  # fmt: skip
+    return f", {', '.join(limits)}" if limits else ""
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if issubclass(_class_of(field.annotation) or int, BaseModel) and not isinstance(field.default, ComponentConfig):
+        return ""
+    value = field.get_default(call_default_factory=True)
+    return _value([_plain(v) for v in value] if isinstance(value, list) else _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    return value.name if isinstance(value, ComponentConfig) else value
+
+
+def _value(value: Any) -> str:
+    """A value as YAML writes it."""
+    if value is None:
+        return "`null`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, list | tuple):
+        return f"`[{', '.join(map(str, value))}]`"
+    if isinstance(value, dict):
+        return "`{}`" if not value else f"`{value}`"
+    return f"`{value:g}`" if isinstance(value, float) and abs(value) < 1e-2 else f"`{value}`"
+
+
+def _row(*cells: str) -> str:
+    plain = (" ".join(cell.split()).replace("|", "\\|").replace("``", "`") for cell in cells)
+    return f"| {' | '.join(plain)} |"
+
+
+def components_reference(registry: Registry) -> str:
+    """docs/components.md: what the plugins of this repository bring."""
+    parts = [
+        NOTE,
+        "# Components\n",
+        "Every component that the four packages bring, with its options: the fields that stand beside its `name` in a "
+        "[run file](run-file.md). `kosmos plugins NAME` lists what an installed plugin brings. Options are the keyword "
+        "parameters of the component's factory; wrong names and types are refused with the nearest name.\n",
+    ]
+    for plugin in registry.plugins:
+        if plugin.distribution.startswith("kosmos-"):
+            parts += [f"## {plugin.distribution}\n", *_component_sections(plugin, registry)]
+    return "\n".join(parts)
+
+
+def _component_sections(plugin: PluginRecord, registry: Registry) -> Iterator[str]:
+    for spec in plugin.components:
+        if spec.kind == "command":
+            continue
+        yield f"### {spec.kind} `{spec.name}`\n"
+        yield f"{spec.summary}\n"
+        if defaults := _stream_defaults(spec):
+            yield f"{defaults}\n"
+        if rows := list(_options(registry.resolve(spec.kind, spec.name), POSITIONAL.get(spec.kind, 0))):
+            yield "\n".join(["| option | value | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _stream_defaults(spec: Spec) -> str:
+    """What a modality's own stream is made of."""
+    encoder = getattr(spec, "encoder", None)
+    if encoder is None:
+        return ""
+    options: Mapping[str, Any] = getattr(spec, "encoder_options", {})
+    told = ", ".join(f"{name}: {value}" for name, value in options.items())
+    marks = " and ".join(f"`{mark}`" for mark in getattr(spec, "marks", ()))
+    suffixes = " ".join(f"`{suffix}`" for suffix in getattr(spec, "suffixes", ()))
+    return (
+        f"Own stream: encoder `{encoder}`{f' ({told})' if told else ''}, connector `{getattr(spec, 'connector', '')}`. "
+        f"Marks: {marks}. Sample set: `{getattr(spec, 'sample_set', None)}`. Files in class folders: {suffixes}."
+    )
+
+
+def _options(factory: Callable[..., Any], positional: int) -> Iterator[str]:
+    meanings = _argument_docs(factory)
+    for parameter in list(inspect.signature(factory).parameters.values())[positional:]:
+        default = "required" if parameter.default is inspect.Parameter.empty else _value(parameter.default)
+        yield _row(
+            f"`{parameter.name}`", _words(_type_of(parameter, factory)), default, meanings.get(parameter.name, "")
+        )
+
+
+def _type_of(parameter: inspect.Parameter, factory: Callable[..., Any]) -> Any:
+    """An option's annotation, alone: those of the arguments in front may name types for checkers only."""
+    code: Any = inspect.unwrap(factory.__init__ if inspect.isclass(factory) else factory)
+    written = parameter.annotation
+    return eval(written, dict(code.__globals__)) if isinstance(written, str) else written  # noqa: S307 (our own code)
+
+
+def _argument_docs(factory: Callable[..., Any]) -> dict[str, str]:
+    """Parameter to its text under ``Args:``, of the class or of its ``__init__``."""
+    texts = [inspect.getdoc(factory) or ""]
+    if inspect.isclass(factory):
+        texts.append(inspect.getdoc(factory.__init__) or "")
+    found: dict[str, str] = {}
+    for text in texts:
+        block = re.search(r"^Args:\n((?: +.*\n?|\n)*)", text, re.MULTILINE)
+        for name, meaning in re.findall(r"^    (\w+): ((?:.*\n?)(?:^ {6,}.*\n?)*)", block[1] if block else "", re.M):
+            found[name] = meaning
+    return found
+
+
+def main() -> None:
+    registry = load_plugins()
+    for name, text in (("run-file", run_file_reference()), ("components", components_reference(registry))):
+        (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
+        print(f"{name}.md: {len(text.splitlines())} lines")
+
+
+if __name__ == "__main__":
+    main()

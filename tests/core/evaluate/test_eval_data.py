@@ -1,0 +1,85 @@
+"""What ``kosmos eval`` scores, with and without ``--data``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kosmos.compose import open_held_out, open_named, open_sources
+from kosmos.config import RunConfig, make_run
+from kosmos.errors import ConfigError, DataError
+from support.runs import ticks_registry
+
+REGISTRY = ticks_registry()
+
+
+def write(folder: Path, splits: list[str | None]) -> str:
+    """A manifest with a row of text for each split."""
+    folder.mkdir()
+    rows = [{"id": i, "text": f"text {i}", **({"split": s} if s else {})} for i, s in enumerate(splits)]
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder)
+
+
+def run_on(*paths: object) -> RunConfig:
+    return make_run({"data": {"sources": list(paths), "held_out": 0.25}})
+
+
+def texts(config: RunConfig, *paths: str) -> list[set[str]]:
+    sources = open_named(config, REGISTRY, paths)
+    return [{s.text for i in range(len(source)) for s in source.document(i).segments} for source in sources]
+
+
+def test_of_data_that_the_run_was_trained_on_the_part_that_it_held_out_is_scored(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", [None] * 20)
+    config = run_on(path)
+    (trained,) = open_sources(config, REGISTRY, "train")
+    (held_out,) = open_held_out(config, REGISTRY)
+    assert (len(trained), len(held_out)) == (15, 5)
+    expected = {s.text for i in range(5) for s in held_out.document(i).segments}
+    for said in (path, f"{path}/", f"{path}/../a"):
+        assert texts(config, said) == [expected]
+
+
+def test_a_source_of_the_run_is_known_by_its_name_too_and_keeps_its_template(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", [None] * 20)
+    config = run_on({"path": path, "name": "mine", "template": "{id}: → {text}"})
+    (found,) = open_named(config, REGISTRY, ["mine"])
+    assert (found.name, len(found)) == ("mine", 5)
+    assert [s.train for s in found.document(0).segments] == [False, True]
+
+
+def test_of_other_data_all_is_scored_where_they_state_no_split(tmp_path: Path) -> None:
+    config = run_on(write(tmp_path / "a", [None] * 20))
+    assert [len(found) for found in texts(config, write(tmp_path / "b", [None] * 20))] == [20]
+    assert [len(found) for found in texts(config, write(tmp_path / "c", ["train"] * 7))] == [7]
+    assert [len(found) for found in texts(config, write(tmp_path / "d", [None]))] == [1]
+
+
+def test_of_other_data_the_part_that_they_state_is_scored(tmp_path: Path) -> None:
+    config = run_on(write(tmp_path / "a", [None] * 20))
+    assert texts(config, write(tmp_path / "b", ["test"] * 3 + ["train"] * 9)) == [{"text 0", "text 1", "text 2"}]
+    assert [len(found) for found in texts(config, write(tmp_path / "c", ["test"] * 4))] == [4]
+
+
+def test_a_registered_dataset_gives_its_held_out_part(tmp_path: Path) -> None:
+    (found,) = open_named(run_on(write(tmp_path / "a", [None] * 20)), REGISTRY, ["sums"])
+    assert len(found) == 44
+
+
+def test_a_source_of_one_row_is_trained_on_and_has_no_held_out_part(tmp_path: Path) -> None:
+    config = run_on(write(tmp_path / "a", [None]), write(tmp_path / "b", [None] * 8))
+    assert [len(source) for source in open_sources(config, REGISTRY, "train")] == [1, 6]
+    assert [(source.name, len(source)) for source in open_held_out(config, REGISTRY)] == [("b", 2)]
+
+
+def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
+    config = run_on(write(tmp_path / "a", [None] * 20))
+    with pytest.raises(DataError, match="nowhere"):
+        open_named(config, REGISTRY, [str(tmp_path / "nowhere")])
+    with pytest.raises(DataError, match="gone"):
+        open_held_out(run_on(str(tmp_path / "gone")), REGISTRY)
+    with pytest.raises(ConfigError, match="two sources are called 'a'"):
+        open_named(config, REGISTRY, [str(tmp_path / "a")] * 2)

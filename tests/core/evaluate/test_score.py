@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from kosmos import Document, score
+from kosmos.data.document import Source
+from kosmos.generate import generate_text, prompt_of
+from kosmos.train.run import train_model
+from kosmos.train.saved import load_run
+from support.runs import small_run, ticks_registry
+from support.ticks import TicksSource
+
+CPU = torch.device("cpu")
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 512,
+}
+BACKBONES = {"decoder": {}, "hf": {"name": "hf", "config": LLAMA}}
+
+
+@dataclass(frozen=True)
+class One:
+    """A source of one document of another."""
+
+    source: Source
+    index: int
+    name: str = "one"
+
+    def __len__(self) -> int:
+        return 1
+
+    def document(self, index: int) -> Document:
+        return self.source.document(self.index)
+
+
+@pytest.fixture(scope="module", params=BACKBONES)
+def trained(request, tmp_path_factory):
+    """A model that is right about some documents and wrong about others."""
+    output = tmp_path_factory.mktemp(request.param) / "run"
+    over = {"backbone": BACKBONES[request.param], "train": {"steps": 90, "optimizer": "adamw", "learning_rate": 1e-2}}
+    over["data"] = {"sources": ["ticks", "sums"], "tokens_per_pack": 256}
+    over["evaluate"] = {"max_documents": 2}
+    train_model(small_run(output, **over), registry=ticks_registry())
+    return load_run(output, registry=ticks_registry()).composition
+
+
+@pytest.fixture(scope="module")
+def sources(trained):
+    return [TicksSource("held_out", 240), trained.registry.build("dataset", "sums", "held_out")]
+
+
+def alone(trained, source, index):
+    return score(trained, [One(source, index)], device=CPU, workers=0)
+
+
+def test_exact_match_is_what_real_greedy_generation_gives_document_by_document(trained, sources):
+    right = []
+    for source in sources:
+        for index in range(12):
+            prompt, expected = prompt_of(source.document(index))
+            text = generate_text(trained, prompt, max_new_tokens=40)
+            right.append(text == expected)
+            assert alone(trained, source, index).overall.exact_match == float(right[-1]), (text, expected)
+    assert 0 < sum(right) < len(right)
+
+
+def test_scores_of_sources_and_modalities_are_the_sums_over_their_documents(trained, sources):
+    losses, targets, counts = {}, {}, {}
+    for source in sources:
+        for index in range(len(source)):
+            document = source.document(index)
+            number = sum(int(plan.train[1:].sum()) for plan in trained.planner.plan(document))
+            one = alone(trained, source, index)
+            for key in (("source", source.name), *(("modality", m) for m in document.modalities), ("all", "")):
+                losses[key] = losses.get(key, 0.0) + one.overall.loss * number
+                targets[key] = targets.get(key, 0) + number
+                counts[key] = counts.get(key, 0) + 1
+    packed = score(trained, sources, device=CPU, workers=0)
+    by_source = {("source", name): part for name, part in packed.by_source.items()}
+    by_modality = {("modality", name): part for name, part in packed.by_modality.items()}
+    for key, found in {**by_source, **by_modality, ("all", ""): packed.overall}.items():
+        assert found.documents == counts[key]
+        assert found.loss == pytest.approx(losses[key] / targets[key], rel=1e-6)  # measured: 3.5e-8
+        assert found.perplexity == math.exp(found.loss)
+    assert set(packed.by_modality) == {"ticks", "text"}
+    assert packed.by_modality["ticks"] == packed.by_source["ticks"]
+
+
+def test_scores_are_the_same_with_and_without_a_worker(trained, sources):
+    few = {"device": CPU, "max_documents": 10}
+    assert score(trained, sources, workers=0, **few) == score(trained, sources, workers=1, **few)
+
+
+def test_at_most_so_many_documents_of_each_source_are_scored(trained, sources):
+    found = score(trained, sources, device=CPU, workers=0, max_documents=7)
+    assert {name: s.documents for name, s in found.by_source.items()} == {"ticks": 7, "sums": 7}
+
+
+def test_documents_that_cannot_be_read_are_named_and_left_out(trained):
+    source = TicksSource("train", 30, broken=(4, 9))
+    found = score(trained, [source], device=CPU, workers=0)
+    assert found.overall.documents == 28
+    assert sorted(i.origin for i in found.incidents) == ["ticks 4", "ticks 9"]
+
+
+def test_scoring_leaves_the_model_as_it_was(trained, sources):
+    before = {name: tensor.clone() for name, tensor in trained.model.state_dict().items()}
+    for mode in (True, False):
+        trained.model.train(mode)
+        score(trained, [replace(sources[0], size=10)], device=CPU, workers=0)
+        assert trained.model.training == mode
+    assert all(torch.equal(t, before[name]) for name, t in trained.model.state_dict().items())
+    assert all(p.grad is None for p in trained.model.parameters())

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from kosmos import Document, Media, SampleError, Text, generate_text
+from kosmos.compose import compose
+from kosmos.data.document import Mark
+from kosmos.data.tokenizer import END, EOS
+from kosmos.generate import generate_ids, prompt_batch, prompt_of
+from support.runs import small_run, ticks_registry
+from support.ticks import TicksSource
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 512,
+}
+BACKBONES = {
+    "decoder": {"layers": 2, "kv_heads": 1},
+    "kosmos-1": {"layers": 2, "positions": "xpos", "norm": "layer", "activation": "gelu", "sub_ln": True},
+    "hf": {"name": "hf", "config": LLAMA},
+}
+SERIES = np.linspace(-1, 1, 13, dtype=np.float32)
+
+
+@pytest.fixture(scope="module", params=BACKBONES)
+def parts(request):
+    parts = compose(small_run(backbone=BACKBONES[request.param]), ticks_registry())
+    parts.model.eval()
+    with torch.no_grad():  # initial logits are too even for a test of which token is the most likely
+        for parameter in parts.model.parameters():
+            parameter.mul_(2)
+    return parts
+
+
+def documents():
+    yield Document("text", (Text("one plus"),))
+    yield Document("ticks", (Media("ticks", SERIES),))
+    yield Document("both", (Text("a"), Media("ticks", SERIES), Text("b"), Media("ticks", -SERIES[:5]), Text("c")))
+
+
+def recomputed(parts, document, count):
+    """Greedy, the whole row anew for each token."""
+    ids = []
+    for _ in range(count):
+        batch = prompt_batch(parts, document)
+        length = len(batch.token_ids) + len(ids)
+        batch.token_ids = torch.cat([batch.token_ids, torch.tensor(ids, dtype=torch.int64)])
+        batch.labels = torch.full((length,), -100)
+        batch.position_ids = torch.arange(length)
+        (info,) = batch.documents
+        batch.documents = (type(info)(info.origin, info.source, info.modalities, 0, length),)
+        with torch.inference_mode():
+            logits = parts.model(batch)[-1] @ parts.model.backbone.output_weight().T
+        ids.append(int(logits.argmax()))
+    return ids
+
+
+def test_cached_greedy_generation_equals_the_whole_row_anew_for_each_token(parts):
+    for document in documents():
+        cached = generate_ids(
+            parts, document, max_new_tokens=24, temperature=0.0, device=torch.device("cpu"), dtype=torch.float32, seed=0
+        )
+        anew = recomputed(parts, document, 24)
+        ends = [i for i, token in enumerate(anew) if token in marks(parts)]
+        assert cached == anew[: ends[0] if ends else None]
+        assert len(cached) > 4
+
+
+def marks(parts):
+    return {parts.tokenizer.mark_id(name) for name in (EOS, END)}
+
+
+def test_sampling_is_repeated_by_its_seed_and_differs_between_seeds(parts):
+    document = next(documents())
+    texts = [generate_text(parts, document, max_new_tokens=30, temperature=1.0, seed=seed) for seed in (1, 1, 2, 3)]
+    assert texts[0] == texts[1]
+    assert len(set(texts)) > 1
+    greedy = [generate_text(parts, document, max_new_tokens=30, seed=seed) for seed in (1, 2)]
+    assert greedy[0] == greedy[1]
+
+
+def test_sampling_leaves_the_random_state_of_torch_alone(parts):
+    before = torch.get_rng_state()
+    generate_text(parts, next(documents()), max_new_tokens=3, temperature=1.0, seed=5)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_no_more_tokens_than_allowed_are_written(parts):
+    for count in (1, 2, 5):
+        ids = generate_ids(
+            parts,
+            next(documents()),
+            max_new_tokens=count,
+            temperature=1.0,
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+            seed=0,
+        )
+        assert len(ids) <= count
+
+
+def test_the_order_of_media_and_text_matters(parts):
+    a, b = Media("ticks", SERIES), Media("ticks", -SERIES)
+    hidden = []
+    for segments in ((a, b, Text("x")), (b, a, Text("x")), (Text("x"), a, b)):
+        with torch.inference_mode():
+            hidden.append(parts.model(prompt_batch(parts, Document("d", segments)))[-1])
+    assert not torch.allclose(hidden[0], hidden[1], atol=1e-4)
+    assert not torch.allclose(hidden[0], hidden[2], atol=1e-4)
+
+
+def test_a_broken_medium_is_a_sample_error(parts):
+    with pytest.raises(SampleError, match="holds no values"):
+        generate_text(parts, Document("d", (Media("ticks", SERIES[:0]),)))
+    with pytest.raises(SampleError, match="neither text nor media"):
+        generate_text(parts, Document("d", ()))
+
+
+def test_a_document_is_split_at_its_last_trained_text():
+    prompt, expected = prompt_of(TicksSource("train").document(0))
+    assert [type(s) for s in prompt.segments] == [Media]
+    assert expected in ("rising", "falling")
+    turn = (Text("q"), Text("a", train=True), Mark("<end>", train=True))
+    two_turns = Document("d", (*turn, Text("q2"), Text("a2", train=True), Mark("<end>", train=True)))
+    prompt, expected = prompt_of(two_turns)
+    assert prompt.segments == (*turn, Text("q2"))
+    assert expected == "a2"
+
+
+@pytest.mark.parametrize(
+    "segments", [(), (Text("a", train=True),), (Text("a"), Text("b")), (Text("a", train=True), Text("b", train=True))]
+)
+def test_a_document_without_question_and_answer_has_no_prompt(segments):
+    assert prompt_of(Document("d", segments)) is None

@@ -1,0 +1,102 @@
+"""A run that is stopped, killed or interrupted twice, as a process of its own with a real worker."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from support.command import SMALL, Started, install_plugin, kosmos, lines_in
+from support.runs import rows_of
+
+STEPS = 150
+RUN = (*SMALL, f"train.steps={STEPS}", "data.workers=1", "evaluate.max_documents=8", "checkpoint.every_steps=20")
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+
+
+def losses(output: Path) -> list[float]:
+    return [row["loss"] for row in rows_of(output / "metrics.jsonl")]
+
+
+def newest_step(output: Path) -> int:
+    return max(int(folder.name.removeprefix("step-")) for folder in (output / "checkpoints").glob("step-*"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    output = tmp_path_factory.mktemp("whole") / "run"
+    done = kosmos("train", "--output", output, *RUN)
+    assert done.returncode == 0, done.stderr
+    found = losses(output)
+    assert len(found) == STEPS
+    return found
+
+
+def test_after_sigint_sigterm_and_sigkill_a_resumed_run_has_the_losses_of_one_without(
+    tmp_path: Path, uninterrupted: list[float]
+) -> None:
+    output = tmp_path / "run"
+    metrics = output / "metrics.jsonl"
+    arguments: tuple[object, ...] = ("train", "--output", output, *RUN)
+    for number, after in ((signal.SIGINT, 5), (signal.SIGTERM, 45), (signal.SIGKILL, 85)):
+        run = Started(*arguments)
+        run.wait_for(lambda least=after: lines_in(metrics) >= least)  # type: ignore[misc]
+        assert len(run.processes()) > 1  # a worker among them
+        run.send(number, group=number == signal.SIGINT)
+        status, said = run.end()
+        if number == signal.SIGKILL:
+            assert status == -signal.SIGKILL
+        else:
+            assert status == 130
+            step = newest_step(output)
+            message = f"error[interrupted]: stopped at step {step} of {STEPS} ({number.name}), all saved; "
+            assert said.splitlines()[-1] == f"{message}go on with: kosmos train --resume {output}"
+            assert lines_in(metrics) == step
+            assert "Traceback" not in said
+        wait_until_gone(run)
+        arguments = ("train", "--resume", output)
+    done = kosmos(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert losses(output) == uninterrupted
+    assert not (output / "quarantine.jsonl").read_text()
+
+
+def wait_until_gone(run: Started) -> None:
+    """A worker notices at its next row that nobody reads it."""
+    end = time.monotonic() + 20
+    while left := run.processes():
+        assert time.monotonic() < end, f"processes {left} were left behind"
+        time.sleep(0.05)
+
+
+SLEEPER = """
+import time
+from kosmos import ObserverSpec, hookimpl
+
+KOSMOS_API = 1
+
+@hookimpl
+def kosmos_observers():
+    yield ObserverSpec(name="sleeper", target="acme_sleeper:sleeper", summary="Sleeps.")
+
+def sleeper():
+    return lambda row: time.sleep(100)
+"""
+
+
+def test_a_second_sigint_stops_at_once(tmp_path: Path) -> None:
+    site = install_plugin(tmp_path / "site", "sleeper", SLEEPER)
+    output = tmp_path / "run"
+    run = Started("train", "--output", output, *RUN, "observers=[sleeper]", path=[site])
+    run.wait_for(lambda: lines_in(output / "metrics.jsonl") > 0)
+    run.send(signal.SIGINT)
+    with pytest.raises(AssertionError, match="in time"):
+        run.wait_for(lambda: False, at_most_s=1)
+    run.send(signal.SIGINT)
+    status, said = run.end(at_most_s=20)
+    assert status == 130
+    assert "Traceback" not in said
+    wait_until_gone(run)

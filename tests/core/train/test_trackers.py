@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from types import SimpleNamespace
+
+import pytest
+
+from kosmos import ObserverSpec, TrackerSpec, hookimpl
+from kosmos.errors import ConfigError, PluginError
+from kosmos.train.progress import SilentReporter
+from kosmos.train.run import train_model
+from kosmos.train.trackers import flat
+from support.runs import rows_of, small_run, ticks_registry
+
+
+class Failing:
+    """A tracker that raises at ``at``, and counts what it is asked for."""
+
+    asked: list[str] = []  # noqa: RUF012 (shared on purpose: the run makes the instance)
+
+    def __init__(self, output, run, *, at: str) -> None:
+        self.at = at
+        self.ask("init")
+
+    def ask(self, what: str) -> None:
+        self.asked.append(what)
+        if what == self.at:
+            raise OSError("no\n network")
+
+    def log(self, row) -> None:
+        self.ask("log")
+
+    def close(self) -> None:
+        self.ask("close")
+
+
+class Watcher:
+    """Keeps the rows of all that it is called with."""
+
+    rows: list[dict] = []  # noqa: RUF012
+
+    def __init__(self, *, fails_at: int = 0) -> None:
+        self.fails_at = fails_at
+
+    def __call__(self, row) -> None:
+        self.rows.append(dict(row))
+        if row["step"] == self.fails_at:
+            raise ValueError("seen enough")
+
+
+class Plugin:
+    KOSMOS_API = 1
+
+    @hookimpl
+    def kosmos_trackers():
+        yield TrackerSpec(name="failing", target=f"{__name__}:Failing", summary="Raises.")
+
+    @hookimpl
+    def kosmos_observers():
+        yield ObserverSpec(name="watcher", target=f"{__name__}:Watcher", summary="Keeps rows.")
+
+
+class Listener(SilentReporter):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    import sys
+
+    monkeypatch.setattr(Failing, "asked", [])
+    monkeypatch.setattr(Watcher, "rows", [])
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(Failing=Failing, Watcher=Watcher))
+    return ticks_registry(plugin=Plugin)
+
+
+@pytest.mark.parametrize(("at", "asked"), [("init", 1), ("log", 2), ("close", 6)])
+def test_a_tracker_that_fails_is_reported_once_and_never_stops_a_run(tmp_path, registry, at, asked):
+    listener = Listener()
+    config = small_run(tmp_path / "run", trackers=[{"name": "failing", "at": at}], train={"steps": 2})
+    result = train_model(config, registry=registry, reporter=listener)
+    assert result.step == 2
+    assert len(Failing.asked) == asked  # init, held out, two steps, held out, close
+    (warning,) = [line for line in listener.said if line.startswith("warning")]
+    assert warning.startswith("warning: tracker failing is off from here on: ")
+    assert warning.endswith("OSError: no network")
+
+
+def test_an_observer_sees_each_row_of_the_metrics_and_no_other(tmp_path, registry):
+    train_model(small_run(tmp_path / "run", observers=["watcher"]), registry=registry)
+    assert Watcher.rows == rows_of(tmp_path / "run" / "metrics.jsonl")
+
+
+def test_an_observer_that_fails_is_reported_once_and_never_stops_a_run(tmp_path, registry):
+    listener = Listener()
+    config = small_run(tmp_path / "run", observers=[{"name": "watcher", "fails_at": 2}])
+    assert train_model(config, registry=registry, reporter=listener).step == 6
+    assert listener.said == ["warning: observer watcher is off from here on: ValueError: seen enough"]
+    assert len(Watcher.rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("over", "kind", "line"),
+    [
+        ({"trackers": ["tensorbord"]}, PluginError, r"^tracker 'tensorbord': unknown; did you mean tensorboard\?"),
+        ({"trackers": [{"name": "wandb", "projekt": "x"}]}, ConfigError, r"^trackers.0.projekt: .*mean project\?"),
+        ({"observers": ["nobody"]}, PluginError, "^observer 'nobody': no installed plugin brings it"),
+        ({"evaluate": {"metrics": ["blew"]}}, PluginError, r"^metric 'blew': unknown; did you mean bleu\?"),
+        ({"train": {"optimizer": "lino"}}, PluginError, r"^optimizer 'lino': unknown; did you mean lion\?"),
+        ({"train": {"optimizer": {"bets": [0, 1]}}}, ConfigError, r"^train.optimizer.bets: .*did you mean betas\?"),
+        ({"train": {"schedule": "lineer"}}, PluginError, r"^schedule 'lineer': unknown; did you mean linear\?"),
+    ],
+)
+def test_a_wrong_name_or_option_is_one_line_and_leaves_no_folder(tmp_path, registry, over, kind, line):
+    with pytest.raises(kind, match=line) as error:
+        train_model(small_run(tmp_path / "run", **over), registry=registry)
+    assert "\n" not in error.value.line()
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_holds_the_numbers_of_the_metrics(tmp_path):
+    train_model(small_run(tmp_path / "run", trackers=["tensorboard"]), registry=ticks_registry())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its protobuf
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(tmp_path / "run" / "tensorboard"), size_guidance={"scalars": 0})
+        events.Reload()
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    for name in ("loss", "learning_rate", "tokens_per_s", "loss_by_modality/ticks"):
+        read = [(e.step, e.value) for e in events.Scalars(name)]
+        assert read == [(row["step"], pytest.approx(flat(row)[name], rel=1e-6)) for row in rows]
+    (first, last) = rows_of(tmp_path / "run" / "held_out.jsonl")
+    for event, row in zip(events.Scalars("held_out/modality/ticks/exact_match"), (first, last), strict=True):
+        exact = row["held_out"]["modality"]["ticks"]["exact_match"]
+        assert (event.step, event.value) == (row["step"], pytest.approx(exact))
+
+
+def test_weights_and_biases_writes_offline_without_a_key_or_a_question(tmp_path, monkeypatch):
+    for name in [n for n in os.environ if n.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # no key of whoever runs the tests
+    listener = Listener()
+    config = small_run(tmp_path / "run", trackers=["wandb"], train={"steps": 2})
+    train_model(config, registry=ticks_registry(), reporter=listener)
+    assert listener.said == []
+    (folder,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
+    (file,) = folder.glob("run-*.wandb")
+    content = file.read_bytes()
+    row = rows_of(tmp_path / "run" / "metrics.jsonl")[-1]
+    for part in (b"loss_by_modality/ticks", b"held_out/overall/perplexity", json.dumps(row["loss"]).encode()):
+        assert part in content
+
+
+def test_numbers_of_a_row_are_laid_flat_and_the_rest_is_left_out():
+    row = {"step": 3, "loss": 1.5, "by": {"image": 2, "deep": {"x": 1}}, "none": None, "name": "a", "yes": True}
+    assert flat(row) == {"loss": 1.5, "by/image": 2, "by/deep/x": 1}

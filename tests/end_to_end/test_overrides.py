@@ -1,0 +1,52 @@
+"""How the layers of a run file lie over each other where a component or a modality is named in one of them alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kosmos import ConfigError, make_run
+from kosmos.compose import compose
+from kosmos.config import dump_run, parse_overrides, read_run_file
+from support.runs import small_run, ticks_registry
+
+
+def test_options_of_a_default_component_are_set_without_its_name() -> None:
+    run = make_run(parse_overrides(["train.optimizer.betas=[0.9, 0.98]", "train.schedule.floor=0.2"]))
+    assert (run.train.optimizer.name, run.train.optimizer.options) == ("lion", {"betas": [0.9, 0.98]})
+    assert (run.train.schedule.name, run.train.schedule.options) == ("linear", {"floor": 0.2})
+
+
+def test_options_of_a_modalitys_own_encoder_are_set_without_its_name(tmp_path: Path) -> None:
+    config = small_run(streams={"ticks": {"encoder": {"width": 5}}})
+    assert compose(config, ticks_registry()).model.streams["ticks"].encoder.width == 5
+    file = tmp_path / "run.yaml"
+    file.write_text(dump_run(config))
+    assert make_run(read_run_file(file)) == config
+
+
+def test_a_stream_that_no_modality_owns_needs_names() -> None:
+    over = {"modalities": {"ticks": {"stream": "shared"}}, "streams": {"shared": {"encoder": {"width": 5}}}}
+    with pytest.raises(ConfigError, match=r"^streams.shared: no modality has this name, so it needs both"):
+        compose(small_run(**over), ticks_registry())
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_order_of_overrides_does_not_matter(order: int) -> None:
+    pairs = ["backbone.name=hf", "backbone.model=folder", "backbone.freeze=true"][::order]
+    assert make_run({"backbone": {"preset": "small"}}, parse_overrides(pairs)).backbone.options == {"model": "folder"}
+
+
+def test_naming_modalities_keeps_what_is_set_of_them() -> None:
+    base = {"modalities": {"image": {"processor": {"max_cells": 3}}, "video": {}}}
+    run = make_run(base, {"modalities": "image,audio"})
+    assert list(run.modalities) == ["image", "audio"]
+    assert run.modalities["image"].processor == {"max_cells": 3}
+
+
+def test_a_modality_that_is_named_by_a_list_can_be_set_by_its_path() -> None:
+    for named in ("image,video", ["image", "video"], {"image": None, "video": None}):
+        run = make_run({"modalities": named}, parse_overrides(["modalities.video.stream=image"]))
+        assert list(run.modalities) == ["image", "video"]
+        assert run.stream_of("video") == "image"

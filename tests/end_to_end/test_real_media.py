@@ -1,0 +1,85 @@
+"""Train, score, generate and go on, on real pictures and sounds, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.command import SMALL, kosmos
+from support.runs import rows_of
+
+Find = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, shared_data: Find) -> Path:
+    """A run of two steps on digits and pictures of clothes."""
+    output = tmp_path_factory.mktemp("real") / "run"
+    data = ("--data", shared_data("images/fashion"), "--data", shared_data("audio/fsdd"))
+    few = ("--steps", 2, "data.workers=1", "evaluate.max_documents=4")
+    done = kosmos("train", "--modalities", "image,audio", *data, *few, "--output", output, *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "fsdd: 2,250 documents, 250 held out" in done.stderr
+    head, *lines = done.stdout.splitlines()
+    assert head.split() == "held out documents loss before after accuracy before after".split()
+    assert [line.split()[0] for line in lines] == ["audio", "image", "fashion", "fsdd"]
+    return output
+
+
+def test_a_run_leaves_its_rows_and_one_checkpoint_and_quarantines_nothing(run: Path) -> None:
+    rows = rows_of(run / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(set(row["loss_by_modality"]) == {"image", "audio"} for row in rows)
+    assert (run / "quarantine.jsonl").read_text() == ""
+    assert [folder.name for folder in (run / "checkpoints").iterdir()] == ["step-00000002"]
+
+
+def test_eval_prints_one_json_object_of_the_split_that_the_manifest_states(run: Path, shared_data: Find) -> None:
+    done = kosmos("eval", run, "--data", shared_data("audio/fsdd"), "--json", "--generate", 2)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert (found["step"], found["overall"]["documents"]) == (2, 250)
+    assert found["by_modality"] == {"audio": found["overall"]}
+    assert found["by_source"] == {"fsdd": found["overall"]}
+    assert found["generated"]["fsdd"]["documents"] == 2
+    assert found["incidents"] == []
+
+
+def test_eval_without_data_prints_a_table_of_what_the_run_held_out(run: Path) -> None:
+    done = kosmos("eval", run, "--max-documents", 20)
+    assert (done.returncode, done.stderr) == (0, "")
+    documents = {line.split()[0]: int(line.split()[1]) for line in done.stdout.splitlines()[1:]}
+    assert documents == {"all": 40, "audio": 20, "image": 20, "fashion": 20, "fsdd": 20}
+
+
+def test_generate_reads_media_and_prompts_in_the_order_given(run: Path, shared_data: Find) -> None:
+    picture = next(shared_data("images/fashion").rglob("*.png"))
+    sound = next(shared_data("audio/fsdd").rglob("*.flac"))
+    media = ("--audio", sound, "--prompt", "and", "--image", picture, "--prompt", "show ")
+    done = kosmos("generate", run, *media, "--max-new-tokens", 4)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("\n")
+
+
+def test_the_order_of_the_command_line_is_the_order_of_the_document(shared_data: Find) -> None:
+    from kosmos import Media, Text
+    from kosmos.commands.generate import read_segments
+
+    picture = str(next(shared_data("images/fashion").rglob("*.png")))
+    sound = str(next(shared_data("audio/fsdd").rglob("*.flac")))
+    arguments = ["--audio", sound, "--prompt", "and", f"--image={picture}", "--audio", sound, "--prompt=a=b"]
+    segments = read_segments(arguments, ["image", "audio"])
+    order = [s.text if isinstance(s, Text) else s.modality for s in segments]
+    assert order == ["audio", "and", "image", "audio", "a=b"]
+    assert [s.source for s in segments if isinstance(s, Media)] == [Path(sound), Path(picture), Path(sound)]
+
+
+def test_resume_goes_on_with_more_steps(run: Path) -> None:
+    done = kosmos("train", "--resume", run, "--steps", 3, "evaluate.max_documents=2")
+    assert done.returncode == 0, done.stderr
+    assert f"going on from step 2 ({run / 'checkpoints' / 'step-00000002'})" in done.stderr
+    assert [row["step"] for row in rows_of(run / "metrics.jsonl")] == [1, 2, 3]

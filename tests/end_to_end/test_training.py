@@ -1,0 +1,115 @@
+"""What the settings of a run do to its weights and losses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from kosmos import ConfigError, make_run, train_model
+from kosmos.compose import compose, make_feed, open_sources
+from kosmos.data.batch import to_tensors
+from kosmos.data.feeder import open_feeder
+from kosmos.plugins import load_plugins
+from kosmos.train import checkpoint
+from support.runs import SMALL, rows_of, small_run, ticks_registry
+
+CONSTANT = {"schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0}
+"""Every step of Lion then moves a parameter by its learning rate, or not at all."""
+
+
+def weights(output: Path) -> dict[str, Tensor]:
+    return checkpoint.load_newest(output / "checkpoints").tensors("model")
+
+
+def moves(tmp_path: Path, **over: object) -> dict[str, float]:
+    """The largest move of each parameter in one step."""
+    config = small_run(tmp_path / "run", train={**CONSTANT, "steps": 1, **over.pop("train", {})}, **over)  # type: ignore[dict-item]
+    before = checkpoint.model_tensors(compose(config, ticks_registry()).model)
+    train_model(config, registry=ticks_registry())
+    after = weights(tmp_path / "run")
+    return {name: float((after[name] - tensor.detach()).abs().max()) for name, tensor in before.items()}
+
+
+def test_a_frozen_encoder_stays_as_it_was_to_the_bit_while_its_connector_moves(tmp_path: Path) -> None:
+    moved = moves(tmp_path, streams={"ticks": {"freeze": True}}, train={"weight_decay": 0.5})
+    assert {moved[n] for n in moved if n.startswith("streams.ticks.encoder")} == {0.0}
+    assert all(moved[n] > 0 for n in moved if n.startswith("streams.ticks.connector"))
+
+
+def test_a_frozen_backbone_stays_as_it_was_while_the_stream_moves(tmp_path: Path) -> None:
+    moved = moves(tmp_path, backbone={"freeze": True}, train={"weight_decay": 0.5})
+    assert {moved[n] for n in moved if n.startswith("backbone")} == {0.0}
+    assert all(moved[n] > 0 for n in moved if n.startswith("streams.ticks"))
+
+
+def test_stream_and_backbone_move_by_learning_rates_of_their_own(tmp_path: Path) -> None:
+    moved = moves(
+        tmp_path,
+        train={"learning_rate": 1e-3},
+        streams={"ticks": {"learning_rate": 1e-4}},
+        backbone={"learning_rate": 1e-2},
+    )
+    for name, step in moved.items():  # measured: 2e-8, the rounding of a weight near 1
+        assert step == pytest.approx(1e-4 if name.startswith("streams.") else 1e-2, abs=1e-7), name
+
+
+def test_the_loss_of_a_step_is_the_sum_over_its_lanes_divided_by_all_their_targets(tmp_path: Path) -> None:
+    config = small_run(tmp_path / "run", data={"lanes": 4, "tokens_per_pack": 128}, train={**CONSTANT, "steps": 1})
+    train_model(config, registry=ticks_registry())
+    (row,) = rows_of(tmp_path / "run" / "metrics.jsonl")
+    parts = compose(config, ticks_registry())
+    feed = make_feed(parts, open_sources(config, parts.registry, "train"))
+    batches = [to_tensors(r.arrays) for r in open_feeder(feed, range(4), workers=0).next_step()]
+    targets = sum(batch.num_targets for batch in batches)
+    totals = [parts.model.losses(batch).total for batch in batches]
+    torch.autograd.backward(sum(totals) / targets)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parts.model.parameters() if p.grad is not None])
+    assert len(batches) == 4
+    assert len({batch.num_targets for batch in batches}) > 1  # a mean of means would differ
+    assert row["target_tokens"] == targets
+    assert row["tokens"] == sum(len(batch.token_ids) for batch in batches)
+    assert row["loss"] == pytest.approx(sum(float(t.detach()) for t in totals) / targets, rel=1e-6)  # measured: 3e-8
+    assert row["grad_norm"] == pytest.approx(float(norm), rel=1e-5)  # measured: 0
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"modalities": "image,audio", "data": {"tokens_per_pack": 256}},
+        {"modalities": [], "backbone": {"layers": 3}},
+        {
+            "modalities": [],
+            "backbone": {
+                "name": "hf",
+                "config": {
+                    "model_type": "llama",
+                    "hidden_size": 32,
+                    "intermediate_size": 48,
+                    "num_hidden_layers": 2,
+                    "num_attention_heads": 2,
+                },
+            },
+        },
+    ],
+    ids=["image,audio", "decoder", "hf"],
+)
+def test_recomputed_activations_give_the_same_losses_and_gradients(tmp_path: Path, over: dict[str, object]) -> None:
+    rows = []
+    small = {key: value for key, value in SMALL.items() if key != "modalities"}
+    for recompute in (False, True):
+        settings = {"steps": 2, "gradient_checkpointing": recompute}
+        layer = {"train": settings, "output": str(tmp_path / str(recompute)), "evaluate": {"max_documents": 1}}
+        train_model(make_run(small, layer, over), registry=load_plugins())
+        rows.append(rows_of(tmp_path / str(recompute) / "metrics.jsonl"))
+    for kept, recomputed in zip(*rows, strict=True):
+        assert recomputed["loss"] == pytest.approx(kept["loss"], rel=1e-6)  # measured: 0
+        assert recomputed["grad_norm"] == pytest.approx(kept["grad_norm"], rel=1e-5)  # measured: 0
+
+
+def test_a_part_that_cannot_recompute_its_activations_says_so(tmp_path: Path) -> None:
+    config = small_run(tmp_path / "run", train={"gradient_checkpointing": True})
+    with pytest.raises(ConfigError, match=r"streams.ticks.encoder \(TicksEncoder\) cannot recompute"):
+        train_model(config, registry=ticks_registry())

@@ -1,0 +1,198 @@
+"""What a user gets wrong is one line on standard error with exit status 2 or 3, never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kosmos.cli import main
+from support.command import SMALL, install_plugin, kosmos
+
+Call = Callable[..., tuple[int, list[str]]]
+FEW = (*SMALL, "--steps", 1, "data.workers=0", "evaluate.max_documents=2")
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """Run the command in this process, in a folder of its own: exit status and the lines on standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: object) -> tuple[int, list[str]]:
+        status = main([str(a) for a in args])
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return status, captured.err.splitlines()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one step on pictures."""
+    output = tmp_path_factory.mktemp("trained") / "run"
+    assert main([str(a) for a in ("train", "--modalities", "image", "--output", output, *FEW)]) == 0
+    return output
+
+
+TRAIN = {
+    "--modalties image": (2, "error[config]: --modalties: unknown option; did you mean --modalities?"),
+    "--resum run": (2, "error[config]: --resum: unknown option; did you mean --resume?"),
+    "trian.steps=3": (2, "error[config]: command line: trian: unknown field; did you mean train?"),
+    "data.lanez=3": (2, "error[config]: command line: data.lanez: unknown field; did you mean lanes?"),
+    "train.steps=many": (2, "error[config]: command line: train.steps: input should be a valid integer, unable to"),
+    "data.workers=-1": (2, "error[config]: command line: data.workers: input should be greater than or equal to 0"),
+    "--modalities image streams.image.encoder.modle=x": (
+        2,
+        "error[config]: streams.image.encoder.modle: unknown field; did you mean model?",
+    ),
+    "--modalities image modalities.image.processor.max_pixel=9": (
+        2,
+        "error[config]: modalities.image.processor.max_pixel: unknown field; did you mean max_pixels?",
+    ),
+    "--modalities image streams.audio.freeze=true": (
+        2,
+        "error[config]: streams.audio: no modality of the run uses this stream; used: image",
+    ),
+    "backbone.wdth=3": (2, "error[config]: backbone.wdth: unknown field; did you mean width?"),
+    "backbone.width=wide": (2, "error[config]: backbone.width: "),
+    "backbone.name=decodr": (3, "error[plugin]: backbone 'decodr': unknown; did you mean decoder?"),
+    "train.optimizer.betaz=1": (2, "error[config]: train.optimizer.betaz: unknown field; did you mean betas?"),
+    "trackers=[tensorbord]": (3, "error[plugin]: tracker 'tensorbord': unknown; did you mean tensorboard?"),
+    "nothere.yaml": (2, "error[config]: nothere.yaml: cannot read the run file (No such file or directory)"),
+    "a.yaml b.yaml": (2, "error[config]: expected one run file, got a.yaml, b.yaml"),
+    "--data nowhere": (3, "error[data]: data 'nowhere': no registered dataset (sums, "),
+    "--data .": (3, "error[data]: .: no manifest.jsonl, no Hugging Face dataset, no .jsonl, .parquet or .txt files"),
+    "--modalities smell": (3, "error[plugin]: modality 'smell': no installed plugin brings it (modalities: "),
+    "--modalities imag": (3, "error[plugin]: modality 'imag': unknown; did you mean image?"),
+    "--resume nowhere": (2, "error[config]: nowhere: no run is here (no run.yaml)"),
+    "--resume .": (2, "error[config]: .: no run is here (no run.yaml)"),
+    "--resume . --modalities image": (2, "error[config]: --resume takes the run file of its folder"),
+    "tokenizer=nowhere": (2, "error[config]: tokenizer 'nowhere': "),
+}
+
+
+@pytest.mark.parametrize("arguments", TRAIN)
+def test_a_mistake_in_training_is_one_line_and_leaves_nothing(call: Call, arguments: str, tmp_path: Path) -> None:
+    before = () if "--resume" in arguments else ("--output", "run")
+    status, lines = call("train", *before, *arguments.split())
+    expected, beginning = TRAIN[arguments]
+    assert (status, len(lines)) == (expected, 1), lines
+    assert lines[0].startswith(beginning)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_folder_that_holds_a_run_is_not_written_over(call: Call, trained: Path) -> None:
+    before = (trained / "metrics.jsonl").read_bytes()
+    status, lines = call("train", "--output", trained, *FEW)
+    hint = f"go on with 'kosmos train --resume {trained}' or name another --output"
+    assert (status, lines) == (2, [f"error[config]: {trained}: holds a run already; {hint}"])
+    assert (trained / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_cannot_go_on_in_other_lanes(call: Call, trained: Path) -> None:
+    status, lines = call("train", "--resume", trained, "data.lanes=4")
+    assert (status, len(lines)) == (3, 1)
+    assert "was made with sources {'shapes': 20000} in 2 lanes" in lines[0]
+
+
+def test_what_cannot_be_written_is_one_line(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for output in ("file", "file/run"):
+        status, lines = call("train", *FEW, "--output", output)
+        assert (status, lines) == (2, [f"error[config]: {output}: cannot make the output folder (Not a directory)"])
+
+
+GENERATE = {
+    "": (2, "error[config]: nothing to continue: give --prompt TEXT or a medium, such as --image FILE"),
+    "--imag x.png": (2, "error[config]: --imag: unknown option; did you mean --image?"),
+    "--audio x.flac": (2, "error[config]: --audio: unknown option; options: --prompt, --image, --max-new-tokens"),
+    "--image": (2, "error[config]: --image: needs a value"),
+    "--image nowhere.png": (3, "error[sample]: nowhere.png: no such file"),
+    "--image words.png": (3, "error[sample]: words.png: not a picture that can be read"),
+    "--image empty.png": (3, "error[sample]: empty.png: picture empty.png is empty: 0 bytes"),
+    "--image .": (3, "error[sample]: .: no such file"),
+}
+
+
+@pytest.mark.parametrize("arguments", GENERATE)
+def test_a_mistake_in_generating_is_one_line(call: Call, trained: Path, arguments: str, tmp_path: Path) -> None:
+    (tmp_path / "words.png").write_text("these are words")
+    (tmp_path / "empty.png").write_text("")
+    status, lines = call("generate", trained, *arguments.split())
+    expected, beginning = GENERATE[arguments]
+    assert (status, len(lines)) == (expected, 1), lines
+    assert lines[0].startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (
+            "nowhere",
+            2,
+            "error[config]: nowhere: no run is here (no run.yaml); give the output folder of 'kosmos train'",
+        ),
+        ("RUN --data nowhere", 3, "error[data]: data 'nowhere': no registered dataset"),
+        ("RUN --data tones", 3, "error[data]: dataset 'tones' holds audio, which this run has not; add audio to"),
+        ("RUN --max-documents 0", 2, "Error: Invalid value for '--max-documents': "),
+        ("RUN --workers -1", 2, "Error: Invalid value for '--workers': "),
+        ("RUN --jsn", 2, "Error: No such option: --jsn"),
+        ("", 2, "Error: Missing argument 'output'."),
+    ],
+)
+def test_a_mistake_in_scoring_is_named_in_the_last_line(
+    call: Call, trained: Path, arguments: str, status: int, line: str
+) -> None:
+    found, lines = call("eval", *arguments.replace("RUN", str(trained)).split())
+    assert found == status
+    assert lines[-1].startswith(line)
+    assert len(lines) == (1 if line.startswith("error[") else 4)  # usage, hint, empty, cause: as every command
+
+
+HEAD = "from kosmos import EncoderSpec, ModalitySpec, hookimpl\nKOSMOS_API = 1\n"
+TWIN = "yield ModalitySpec(name='image', target='a:b', summary='', encoder='timm')"
+
+
+def test_broken_plugins_disturb_no_run_that_does_not_need_them(tmp_path: Path) -> None:
+    site = install_plugin(tmp_path / "site", "depth", "raise RuntimeError('no\\n licence')")
+    install_plugin(site, "zwilling", f"{HEAD}@hookimpl\ndef kosmos_modalities(): {TWIN}")
+    install_plugin(site, "typo", f"{HEAD}@hookimpl\ndef kosmos_encoder(): return []")
+    done = kosmos("train", "--output", tmp_path / "run", *FEW, path=[site])
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    needs = kosmos("train", "--modalities", "depth", "--output", tmp_path / "other", *FEW, path=[site])
+    assert needs.returncode == 3
+    (line,) = needs.stderr.splitlines()
+    assert line.startswith("error[plugin]: modality 'depth': no installed plugin brings it")
+    assert "depth (acme-depth 1.2): cannot be imported: RuntimeError: no licence" in line
+    shown = kosmos("plugins", path=[site])
+    problems = [line for line in shown.stdout.splitlines() if line.startswith("problem: ")]
+    assert [problem.split(":")[1].split()[0] for problem in problems] == ["depth", "typo", "zwilling"]
+    assert "kosmos_encoder is no hook; did you mean kosmos_encoders?" in problems[1]
+    assert "modality 'image' is refused" in problems[2]
+
+
+BOMB = f"""{HEAD}
+@hookimpl
+def kosmos_encoders():
+    yield EncoderSpec(name="bomb", target="acme_bomb:Bomb", summary="")
+
+class Bomb:
+    def __init__(self):
+        raise ZeroDivisionError("by\\n nothing")
+"""
+
+
+def test_a_component_that_raises_is_named_with_its_plugin(tmp_path: Path) -> None:
+    site = install_plugin(tmp_path / "site", "bomb", BOMB)
+    choice = "streams.image.encoder.name=bomb"
+    done = kosmos("train", "--modalities", "image", choice, "--output", tmp_path / "run", *FEW, path=[site])
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    said = (
+        "encoder 'bomb' of plugin bomb (acme-bomb 1.2) cannot be made with these options: ZeroDivisionError: by nothing"
+    )
+    assert line == f"error[plugin]: streams.image.encoder: {said}"
+    assert not (tmp_path / "run").exists()
