@@ -1,4 +1,4 @@
-"""What ``kosmos train`` learns on real media and on its sample sets, in how long: the command itself, as a user types it.
+"""What ``kosmos train`` learns on real media and on its sample sets, and how fast: the command, as a user types it.
 
     python benchmarks/learn.py digits fashion          # some cases
     python benchmarks/learn.py                         # all of them
@@ -44,18 +44,18 @@ def run(name: str, modalities: str, sources: list[str], more: list[str]) -> dict
         begin = time.perf_counter()
         subprocess.run([sys.executable, "-m", "kosmos", *command, "--output", f"{folder}/run"], check=True)
         seconds = time.perf_counter() - begin
-        held = [json.loads(line)["held_out"] for line in Path(folder, "run", "held_out.jsonl").open()]
-        metrics = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").open()]
+        held = [json.loads(line)["held_out"] for line in Path(folder, "run", "held_out.jsonl").read_text().splitlines()]
+        steps = len(Path(folder, "run", "metrics.jsonl").read_text().splitlines())
     shown = " ".join(part.replace(f"{DATA}/", "DATA/") for part in command)
-    return {"name": name, "command": f"kosmos {shown}", "seconds": seconds, "held": held, "steps": len(metrics)}
+    return {"name": name, "command": f"kosmos {shown}", "seconds": seconds, "held": held, "steps": steps}
 
 
 def show(result: dict[str, object]) -> None:
     before, after = result["held"][0]["by_source"], result["held"][-1]["by_source"]  # type: ignore[index]
     for source, score in after.items():
         match = [f"{100 * s['exact_match']:.1f} %" for s in (before[source], score)]
-        print(f"| {result['name']} | {source} | {score['documents']} | {match[0]} | {match[1]} | {result['steps']} | "
-              f"{result['seconds']:.0f} | `{result['command']}` |", flush=True)  # fmt: skip
+        cells = (result["name"], source, score["documents"], *match, result["steps"], f"{result['seconds']:.0f}")
+        print("| " + " | ".join(str(cell) for cell in (*cells, f"`{result['command']}`")) + " |", flush=True)
 
 
 def main() -> None:

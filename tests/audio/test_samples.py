@@ -95,4 +95,4 @@ def test_wrong_options_are_config_errors() -> None:
         TonesSource("train", size=0)
     with pytest.raises(IndexError):
         TonesSource("train", size=3).document(3)
-    assert len(TonesSource("train")) == 4096
+    assert len(TonesSource("train")) == 16_384

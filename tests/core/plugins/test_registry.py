@@ -154,3 +154,9 @@ def test_a_registry_travels_to_workers(echo: Registry) -> None:
 def test_specs_are_a_copy(echo: Registry) -> None:
     echo.specs("encoder").clear()
     assert echo.get("encoder", "small").target == "echo:small"
+
+
+@pytest.mark.parametrize(("modality", "package"), [("image", "kosmos-vision"), ("smell", "kosmos-smell")])
+def test_a_modality_that_nobody_brings_says_what_to_install(modality: str, package: str) -> None:
+    with pytest.raises(PluginError, match=rf"no installed plugin brings it .*pip install {package}\)"):
+        Registry.from_modules({}).get("modality", modality)

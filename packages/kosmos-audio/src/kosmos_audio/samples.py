@@ -38,7 +38,7 @@ class TonesSource:
 
     Args:
         split: ``"train"`` or ``"held_out"``.
-        size: number of documents. None: 4,096 to train on, 512 held out.
+        size: number of documents. None: 16,384 to train on, 256 held out.
         seed: of the random streams.
 
     Raises:
@@ -52,7 +52,7 @@ class TonesSource:
             raise ConfigError(f"size: expected at least 1, got {size}")
         self.name = "tones"
         self.split, self.seed = split, seed
-        self.size = size if size is not None else (4096 if split == "train" else 512)
+        self.size = size if size is not None else (16_384 if split == "train" else 256)
 
     def __len__(self) -> int:
         return self.size

@@ -41,7 +41,7 @@ class ModalitySpec(Spec):
     encoder: str
     """Encoder of the modality's own stream when the run file names none."""
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of that default encoder."""
+    """Options of that default encoder. The first is what the others are for: a run file that states it drops them."""
     connector: str = "mlp"
     """Connector of the modality's own stream when the run file names none."""
     connector_options: Mapping[str, Any] = field(default_factory=dict)

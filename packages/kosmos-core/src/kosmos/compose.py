@@ -107,9 +107,15 @@ def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, M
 
 
 def _or_default(stated: ComponentConfig | None, name: str | None, options: Mapping[str, Any]) -> ComponentConfig:
-    """What the run file states; the modality's defaults fill what it leaves open of the same component."""
+    """What the run file states; the modality's default options fill what it leaves open of the same component.
+
+    The first of the default options is what the others are for (a model, and the picture size that suits it):
+    a run file that states it gets none of them.
+    """
     if stated is None or stated.name in ("", name):
-        return ComponentConfig.model_validate({"name": name, **options, **(stated.options if stated else {})})
+        own = stated.options if stated else {}
+        fill = {} if next(iter(options), None) in own else options
+        return ComponentConfig.model_validate({"name": name, **fill, **own})
     return stated
 
 

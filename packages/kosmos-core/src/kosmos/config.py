@@ -140,7 +140,7 @@ class DataConfig(_Strict):
 class TrainConfig(_Strict):
     """Optimization."""
 
-    steps: int = Field(default=600, ge=1)
+    steps: int = Field(default=1000, ge=1)
     """Optimizer steps."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The optimizer with its options."""

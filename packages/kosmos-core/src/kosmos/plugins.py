@@ -8,9 +8,11 @@ Torch-free and fast until something is built. ``kosmos.discovery`` finds and iso
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from typing import Any
 
 from kosmos.components import KINDS, Spec
@@ -124,11 +126,7 @@ class Registry:
         if near:
             said = f"{kind} {name!r}: unknown; did you mean {near}? ({_plural(kind)}: {listed(there)})"
         else:
-            install = (
-                f"by convention: pip install kosmos-{name}"
-                if kind == "modality"
-                else "'kosmos plugins' lists what is installed"
-            )
+            install = _install_hint(kind, name)
             said = (
                 f"{kind} {name!r}: no installed plugin brings it ({_plural(kind)}: {listed(there)}); "
                 f"install the package that does ({install})"
@@ -152,6 +150,16 @@ class Registry:
             f"install it, or {plugin.distribution} again with its dependencies" if plugin.distribution else "install it"
         )
         return f"; {again}"
+
+
+def _install_hint(kind: str, name: str) -> str:
+    """Which package to install: from the catalogue of known ones, else by the convention for modalities."""
+    known = json.loads(files("kosmos").joinpath("catalogue.json").read_text(encoding="utf-8"))
+    if (package := known.get(kind, {}).get(name)) is not None:
+        return f"pip install {package}"
+    if kind == "modality":
+        return f"by convention: pip install kosmos-{name}"
+    return "'kosmos plugins' lists what is installed"
 
 
 def _plural(kind: str) -> str:

@@ -16,7 +16,7 @@ def kosmos_modalities() -> Iterator[ModalitySpec]:
         target="kosmos_vision.images:ImageProcessor",
         summary="Pictures: JPEG, PNG, WebP, GIF, TIFF, BMP, AVIF, at one size or each in its own shape.",
         encoder="timm",
-        encoder_options={"model": "test_efficientnet", "image_size": 48},
+        encoder_options={"model": "test_efficientnet", "image_size": 64},
         connector="mlp",
         marks=("<image>", "</image>"),
         suffixes=(

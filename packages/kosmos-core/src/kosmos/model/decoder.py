@@ -53,7 +53,7 @@ class Decoder(nn.Module):
 
     Args:
         vocab_size: V.
-        preset: tiny (1.1 M parameters), small (124 M), kosmos-1 (1.3 B, arXiv 2302.14045), 7b or 18b.
+        preset: tiny (0.6 M parameters), small (124 M), kosmos-1 (1.3 B, arXiv 2302.14045), 7b or 18b.
         width: D, features of a token.
         layers: blocks of attention and feed-forward.
         heads: attention heads.

@@ -51,8 +51,8 @@ class DecoderShape:
 
 
 PRESETS: dict[str, DecoderShape] = {
-    # 1.13 M with 300 tokens, for two CPU cores
-    "tiny": DecoderShape(width=128, layers=4, heads=4, kv_heads=4, ffn_width=512),
+    # 0.60 M with 300 tokens, for two CPU cores
+    "tiny": DecoderShape(width=128, layers=2, heads=4, kv_heads=4, ffn_width=512),
     # 123.6 M with 50,257 tokens
     "small": DecoderShape(width=768, layers=12, heads=12, kv_heads=12, ffn_width=2_048, tie_embeddings=True),
     # 1.34 B with 64,007 tokens (arXiv 2302.14045): Magneto's sub-LN, xPos
