@@ -144,7 +144,7 @@ class TrainConfig(_Strict):
     """Optimizer steps."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The optimizer with its options."""
-    learning_rate: float = Field(default=5e-4, gt=0)
+    learning_rate: float = Field(default=3e-4, gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.1, ge=0)
     """Decay of matrices; norms, biases and embeddings are not decayed."""
