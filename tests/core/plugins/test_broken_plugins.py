@@ -51,7 +51,8 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
     "target": (
         f"{HOOK}yield EncoderSpec(name='x', target='no_colon', summary='')",
-        "kosmos_encoders raised ValueError: EncoderSpec(name='x', target='no_colon'): need 'package.module:attribute'",
+        "kosmos_encoders raised ValueError: EncoderSpec(name='x', target='no_colon'): "
+        "need a name and 'package.module:attribute'",
     ),
 }
 """Name to (source, how its problem begins)."""
