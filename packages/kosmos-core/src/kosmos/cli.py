@@ -30,6 +30,10 @@ GLOBAL_OPTIONS = [
 ]
 
 
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What typer raises at wrong usage; it keeps the class to itself."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
@@ -42,28 +46,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[:1] == ["--version"]:
             print(f"kosmos {kosmos.__version__}")
             return 0
-        _run(load_plugins(), args)
-        return 0
+        return _status(_run(load_plugins(), args))
     except SystemExit as leave:
         return _status(leave.code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return 130
     except KosmosError as error:
         return _report(error.line(), error.exit_status, debug=debug)
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a bare "kosmos" or group of commands
+            print(error.format_message())
+            return 2
+        return _report(f"error[usage]: {' '.join(error.format_message().split())}", 2, debug=debug)
     except Exception as error:
         cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
         hint = "" if debug else "; run again with --debug for the traceback"
         return _report(f"error[internal]: {cause}{hint}", 1, debug=debug)
 
 
-def _run(registry: Registry, args: list[str]) -> None:
+def _run(registry: Registry, args: list[str]) -> Any:
     # Not through the root where a sub-command is named: a command that reads any parameter, be it --help,
     # has typer import pydantic (0.1 s).
     if args and args[0] in registry.specs("command"):
         command = _wrap(args[0], registry.resolve("command", args[0]))
-        command.main(args[1:], prog_name=f"kosmos {args[0]}")
-    else:
-        build_command(registry).main(args, prog_name="kosmos")
+        return command.main(args[1:], prog_name=f"kosmos {args[0]}", standalone_mode=False)
+    return build_command(registry).main(args, prog_name="kosmos", standalone_mode=False)
 
 
 def build_command(registry: Registry) -> TyperGroup:
