@@ -106,8 +106,8 @@ def test_packed_loss_and_gradients_equal_those_of_each_document_alone(backbone):
     def check(documents):
         packed, packed_gradients = loss_and_gradients(composed, [documents])
         alone, alone_gradients = loss_and_gradients(composed, [[d] for d in documents])
-        assert packed == pytest.approx(alone, rel=1e-5)
-        assert worst_error(packed_gradients, alone_gradients) < 1e-2
+        assert packed == pytest.approx(alone, rel=2e-6)  # fp32; measured at most 1.6e-7
+        assert worst_error(packed_gradients, alone_gradients) < 1e-4  # fp32; measured at most 6e-6
 
     check()
 
