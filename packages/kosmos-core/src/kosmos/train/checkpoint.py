@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -63,19 +64,23 @@ def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], s
             shutil.rmtree(final)
         partial.rename(final)
         _sync(folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         free = shutil.disk_usage(folder).free
-        raise TrainingError(
-            f"{final}: cannot write the checkpoint ({error.strerror or error}); {free:,} bytes are free"
-        ) from error
+        cause = getattr(error, "strerror", None) or error
+        raise TrainingError(f"{final}: cannot write the checkpoint ({cause}); {free:,} bytes are free") from error
     return final
 
 
-def prune(folder: Path, keep_last: int) -> None:
-    """Delete all but the newest ``keep_last`` checkpoints and what was never committed."""
-    for old in committed(folder)[keep_last:]:
-        shutil.rmtree(old, ignore_errors=True)
+def prune(folder: Path, keep_last: int, saved: Path) -> None:
+    """Keep ``saved`` and the newest before it, ``keep_last`` in all; delete the rest and what was never committed.
+
+    What stands above ``saved`` is of steps that are being taken again, after a fallback from damaged ones.
+    """
+    kept = [c for c in committed(folder) if c.name <= saved.name][:keep_last]
+    for old in committed(folder):
+        if old not in kept:
+            shutil.rmtree(old, ignore_errors=True)
     for rest in folder.glob(f"{PARTIAL}*"):
         shutil.rmtree(rest, ignore_errors=True)
 
@@ -171,7 +176,8 @@ def load_optimizer(
             raise CheckpointError(
                 f"optimizer state of {name}: the run trains no such parameter; was something frozen since?"
             )
-        moved = value.to(parameters[name].device) if isinstance(value, Tensor) and value.ndim else value
+        # Fused optimizers keep their step counts, which have no dimension, beside the parameter too.
+        moved = value.to(parameters[name].device) if isinstance(value, Tensor) else value
         optimizer.state[parameters[name]][key] = moved
 
 

@@ -197,8 +197,8 @@ class Trainer:
                 "step": self.step, "data": data, "budget": self.budget.state(), "sources": self.sources,
                 "lanes": self.config.data.lanes, "optimizer": state_values,
             }  # fmt: skip
-            checkpoint.save(self.folder.checkpoints, self.step, tensors, state)
-            checkpoint.prune(self.folder.checkpoints, self.config.checkpoint.keep_last)
+            saved = checkpoint.save(self.folder.checkpoints, self.step, tensors, state)
+            checkpoint.prune(self.folder.checkpoints, self.config.checkpoint.keep_last, saved)
         self.parallel.sum(0.0)  # nobody goes on before it is written
 
     def load(self, loaded: checkpoint.Loaded) -> None:

@@ -19,6 +19,7 @@ class RunFolder:
         self.run_file = path / "run.yaml"
         self.metrics = path / "metrics.jsonl"
         self.quarantine = path / "quarantine.jsonl"
+        self.held_out = path / "held_out.jsonl"
         self.checkpoints = path / "checkpoints"
         self.tokenizer = path / "tokenizer"
         self._known_bad: set[tuple[str, str]] | None = None
@@ -97,7 +98,7 @@ class RunFolder:
     def truncate(self, step: int) -> None:
         """Forget the rows of steps after ``step``: they will be made again."""
         self._known_bad = None
-        for file in (self.metrics, self.quarantine):
+        for file in (self.metrics, self.quarantine, self.held_out):
             if file.exists():
                 lines = file.read_text(encoding="utf-8").splitlines()
                 kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]

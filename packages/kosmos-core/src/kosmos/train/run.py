@@ -201,7 +201,7 @@ class _Run:
             if "loss" in row:
                 self.folder.append(self.folder.metrics, [row])
             else:
-                self.folder.append(self.folder.path / "held_out.jsonl", [row])
+                self.folder.append(self.folder.held_out, [row])
             self.trackers.log(row)
         if "loss" in row:
             self.reporter.step(row, self.config.train.steps)
