@@ -110,7 +110,7 @@ def test_an_example_that_runs_as_it_stands_takes_its_first_row(
     feed = make_feed(composition, open_sources(composition.config, series, "train"))
     (row,) = open_feeder(feed, [0], workers=0).next_step()
     assert row.incidents == []
-    assert composition.model.losses(to_tensors(row.arrays)).total.isfinite()
+    assert composition.model(to_tensors(row.arrays)).total.isfinite()
 
 
 def test_the_example_of_kosmos_1_is_the_model_of_its_paper(series: Registry) -> None:

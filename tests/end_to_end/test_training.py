@@ -13,7 +13,8 @@ from kosmos.compose import compose, make_feed, open_sources
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.plugins import load_plugins
-from kosmos.train import checkpoint
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import MODEL, model_tensors, read_whole
 from support.runs import SMALL, rows_of, small_run, ticks_registry
 
 CONSTANT = {"schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0}
@@ -21,13 +22,13 @@ CONSTANT = {"schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0}
 
 
 def weights(output: Path) -> dict[str, Tensor]:
-    return checkpoint.load_newest(output / "checkpoints").tensors("model")
+    return read_whole(load_newest(output / "checkpoints").tensors, MODEL)
 
 
 def moves(tmp_path: Path, **over: object) -> dict[str, float]:
     """The largest move of each parameter in one step."""
     config = small_run(tmp_path / "run", train={**CONSTANT, "steps": 1, **over.pop("train", {})}, **over)  # type: ignore[dict-item]
-    before = checkpoint.model_tensors(compose(config, ticks_registry()).model)
+    before = model_tensors(compose(config, ticks_registry()).model)
     train_model(config, registry=ticks_registry())
     after = weights(tmp_path / "run")
     return {name: float((after[name] - tensor.detach()).abs().max()) for name, tensor in before.items()}
@@ -64,7 +65,7 @@ def test_the_loss_of_a_step_is_the_sum_over_its_lanes_divided_by_all_their_targe
     feed = make_feed(parts, open_sources(config, parts.registry, "train"))
     batches = [to_tensors(r.arrays) for r in open_feeder(feed, range(4), workers=0).next_step()]
     targets = sum(batch.num_targets for batch in batches)
-    totals = [parts.model.losses(batch).total for batch in batches]
+    totals = [parts.model(batch).total for batch in batches]
     torch.autograd.backward(sum(totals) / targets)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parts.model.parameters() if p.grad is not None])
     assert len(batches) == 4

@@ -20,6 +20,7 @@ SMALL = (
     "data.tokens_per_pack=256",
     "data.look_ahead=16",
     "train.warmup_steps=1",
+    "train.precision=fp32",
     "trackers=[]",
 )
 """Overrides of a run that starts and steps fast."""

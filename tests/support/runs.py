@@ -14,7 +14,7 @@ SMALL = {
     "modalities": ["ticks"],
     "data": {"tokens_per_pack": 128, "lanes": 2, "look_ahead": 16, "workers": 0},
     "backbone": {"name": "decoder", "width": 32, "layers": 1, "heads": 2, "ffn_width": 48},
-    "train": {"steps": 6, "warmup_steps": 1},
+    "train": {"steps": 6, "warmup_steps": 1, "precision": "fp32"},
     "trackers": [],
 }
 

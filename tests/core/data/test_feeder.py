@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kosmos.data.feeder import open_feeder
-from kosmos.data.lane import Feed
+from kosmos.data.lane import PLAN, Feed
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.slots import OnePerCell
@@ -104,7 +104,7 @@ def test_a_sample_that_kills_its_decoder_costs_itself_alone(workers):
     assert {i.origin for i in incidents} == {"ticks: row 7", "ticks: row 8", "ticks: row 60"}
     assert "decoder died" in incidents[0].cause
     assert len({o for row in origins(rows) for o in row}) == 97
-    assert set(map(tuple, state["deadly"])) == {(0, 7), (0, 8), (0, 60)}
+    assert {tuple(entry[:3]) for entry in state["deadly"]} == {(0, 7, PLAN), (0, 8, PLAN), (0, 60, PLAN)}
 
 
 def test_a_mixture_read_once_ends_with_every_document_seen():

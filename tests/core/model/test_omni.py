@@ -83,7 +83,7 @@ def loss_and_gradients(composed, rows):
     for row in rows:
         documents = [ready(composed.planner, d) for d in row]
         batch = to_tensors(assemble(documents, composed.planner.routes, composed.streams))
-        losses = model.losses(batch).total
+        losses = model(batch).total
         losses.backward()
         total += float(losses.detach())
     return total, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
@@ -124,7 +124,7 @@ def test_changing_one_document_changes_no_other_in_its_row(backbone):
         for other in others:
             row = [ready(composed.planner, d) for d in (other, fixed)]
             batch = to_tensors(assemble(row, composed.planner.routes, composed.streams))
-            hidden = composed.model.eval()(batch)
+            hidden = composed.model.eval().hidden(batch)
             start = batch.documents[1].start
             seen.append(hidden[start:])
     assert torch.allclose(seen[0], seen[1], atol=1e-4)

@@ -12,7 +12,8 @@ from kosmos import RunConfig, make_run
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.config import dump_run
 from kosmos.data.feeder import open_feeder
-from kosmos.train import checkpoint
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import MODEL, model_tensors, read_whole
 from kosmos.train.run import resume_run, train_model
 from support import ticks
 from support.command import Started, install_plugin
@@ -62,7 +63,7 @@ def assert_same(output: Path, alone: Path) -> None:
         for name in ("loss", "grad_norm"):  # measured: 0, since two addends have one order
             assert row[name] == pytest.approx(one[name], rel=1e-5)
         assert row["loss_by_source"] == pytest.approx(one["loss_by_source"], rel=1e-5)
-    (state, one_state) = (checkpoint.load_newest(folder / "checkpoints").state for folder in (output, alone))
+    (state, one_state) = (load_newest(folder / "checkpoints").state for folder in (output, alone))
     assert state["data"] == one_state["data"]  # which documents every lane has drawn and which wait
     assert state["budget"] == one_state["budget"]
     before, after = rows_of(output / "held_out.jsonl")[-1], rows_of(alone / "held_out.jsonl")[-1]

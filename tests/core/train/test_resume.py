@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
 from kosmos.errors import CheckpointError, ConfigError
-from kosmos.train import checkpoint
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import MODEL, model_tensors, read_whole
 from kosmos.train.run import resume_run, train_model
-from support.runs import rows_of, small_run, ticks_registry
+from support.runs import SMALL, rows_of, small_run, ticks_registry
 
 DROPOUT = {"backbone": {"dropout": 0.1}}
 """Random numbers are part of the state."""
@@ -19,7 +22,7 @@ def losses(output):
 
 
 def weights(output):
-    return checkpoint.load_newest(output / "checkpoints").tensors("model")
+    return read_whole(load_newest(output / "checkpoints").tensors, MODEL)
 
 
 @pytest.mark.parametrize("optimizer", ["lion", "adamw"])
@@ -56,13 +59,13 @@ def test_rows_of_steps_that_are_repeated_are_not_kept_twice(tmp_path):
 def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path):
     registry = ticks_registry()
     train_model(small_run(tmp_path / "run", checkpoint={"every_steps": 3}), registry=registry)
-    file = tmp_path / "run" / "checkpoints" / "step-00000006" / "model.safetensors"
+    (file,) = (tmp_path / "run" / "checkpoints" / "step-00000006" / "tensors").iterdir()
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    loaded = checkpoint.load_newest(tmp_path / "run" / "checkpoints")
+    loaded = load_newest(tmp_path / "run" / "checkpoints")
     assert loaded.folder.name == "step-00000003"
-    assert loaded.skipped == ("step-00000006: model.safetensors does not match its hash",)
+    assert loaded.skipped == (f"step-00000006: tensors/{file.name} does not match its hash",)
 
 
 def test_without_a_whole_checkpoint_the_line_says_what_is_wrong_with_each(tmp_path):
@@ -74,11 +77,57 @@ def test_without_a_whole_checkpoint_the_line_says_what_is_wrong_with_each(tmp_pa
         resume_run(tmp_path / "run", registry=registry)
 
 
-def test_going_on_with_other_data_is_refused(tmp_path):
+SOURCES = [{"path": "ticks", "name": "a"}, {"path": "ticks", "name": "b", "options": {"size": 50}}]
+
+
+@pytest.mark.parametrize(
+    ("over", "path", "before", "after"),
+    [
+        ({"data": {"lanes": 4}}, "data.lanes", "2", "4"),
+        ({"data": {"seed": 1}}, "data.seed", "0", "1"),
+        ({"data": {"look_ahead": 17}}, "data.look_ahead", "16", "17"),
+        ({"data": {"tokens_per_pack": 64}}, "data.tokens_per_pack", "128", "64"),
+        ({"data": {"cells_per_pack": {"ticks": 30}}}, "data.cells_per_pack.ticks", "None", "30"),
+        ({"data": {"sources": SOURCES[::-1]}}, "data.sources.0.name", "'a'", "'b'"),
+        ({"data": {"sources": [SOURCES[0], {**SOURCES[1], "options": {"size": 60}}]}}, "data.sources.1.documents", 50, 60),
+        ({"data": {"sources": [{**s, "weight": 1} for s in SOURCES]}}, "data.sources.0.weight", "None", "1.0"),
+        ({"modalities": {"ticks": {"processor": {"lie": 0}}}}, "modalities.ticks.processor.lie", "None", "0"),
+    ],
+)
+def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_differs(tmp_path, over, path, before, after):
     registry = ticks_registry()
-    train_model(small_run(tmp_path / "run", train={"steps": 2}), registry=registry)
-    with pytest.raises(CheckpointError, match="was made with sources"):
-        resume_run(tmp_path / "run", {"data": {"lanes": 4}}, registry=registry)
+    run = small_run(tmp_path / "run", data={**SMALL["data"], "sources": SOURCES}, train={"steps": 1})
+    train_model(run, registry=registry)
+    with pytest.raises(CheckpointError, match=rf"was made with {path} {before}, the run now has {after};"):
+        resume_run(tmp_path / "run", over, registry=registry)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "whole", **DROPOUT), registry=registry)
+    train_model(small_run(tmp_path / "cut", **DROPOUT), registry=registry)
+    shutil.rmtree(tmp_path / "cut" / "checkpoints")
+    assert resume_run(tmp_path / "cut", registry=registry).step == 6
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert len(rows_of(tmp_path / "cut" / "held_out.jsonl")) == 2
+
+
+def test_a_run_killed_while_its_folder_was_made_can_be_started_there_again(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
+    (tmp_path / "run" / "run.yaml").unlink()  # it is written last
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
+
+
+def test_a_run_goes_on_from_another_working_directory(tmp_path, monkeypatch):
+    registry = ticks_registry()
+    (tmp_path / "texts.txt").write_text("one line of text\nand another\n" * 40)
+    monkeypatch.chdir(tmp_path)
+    run = small_run(Path("run"), data={**SMALL["data"], "sources": ["texts.txt", "ticks"]}, train={"steps": 1})
+    train_model(run, registry=registry)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert resume_run(tmp_path / "run", {"train": {"steps": 2}}, registry=registry).step == 2
 
 
 def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import warnings
 from types import SimpleNamespace
 
@@ -9,8 +10,8 @@ import pytest
 
 from kosmos import ObserverSpec, TrackerSpec, hookimpl
 from kosmos.errors import ConfigError, PluginError
-from kosmos.train.progress import SilentReporter
-from kosmos.train.run import train_model
+from kosmos.train.progress import Reporter
+from kosmos.train.run import resume_run, train_model
 from kosmos.train.trackers import flat
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -62,7 +63,7 @@ class Plugin:
         yield ObserverSpec(name="watcher", target=f"{__name__}:Watcher", summary="Keeps rows.")
 
 
-class Listener(SilentReporter):
+class Listener(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -124,35 +125,116 @@ def test_a_wrong_name_or_option_is_one_line_and_leaves_no_folder(tmp_path, regis
     assert not (tmp_path / "run").exists()
 
 
-def test_tensorboard_holds_the_numbers_of_the_metrics(tmp_path):
-    train_model(small_run(tmp_path / "run", trackers=["tensorboard"]), registry=ticks_registry())
+def scalars(output):
+    """What TensorBoard would show of a run: tag to (step, value)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its protobuf
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        events = EventAccumulator(str(tmp_path / "run" / "tensorboard"), size_guidance={"scalars": 0})
+        events = EventAccumulator(str(output / "tensorboard"), size_guidance={"scalars": 0})
         events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_tensorboard_holds_the_numbers_of_the_metrics(tmp_path):
+    train_model(small_run(tmp_path / "run", trackers=["tensorboard"]), registry=ticks_registry())
+    shown = scalars(tmp_path / "run")
     rows = rows_of(tmp_path / "run" / "metrics.jsonl")
     for name in ("loss", "learning_rate", "tokens_per_s", "loss_by_modality/ticks"):
-        read = [(e.step, e.value) for e in events.Scalars(name)]
-        assert read == [(row["step"], pytest.approx(flat(row)[name], rel=1e-6)) for row in rows]
+        assert shown[name] == [(row["step"], pytest.approx(flat(row)[name], rel=1e-6)) for row in rows]
     (first, last) = rows_of(tmp_path / "run" / "held_out.jsonl")
-    for event, row in zip(events.Scalars("held_out/modality/ticks/exact_match"), (first, last), strict=True):
+    for event, row in zip(shown["held_out/modality/ticks/exact_match"], (first, last), strict=True):
         exact = row["held_out"]["modality"]["ticks"]["exact_match"]
-        assert (event.step, event.value) == (row["step"], pytest.approx(exact))
+        assert event == (row["step"], pytest.approx(exact))
 
 
-def test_weights_and_biases_writes_offline_without_a_key_or_a_question(tmp_path, monkeypatch):
+class Crash(Exception):
+    pass
+
+
+class Crasher(Reporter):
+    """Ends a run after step ``at`` as a crash would: nothing is saved."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def step(self, row, steps) -> None:
+        if row["step"] == self.at:
+            raise Crash
+
+
+def written(file):
+    """The content of a file of Weights & Biases, whose service may write it after the run has been finished."""
+    end = time.monotonic() + 30
+    while len(content := file.read_bytes()) < 100 and time.monotonic() < end:
+        time.sleep(0.01)
+    return content
+
+
+def crash_and_resume(output, trackers, *, at=5):
+    """A run of six steps that saves after the third and crashes after step ``at``."""
+    config = small_run(output, trackers=trackers, checkpoint={"every_steps": 3}, evaluate={"every_steps": 2})
+    with pytest.raises(Crash):
+        train_model(config, registry=ticks_registry(), reporter=Crasher(at))
+    resume_run(output, registry=ticks_registry())
+
+
+def test_tensorboard_shows_each_step_of_a_resumed_run_once(tmp_path):
+    crash_and_resume(tmp_path / "run", ["tensorboard"])
+    shown = scalars(tmp_path / "run")
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    assert shown["loss"] == [(row["step"], pytest.approx(row["loss"], rel=1e-6)) for row in rows]
+    assert [step for step, _ in shown["loss"]] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, _ in shown["held_out/overall/loss"]] == [0, 2, 4, 6]
+
+
+def test_weights_and_biases_goes_on_with_its_run_after_a_crash(tmp_path, wandb_alone):
+    crash_and_resume(tmp_path / "run", ["wandb"])
+    folders = sorted((tmp_path / "run" / "wandb").glob("offline-run-*"))
+    assert len(folders) == 2
+    assert len({folder.name.split("-")[3] for folder in folders}) == 1  # offline-run-TIME-ID
+
+
+def test_a_tracker_that_stands_twice_is_two_trackers(tmp_path, wandb_alone):
+    listener = Listener()
+    twice = [{"name": "wandb", "project": "one"}, {"name": "wandb", "project": "two", "run_name": "again"}]
+    config = small_run(tmp_path / "run", trackers=twice, train={"steps": 2})
+    train_model(config, registry=ticks_registry(), reporter=listener)
+    assert listener.said == []
+    files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    assert all(b"loss_by_modality/ticks" in written(file) for file in files)
+    ids = json.loads((tmp_path / "run" / "wandb" / "ids.json").read_text())
+    assert sorted(ids) == ["one/run", "two/again"]
+    assert len(set(ids.values())) == 2
+
+
+def test_of_two_observers_of_one_name_the_one_that_fails_is_named_by_its_place(tmp_path, registry):
+    listener = Listener()
+    config = small_run(tmp_path / "run", observers=["watcher", {"name": "watcher", "fails_at": 2}])
+    train_model(config, registry=registry, reporter=listener)
+    assert listener.said == [
+        "warning: observer watcher (observers.1) is off from here on: ValueError: seen enough",
+    ]
+    assert [row["step"] for row in Watcher.rows] == [1, 1, 2, 2, 3, 4, 5, 6]
+
+
+@pytest.fixture
+def wandb_alone(tmp_path, monkeypatch):
+    """No key and no setting of whoever runs the tests."""
     for name in [n for n in os.environ if n.startswith("WANDB_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # no key of whoever runs the tests
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def test_weights_and_biases_writes_offline_without_a_key_or_a_question(tmp_path, wandb_alone):
     listener = Listener()
     config = small_run(tmp_path / "run", trackers=["wandb"], train={"steps": 2})
     train_model(config, registry=ticks_registry(), reporter=listener)
     assert listener.said == []
     (folder,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
     (file,) = folder.glob("run-*.wandb")
-    content = file.read_bytes()
+    content = written(file)
     row = rows_of(tmp_path / "run" / "metrics.jsonl")[-1]
     for part in (b"loss_by_modality/ticks", b"held_out/overall/perplexity", json.dumps(row["loss"]).encode()):
         assert part in content

@@ -23,22 +23,41 @@ _PUBLIC = {
         ).split(),
         "kosmos.errors",
     ),
-    **dict.fromkeys("Document Text Mark Media Source".split(), "kosmos.data.document"),
+    **dict.fromkeys("Document Text Mark Media MediaSource Segment Source".split(), "kosmos.data.document"),
+    "chat_prompt": "kosmos.data.chat",
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
+    **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
     "cut_blocks": "kosmos.data.blocks",
     "Segments": "kosmos.model.segments",
-    "attend": "kosmos.model.attention",
-    **dict.fromkeys("RunConfig make_run".split(), "kosmos.config"),
+    **dict.fromkeys("Encoder Connector Backbone".split(), "kosmos.model.protocols"),
+    **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
+    "Tracker": "kosmos.train.trackers",
+    **dict.fromkeys("PluginRecord Registry load_plugins".split(), "kosmos.plugins"),
+    **dict.fromkeys("PluginLock LockedPlugin lock_of read_lock".split(), "kosmos.lock"),
+    **dict.fromkeys("RunConfig make_run read_run_file".split(), "kosmos.config"),
+    **dict.fromkeys("Composition open_sources open_held_out".split(), "kosmos.compose"),
     **dict.fromkeys("RunResult train_model resume_run".split(), "kosmos.train.run"),
+    **dict.fromkeys("Reporter ConsoleReporter RunStart".split(), "kosmos.train.progress"),
     **dict.fromkeys("SavedRun load_run".split(), "kosmos.train.saved"),
     "generate_text": "kosmos.generate",
-    "score": "kosmos.evaluate.score",
+    **dict.fromkeys("Score Scores score".split(), "kosmos.evaluate.score"),
+    "deprecated": "kosmos.deprecation",
 }
+"""Public name to the module that has it. What is not here may change without notice (``tests/core/public_api.txt``)."""
+
+_RENAMED: dict[str, tuple[str, str]] = {}
+"""A name that was public to the one in its place, and the release in which it goes: one release later or more."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
+    if name in _RENAMED:
+        from kosmos.deprecation import deprecated
+
+        new, goes_in = _RENAMED[name]
+        deprecated(f"kosmos.{name}", instead=f"kosmos.{new}", goes_in=goes_in)
+        return __getattr__(new)
     raise AttributeError(f"module 'kosmos' has no attribute {name!r}")
 
 
@@ -59,17 +78,29 @@ if TYPE_CHECKING:
     from kosmos.components import OptimizerSpec as OptimizerSpec
     from kosmos.components import ScheduleSpec as ScheduleSpec
     from kosmos.components import TrackerSpec as TrackerSpec
+    from kosmos.compose import Composition as Composition
+    from kosmos.compose import open_held_out as open_held_out
+    from kosmos.compose import open_sources as open_sources
     from kosmos.config import RunConfig as RunConfig
     from kosmos.config import make_run as make_run
+    from kosmos.config import read_run_file as read_run_file
     from kosmos.data.blocks import cut_blocks as cut_blocks
+    from kosmos.data.chat import chat_prompt as chat_prompt
     from kosmos.data.document import Document as Document
     from kosmos.data.document import Mark as Mark
     from kosmos.data.document import Media as Media
+    from kosmos.data.document import MediaSource as MediaSource
+    from kosmos.data.document import Segment as Segment
     from kosmos.data.document import Source as Source
     from kosmos.data.document import Text as Text
     from kosmos.data.processor import Grid as Grid
     from kosmos.data.processor import MediaPlan as MediaPlan
     from kosmos.data.processor import Processor as Processor
+    from kosmos.data.slots import Fixed as Fixed
+    from kosmos.data.slots import OnePerCell as OnePerCell
+    from kosmos.data.slots import Pooled as Pooled
+    from kosmos.data.slots import SlotCount as SlotCount
+    from kosmos.deprecation import deprecated as deprecated
     from kosmos.errors import CheckpointError as CheckpointError
     from kosmos.errors import ConfigError as ConfigError
     from kosmos.errors import DataError as DataError
@@ -80,13 +111,31 @@ if TYPE_CHECKING:
     from kosmos.errors import QuarantineFull as QuarantineFull
     from kosmos.errors import SampleError as SampleError
     from kosmos.errors import TrainingError as TrainingError
+    from kosmos.evaluate.score import Score as Score
+    from kosmos.evaluate.score import Scores as Scores
     from kosmos.evaluate.score import score as score
     from kosmos.generate import generate_text as generate_text
     from kosmos.hookspecs import hookimpl as hookimpl
+    from kosmos.lock import LockedPlugin as LockedPlugin
+    from kosmos.lock import PluginLock as PluginLock
+    from kosmos.lock import lock_of as lock_of
+    from kosmos.lock import read_lock as read_lock
     from kosmos.model.attention import attend as attend
+    from kosmos.model.attention import attend_across as attend_across
+    from kosmos.model.attention import attend_cached as attend_cached
+    from kosmos.model.protocols import Backbone as Backbone
+    from kosmos.model.protocols import Connector as Connector
+    from kosmos.model.protocols import Encoder as Encoder
     from kosmos.model.segments import Segments as Segments
+    from kosmos.plugins import PluginRecord as PluginRecord
+    from kosmos.plugins import Registry as Registry
+    from kosmos.plugins import load_plugins as load_plugins
+    from kosmos.train.progress import ConsoleReporter as ConsoleReporter
+    from kosmos.train.progress import Reporter as Reporter
+    from kosmos.train.progress import RunStart as RunStart
     from kosmos.train.run import RunResult as RunResult
     from kosmos.train.run import resume_run as resume_run
     from kosmos.train.run import train_model as train_model
     from kosmos.train.saved import SavedRun as SavedRun
     from kosmos.train.saved import load_run as load_run
+    from kosmos.train.trackers import Tracker as Tracker

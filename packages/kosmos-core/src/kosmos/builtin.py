@@ -66,7 +66,9 @@ def kosmos_metrics() -> Iterator[MetricSpec]:
 @hookimpl
 def kosmos_optimizers() -> Iterator[OptimizerSpec]:
     at = "kosmos.train.optimizers"
-    yield OptimizerSpec(name="lion", target=f"{at}:lion", summary="Sign of an interpolated momentum (lion-pytorch).")
+    yield OptimizerSpec(name="lion", target=f"{at}:lion", summary="Sign of an interpolated momentum, in one pass.")
+    yield OptimizerSpec(name="lion8bit", target=f"{at}:lion8bit", summary="Lion with one byte of state a parameter.")
+    yield OptimizerSpec(name="lion-pytorch", target=f"{at}:lion_pytorch", summary="Lion of the package lion-pytorch.")
     yield OptimizerSpec(name="adamw", target=f"{at}:adamw", summary="Adam with decoupled weight decay (torch, fused).")
 
 
@@ -92,9 +94,12 @@ def kosmos_commands() -> Iterator[CommandSpec]:
     yield CommandSpec(name="train", target=f"{at}.train:app", summary="Train a model on what is installed.")
     yield CommandSpec(name="eval", target=f"{at}.evaluate:evaluate", summary="Score a trained run.")
     yield CommandSpec(name="generate", target=f"{at}.generate:app", summary="Write on from media and prompts.")
+    yield CommandSpec(name="report", target=f"{at}.report:report", summary="What a run has come to.")
+    yield CommandSpec(name="launch", target=f"{at}.launch:app", summary="Write launch files for clusters.")
     yield CommandSpec(name="tokenizer", target=f"{at}.tokenizer:app", summary="Train a tokenizer on your texts.")
     yield CommandSpec(
         name="plugins",
         target=f"{at}.plugins:app",
         summary="List the installed plugins and what is wrong with them.",
     )
+    yield CommandSpec(name="plugin", target=f"{at}.plugin:app", summary="Write a plugin; test what it promises.")

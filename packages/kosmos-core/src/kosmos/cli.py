@@ -18,13 +18,16 @@ from typer.core import TyperCommand, TyperGroup
 
 import kosmos
 from kosmos.components import Spec
-from kosmos.errors import KosmosError
-from kosmos.plugins import Registry, load_plugins
+from kosmos.enabled import split_names
+from kosmos.errors import ConfigError, KosmosError
+from kosmos.plugins import Registry, load_core, load_plugins
+from kosmos.selection import only_plugins
 
 SUMMARY = "Train omni-modal language models from plugins."
 
 GLOBAL_OPTIONS = [
     ("--debug", "Show the traceback of an error; may stand anywhere. KOSMOS_DEBUG=1 does the same."),
+    ("--plugins A,B", "Load these plugins alone, beside core; may stand anywhere. KOSMOS_PLUGINS=A,B does the same."),
     ("--version", "Show the version and exit."),
     ("--help", "Show this message and exit."),
 ]
@@ -46,13 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[:1] == ["--version"]:
             print(f"kosmos {kosmos.__version__}")
             return 0
-        return _status(_run(load_plugins(), args))
+        with only_plugins(_take_plugins(args)):
+            return _status(_run(args))
     except SystemExit as leave:
         return _status(leave.code)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except KosmosError as error:
-        return _report(error.line(), error.exit_status, debug=debug)
+        return error.exit_status if error.elsewhere else _report(error.line(), error.exit_status, debug=debug)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a bare "kosmos" or group of commands
             print(error.format_message())
@@ -64,7 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(f"error[internal]: {cause}{hint}", 1, debug=debug)
 
 
-def _run(registry: Registry, args: list[str]) -> Any:
+def _run(args: list[str]) -> Any:
+    # Core's commands win over those of plugins, so that none has to be imported here to find one; what the
+    # command loads, it loads by the run file's list.
+    core = load_core()
+    registry = core if args and args[0] in core.specs("command") else load_plugins()
     # Not through the root where a sub-command is named: a command that reads any parameter, be it --help,
     # has typer import pydantic (0.1 s).
     if args and args[0] in registry.specs("command"):
@@ -123,6 +131,22 @@ def _take_debug(args: list[str]) -> bool:
     found = "--debug" in args[:end]
     args[:end] = [argument for argument in args[:end] if argument != "--debug"]
     return found or os.environ.get("KOSMOS_DEBUG", "") not in ("", "0")
+
+
+def _take_plugins(args: list[str]) -> list[str] | None:
+    """Remove ``--plugins A,B`` likewise, and return the names; None where it is not there."""
+    end = args.index("--") if "--" in args else len(args)
+    place = next((n for n, argument in enumerate(args[:end]) if argument.partition("=")[0] == "--plugins"), None)
+    if place is None:
+        return None
+    _, equals, value = args[place].partition("=")
+    if not equals:
+        value = " ".join(args[place + 1 : end][:1])
+    names = split_names(value)
+    if not names or value.startswith("-"):
+        raise ConfigError("--plugins: expected names, such as --plugins audio,vision; core alone is --plugins core")
+    del args[place : place + (1 if equals else 2)]
+    return names
 
 
 def _status(code: str | int | None) -> int:

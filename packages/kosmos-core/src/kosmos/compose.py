@@ -17,7 +17,7 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.sources import open_source
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.errors import ConfigError, DataError
+from kosmos.errors import ConfigError, EmptySplit
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.names import listed
 from kosmos.options import check_options
@@ -58,14 +58,14 @@ def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | N
     backbone = registry.build(
         "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
     )
-    if config.backbone.freeze:
-        backbone.requires_grad_(False)
     streams: dict[str, Stream] = {}
     for modality in config.modalities:
         name = config.stream_of(modality)
         if name not in streams:
             streams[name] = _stream(config, registry, name, specs, backbone.width)
-    model = OmniModel(backbone, streams)
+    model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ConfigError("backbone.freeze: nothing is left to train; a frozen backbone needs a stream")
     if config.train.gradient_checkpointing:
         _checkpoint_gradients(model)
     routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
@@ -103,7 +103,7 @@ def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, M
     joined = registry.build(
         "connector", connector.name, built.width, width, options=connector.options, path=f"{path}.connector"
     )
-    return Stream(built, joined, freeze=settings.freeze)
+    return Stream(built, joined, width=width, freeze=settings.freeze)
 
 
 def _or_default(stated: ComponentConfig | None, name: str | None, options: Mapping[str, Any]) -> ComponentConfig:
@@ -185,8 +185,8 @@ def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
     for number, entry in enumerate(config.data.sources or _sample_sets(config, registry)):
         try:
             sources.append(_open(config, registry, "held_out", number, entry))
-        except DataError:
-            _open(config, registry, "train", number, entry)  # raises where more is wrong than that this part is empty
+        except EmptySplit:
+            continue
     return _distinct([source for source in sources if len(source)])
 
 
@@ -207,7 +207,7 @@ def open_named(config: RunConfig, registry: Registry, paths: Sequence[str]) -> l
         entry = SourceConfig(path=path)
         try:
             sources.append(_open(config, registry, "held_out", number, entry, share=0.0))
-        except DataError:
+        except EmptySplit:
             sources.append(_open(config, registry, "train", number, entry, share=0.0))
     return _distinct(sources)
 

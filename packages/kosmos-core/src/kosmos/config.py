@@ -164,6 +164,32 @@ class TrainConfig(_Strict):
     """Seed of weights and dropout."""
 
 
+class GuardConfig(_Strict):
+    """What to do when a step goes wrong. Each case is a row of ``guards.jsonl``, with the documents of the step."""
+
+    non_finite: Literal["stop", "skip", "roll_back"] = "stop"
+    """Where loss or gradient is not finite: stop, leave the update out, or go back to the weights of the newest
+    checkpoint and on with the data that follow."""
+    spike: float | None = Field(default=None, gt=1)
+    """A loss above so many times the median of the last 64 steps is a spike; None looks for none."""
+    on_spike: Literal["stop", "skip", "roll_back"] = "skip"
+    """What to do about a spike."""
+    at_most: int = Field(default=10, ge=1)
+    """Steps in turn that may be skipped or rolled back; then the run stops."""
+
+
+class ParallelConfig(_Strict):
+    """How several processes share the model. One process ignores it."""
+
+    strategy: Literal["auto", "fsdp", "hsdp", "ddp"] = "auto"
+    """``fsdp`` shards parameters, gradients and optimizer over all ranks (``auto``); ``hsdp`` within groups of ranks;
+    ``ddp`` keeps all of them on every rank."""
+    shards: int | None = Field(default=None, ge=1)
+    """Ranks of a group of ``hsdp``; None is the ranks of a machine."""
+    offload: bool = False
+    """Keep the shards in host memory and step the optimizer there."""
+
+
 class EvaluateConfig(_Strict):
     """Held-out scores during training."""
 
@@ -182,6 +208,8 @@ class CheckpointConfig(_Strict):
     """Save every so many steps, and after the last."""
     keep_last: int = Field(default=2, ge=1)
     """Whole checkpoints that are kept."""
+    keep_every: int | None = Field(default=None, ge=1)
+    """Keep the checkpoints of every so many steps besides; None keeps no more."""
 
 
 class TokenizerConfig(_Strict):
@@ -207,12 +235,16 @@ class RunConfig(_Strict):
     """Streams by name; those of the modalities exist without being named."""
     backbone: BackboneConfig = BackboneConfig()
     train: TrainConfig = TrainConfig()
+    guard: GuardConfig = GuardConfig()
+    parallel: ParallelConfig = ParallelConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     trackers: list[ComponentConfig] = Field(default_factory=lambda: [ComponentConfig(name="tensorboard")])
     """Where metrics go beside ``metrics.jsonl``."""
     observers: list[ComponentConfig] = Field(default_factory=list)
     """Callables of plugins that see every row of metrics."""
+    plugins: list[str] | None = None
+    """Plugins to load beside core, by the names that ``kosmos plugins`` shows; None loads all that are enabled."""
     output: Path | None = None
     """Folder of the run; None makes a new one under ``runs/``."""
 

@@ -16,7 +16,7 @@ import pluggy
 import kosmos
 from kosmos import hookspecs
 from kosmos.components import API_VERSION, KINDS, Spec
-from kosmos.errors import PluginError
+from kosmos.enabled import Off
 from kosmos.hookspecs import GROUP, HOOKS
 from kosmos.names import did_you_mean, listed
 
@@ -43,6 +43,8 @@ class PluginRecord:
     """What it brings, without what was refused."""
     problems: tuple[str, ...] = ()
     """What is wrong with it, one line each."""
+    off: Off | None = None
+    """Why it was not loaded, though it is installed; None where it was."""
 
     @property
     def label(self) -> str:
@@ -263,17 +265,3 @@ class _Manager(pluggy.PluginManager):
         if required or optional:
             return f"{hook} takes arguments ({', '.join([*required, *optional])}); hooks have none"
         return None
-
-
-def choose(candidates: Sequence[Candidate], only: Sequence[str]) -> list[Candidate]:
-    """Core and the plugins named.
-
-    Raises:
-        PluginError: a plugin that is named is not installed.
-    """
-    known = [candidate.name for candidate in candidates]
-    for name in only:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"plugins: {listed(known)}"
-            raise PluginError(f"plugin {name!r} is not installed; {hint}")
-    return [candidate for candidate in candidates if candidate.name in {CORE, *only}]

@@ -16,6 +16,8 @@ class KosmosError(Exception):
     """Stable name of the kind, printed in brackets before the line."""
     exit_status: ClassVar[int] = 1
     """What the command exits with."""
+    elsewhere: bool = False
+    """Another rank has the cause, and prints it."""
 
     def line(self) -> str:
         """The error as the one line that commands print."""
@@ -41,6 +43,12 @@ class DataError(KosmosError):
 
     code = "data"
     exit_status = 3
+
+
+class EmptySplit(DataError):
+    """A source is sound and has no document in the part that was asked for."""
+
+    code = "empty-split"
 
 
 class SampleError(DataError):

@@ -3,7 +3,8 @@
     registry = load_plugins()
     encoder = registry.build("encoder", "timm", options={"model": "test_vit"}, path="streams.image.encoder")
 
-Torch-free and fast until something is built. ``kosmos.discovery`` finds and isolates the plugins.
+Torch-free and fast until something is built. ``kosmos.discovery`` finds and isolates the plugins,
+``kosmos.enabled`` says which of them may be loaded.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from importlib.resources import files
 from typing import Any
 
 from kosmos.components import KINDS, Spec
-from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, cause, choose, find_candidates, load
+from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, cause, find_candidates, load
+from kosmos.enabled import Enabling, enabling
 from kosmos.errors import KosmosError, PluginError
 from kosmos.names import did_you_mean, listed, nearest
+from kosmos.selection import asked_plugins, choose
 
-__all__ = ["PluginRecord", "Registry", "load_plugins"]
+__all__ = ["PluginRecord", "Registry", "load_core", "load_plugins"]
 
 _KIND_NAMES = [kind.kind for kind in KINDS]
 
@@ -29,10 +32,15 @@ class Registry:
     """What the plugins bring, by kind and name. Picklable."""
 
     plugins: tuple[PluginRecord, ...]
-    """Every plugin that was found, core first, broken ones too."""
+    """Every plugin that was loaded, core first, broken ones too."""
+    off: tuple[PluginRecord, ...]
+    """Those that are installed and were not: disabled, or not among those that were named."""
+    used: set[str]
+    """Names of the plugins of which something has been resolved."""
 
-    def __init__(self, plugins: Sequence[PluginRecord]) -> None:
-        self.plugins = tuple(plugins)
+    def __init__(self, plugins: Sequence[PluginRecord], off: Sequence[PluginRecord] = ()) -> None:
+        self.plugins, self.off = tuple(plugins), tuple(off)
+        self.used = set()
         self._specs: dict[str, dict[str, Spec]] = {kind: {} for kind in _KIND_NAMES}
         self._owners: dict[tuple[str, str], PluginRecord] = {}
         for plugin in self.plugins:
@@ -80,6 +88,7 @@ class Registry:
             PluginError: no plugin brings it, or its module cannot be imported.
         """
         spec = self.get(kind, name)
+        self.used.add(self._owners[kind, name].name)
         who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
         module_name, _, attributes = spec.target.partition(":")
         try:
@@ -122,6 +131,9 @@ class Registry:
 
     def _absence(self, kind: str, name: str) -> str:
         there = self.specs(kind)
+        for plugin in self.off:
+            if plugin.off and f"{kind} {name}" in plugin.off.brought:
+                return f"{kind} {name!r}: plugin {plugin.label} brings it and is {plugin.off.why}; {plugin.off.remedy}"
         near = nearest(name, there)
         if near:
             said = f"{kind} {name!r}: unknown; did you mean {near}? ({_plural(kind)}: {listed(there)})"
@@ -132,9 +144,19 @@ class Registry:
                 f"install the package that does ({install})"
             )
         broken = [f"{plugin.label}: {plugin.problems[0]}" for plugin in self.plugins if plugin.problems]
-        return said + (
-            f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}" if broken else ""
-        )
+        if broken:
+            said += f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}"
+        return said + self._not_loaded(kind, name)
+
+    def _not_loaded(self, kind: str, name: str) -> str:
+        """What could bring a component, but is not loaded: by its name or the catalogue, else whatever there is."""
+        package = _catalogue().get(kind, {}).get(name)
+        for plugin in self.off:
+            if plugin.off and (plugin.name == name or plugin.distribution == package):
+                why = f"plugin {plugin.label} is {plugin.off.why}: {plugin.off.remedy}"
+                return f"; it may be missing because {why}"
+        others = [f"{plugin.name} ({plugin.off.why})" for plugin in self.off if plugin.off]
+        return f"; installed and not loaded: {listed(others, at_most=4)}" if others else ""
 
     def _remedy(self, kind: str, name: str, error: BaseException) -> str:
         """What to do about a module that is missing, unless it is the plugin's own."""
@@ -152,10 +174,15 @@ class Registry:
         return f"; {again}"
 
 
+def _catalogue() -> dict[str, dict[str, str]]:
+    """Kind and name of known components to the distribution that brings them."""
+    found: dict[str, dict[str, str]] = json.loads(files("kosmos").joinpath("catalogue.json").read_text("utf-8"))
+    return found
+
+
 def _install_hint(kind: str, name: str) -> str:
     """Which package to install: from the catalogue of known ones, else by the convention for modalities."""
-    known = json.loads(files("kosmos").joinpath("catalogue.json").read_text(encoding="utf-8"))
-    if (package := known.get(kind, {}).get(name)) is not None:
+    if (package := _catalogue().get(kind, {}).get(name)) is not None:
         return f"pip install {package}"
     if kind == "modality":
         return f"by convention: pip install kosmos-{name}"
@@ -167,19 +194,33 @@ def _plural(kind: str) -> str:
 
 
 def load_plugins(only: Sequence[str] | None = None) -> Registry:
-    """The installed plugins. Broken ones are recorded, not raised.
+    """The installed plugins that are enabled. Broken ones are recorded, not raised.
 
     Args:
-        only: names of the plugins to load beside core. None loads all, once a process.
+        only: names of the plugins to load beside core, such as ``plugins`` of a run file; what ``only_plugins``
+            says goes before it. None loads all that are enabled, once a process.
 
     Raises:
-        PluginError: a plugin in ``only`` is not installed.
+        PluginError: a plugin in ``only`` is not installed or not enabled.
+        ConfigError: the file that says what is disabled cannot be read.
     """
+    rules, asked = enabling(), asked_plugins()
     if only is None:
-        return _load_all()
-    return Registry(load(choose(find_candidates(), only)))
+        return _load_once(asked, rules)
+    return _load(only if asked is None else asked, rules)
+
+
+def _load(only: Sequence[str] | None, rules: Enabling) -> Registry:
+    chosen, off = choose(find_candidates(), only, rules)
+    return Registry(load(chosen), off)
 
 
 @cache
-def _load_all() -> Registry:
-    return Registry(load(find_candidates()))
+def _load_once(only: tuple[str, ...] | None, rules: Enabling) -> Registry:
+    return _load(only, rules)
+
+
+@cache
+def load_core() -> Registry:
+    """Core's own components; no installed plugin is imported."""
+    return Registry(load([CORE_CANDIDATE]))

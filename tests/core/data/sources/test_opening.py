@@ -91,11 +91,6 @@ def test_unknown_options_and_columns_name_the_nearest(open_, rows):
         open_(path, columns={"imgae": "picture"})
 
 
-def test_urls_cannot_be_allowed(open_, rows):
-    with pytest.raises(ConfigError, match="allow_urls: fetching media by URL is not implemented"):
-        open_(rows({"text": "x"}), allow_urls=True)
-
-
 def test_names_of_sources(open_, rows, tmp_path):
     path = rows({"text": "x"}, name="poems.v2.jsonl")
     assert open_(path).name == "poems.v2"

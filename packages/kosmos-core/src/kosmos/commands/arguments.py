@@ -7,6 +7,7 @@ from typing import Any
 
 from kosmos.errors import ConfigError
 from kosmos.names import did_you_mean, listed
+from kosmos.selection import asked_plugins
 
 
 def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -38,8 +39,10 @@ def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[
 def short_options(
     *, modalities: str | None, data: Sequence[str] | None, steps: int | None, output: str | None
 ) -> dict[str, Any]:
-    """The short ways to common fields, as a layer of the run file."""
+    """The short ways to common fields, as a layer of the run file; ``--plugins`` of the command is one of them."""
     layer: dict[str, Any] = {}
+    if (plugins := asked_plugins()) is not None:
+        layer["plugins"] = list(plugins)
     if modalities is not None:
         layer["modalities"] = modalities
     if data:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kosmos.config import SourceConfig
+from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
+
+OPTIONS = ("chat", "system", "max-new-tokens", "temperature", "seed")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -19,13 +24,19 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 def generate(
     context: typer.Context,
     output: Annotated[str, typer.Argument(help="Folder of a run.")],
+    chat: Annotated[
+        bool,
+        typer.Option("--chat", help="Ask as a user and let the assistant answer: for models that learned from chats."),
+    ] = False,
+    system: Annotated[str | None, typer.Option(help="Text of the system's turn in front of a chat.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 256,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above, samples.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
 ) -> None:
     """Write on: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
 
-    Media (--MODALITY FILE) and prompts (--prompt TEXT) are read in the order given.
+    Media (--MODALITY FILE) and prompts (--prompt TEXT) are read in the order given. With --chat they are the turn
+    of a user, laid out with the marks of turns as in training on messages.
     """
     from kosmos.generate import generate_text
     from kosmos.train.saved import load_run
@@ -34,7 +45,9 @@ def generate(
     segments = read_segments(context.args, list(run.composition.planner.routes))
     if not segments:
         raise ConfigError("nothing to continue: give --prompt TEXT or a medium, such as --image FILE")
-    document = Document("command line", tuple(segments))
+    if not chat and system is None and (learned := chats_among(run.composition.config.data.sources)):
+        print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
+    document = prompt_document(segments, chat=chat, system=system)
     try:
         text = generate_text(
             run.composition, document,
@@ -44,6 +57,21 @@ def generate(
         files = ", ".join(str(m.source) for m in document.media)
         raise SampleError(f"{files or 'the prompt'}: {error}") from error
     print(text)
+
+
+def chats_among(sources: Sequence[SourceConfig]) -> str | None:
+    """The first of a run's sources that is a file or folder of chats."""
+    files = (s for s in sources if s.template is None and Path(s.path).exists())
+    return next(
+        (s.path for s in files if holds_chats(Path(s.path), column=s.columns.get("messages", "messages"))), None
+    )
+
+
+def prompt_document(segments: Sequence[Text | Media], *, chat: bool, system: str | None) -> Document:
+    """What to continue: the segments as they are, or as a user's turn (a system's text makes it a chat)."""
+    if chat or system is not None:
+        return chat_prompt(segments, system=system or "", origin="command line")
+    return Document("command line", tuple(segments))
 
 
 def read_segments(arguments: Sequence[str], modalities: Sequence[str]) -> list[Text | Media]:
@@ -58,7 +86,7 @@ def read_segments(arguments: Sequence[str], modalities: Sequence[str]) -> list[T
     for argument in pending:
         name, equals, value = argument.removeprefix("--").partition("=")
         if not argument.startswith("--") or name not in ("prompt", *modalities):
-            known = [f"--{k}" for k in ("prompt", *modalities, "max-new-tokens", "temperature", "seed")]
+            known = [f"--{k}" for k in ("prompt", *modalities, *OPTIONS)]
             hint = did_you_mean(f"--{name}", known) or f"options: {listed(known)}"
             raise ConfigError(f"{argument}: unknown option; {hint}")
         if not equals and (found := next(pending, None)) is None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
 
 from kosmos.components import KINDS
+from kosmos.discovery import CORE
+from kosmos.enabled import config_file, read_disabled, write_disabled
 from kosmos.errors import PluginError
-from kosmos.names import did_you_mean, listed
 from kosmos.plugins import PluginRecord, Registry, load_plugins
+from kosmos.selection import check_installed
 
 HEADS = ("plugin", "version", "distribution", "brings")
+FLAGS = ("--json", "--lock")
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -23,40 +26,75 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 # Arguments are read by hand: typer imports pydantic (0.1 s) to convert any declared one, --help too.
 @app.command(
     add_help_option=False,
-    options_metavar="[NAME] [--json]",
+    options_metavar="[NAME] [--json] [--lock]",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def plugins(context: typer.Context) -> None:
     """List the installed plugins, what each brings, and what is wrong with it.
 
     With the name of one plugin: its components, one a line. With --json: one JSON object.
+
+    kosmos plugins disable NAME...: not imported any more, by any command of this user; enable NAME... takes it
+    back. KOSMOS_PLUGINS=A,B in the environment goes before what is disabled.
+
+    With --lock: JSON with name, version and the SHA-256 of each file of each plugin.
     """
     if "--help" in context.args:
         print(context.get_help())
         return
-    unknown = [argument for argument in context.args if argument.startswith("-") and argument != "--json"]
+    flags = [argument for argument in context.args if argument.startswith("-")]
     names = [argument for argument in context.args if not argument.startswith("-")]
-    if unknown or len(names) > 1:
+    switch = names[0] if names[:1] in (["enable"], ["disable"]) else None
+    unknown = [flag for flag in flags if switch or flag not in FLAGS] + flags[1:]
+    if unknown or (len(names) > 1 and not switch):
         context.fail(f"No such option: {unknown[0]}" if unknown else f"Got unexpected extra argument ({names[1]})")
+    if switch and len(names) < 2:
+        context.fail(f"Missing the name of a plugin to {switch}.")
     registry = load_plugins()
-    if "--json" in context.args:
-        chosen = [_named(registry, names[0])] if names else registry.plugins
+    if switch:
+        print("\n".join(_switch(registry, names[1:], on=switch == "enable")))
+        return
+    _show(registry, [_named(registry, name) for name in names], "".join(flags))
+
+
+def _show(registry: Registry, named: Sequence[PluginRecord], form: str) -> None:
+    if form == "--lock":
+        from kosmos.lock import lock_of
+
+        print(lock_of(registry, {plugin.name for plugin in named} or None).text(), end="")
+    elif form == "--json":
+        chosen = named or (*registry.plugins, *registry.off)
         print(json.dumps({"plugins": [as_dict(plugin) for plugin in chosen]}, indent=2))
-    elif names:
-        print("\n".join(detail(_named(registry, names[0]))))
+    elif named:
+        print("\n".join(detail(named[0])))
     elif sys.stdout.isatty():
         _print_table(registry)
     else:
         print("\n".join(plain_table(registry)))
 
 
+def _switch(registry: Registry, names: Sequence[str], *, on: bool) -> list[str]:
+    """Enable or disable plugins in the user's file; a line about each."""
+    installed = {plugin.name: plugin for plugin in (*registry.off, *registry.plugins)}
+    file = config_file()
+    disabled = read_disabled(file)
+    check_installed((name for name in names if not (on and name in disabled)), installed)
+    for name in names:
+        if name == CORE:
+            raise PluginError("core cannot be disabled; it is what loads the others")
+        if on:
+            disabled.pop(name, None)
+        elif name not in disabled:
+            disabled[name] = tuple(f"{spec.kind} {spec.name}" for spec in installed[name].components)
+    write_disabled(file, disabled)
+    state = "enabled" if on else "disabled"
+    return [f"{installed[name].label if name in installed else name} is {state} ({file})" for name in names]
+
+
 def _named(registry: Registry, name: str) -> PluginRecord:
-    found = [plugin for plugin in registry.plugins if plugin.name == name]
-    if not found:
-        known = [plugin.name for plugin in registry.plugins]
-        hint = did_you_mean(name, known) or f"plugins: {listed(known)}"
-        raise PluginError(f"plugin {name!r} is not installed; {hint}")
-    return found[0]
+    every = (*registry.plugins, *registry.off)
+    check_installed([name], (plugin.name for plugin in every))
+    return next(plugin for plugin in every if plugin.name == name)
 
 
 def as_dict(plugin: PluginRecord) -> dict[str, Any]:
@@ -66,6 +104,7 @@ def as_dict(plugin: PluginRecord) -> dict[str, Any]:
         "version": plugin.version,
         "distribution": plugin.distribution,
         "module": plugin.module,
+        "off": plugin.off.why if plugin.off else None,
         "components": [
             {"kind": spec.kind, "name": spec.name, "target": spec.target, "summary": spec.summary}
             for spec in plugin.components
@@ -81,16 +120,17 @@ def brings(plugin: PluginRecord) -> list[str]:
 
 
 def detail(plugin: PluginRecord) -> list[str]:
-    """One plugin in lines: its label, its components with their summaries, its problems."""
+    """One plugin in lines: its label, its components with their summaries, its problems, or why it is not loaded."""
     rows = [(f"{spec.kind} {spec.name}", spec.summary) for spec in plugin.components]
     width = max((len(row[0]) for row in rows), default=0)
     lines = [plugin.label, *(f"  {name:<{width}}  {summary}" for name, summary in rows)]
+    lines += [f"  {plugin.off.why}; {plugin.off.remedy}"] if plugin.off else []
     return lines + [f"  problem: {problem}" for problem in plugin.problems]
 
 
 def plain_table(registry: Registry) -> list[str]:
     """The table for pipes and files: one line a plugin, then one a problem. Never wrapped."""
-    rows = [HEADS, *(_cells(plugin) for plugin in registry.plugins)]
+    rows = [HEADS, *(_cells(plugin) for plugin in (*registry.plugins, *registry.off))]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
@@ -99,7 +139,11 @@ def plain_table(registry: Registry) -> list[str]:
 
 
 def _cells(plugin: PluginRecord) -> tuple[str, str, str, str]:
-    return plugin.name, plugin.version or "-", plugin.distribution or "-", "; ".join(brings(plugin)) or "-"
+    return plugin.name, plugin.version or "-", plugin.distribution or "-", "; ".join(_brings_or_off(plugin))
+
+
+def _brings_or_off(plugin: PluginRecord) -> list[str]:
+    return [f"{plugin.off.why}; {plugin.off.remedy}"] if plugin.off else brings(plugin) or ["-"]
 
 
 def _problem_lines(plugins: Iterable[PluginRecord]) -> list[str]:
@@ -112,10 +156,10 @@ def _print_table(registry: Registry) -> None:
     from rich.text import Text
 
     table = Table(*HEADS, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for plugin in registry.plugins:
+    for plugin in (*registry.plugins, *registry.off):
         name, version, distribution, _ = _cells(plugin)
-        style = "red" if plugin.problems else "bold"
-        table.add_row(Text(name, style), Text(version), Text(distribution), Text("\n".join(brings(plugin)) or "-"))
+        style = "red" if plugin.problems else "dim" if plugin.off else "bold"
+        table.add_row(Text(name, style), Text(version), Text(distribution), Text("\n".join(_brings_or_off(plugin))))
     console = Console(highlight=False)
     console.print(table)
     for line in _problem_lines(registry.plugins):

@@ -16,7 +16,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from kosmos.data.bytes_tokenizer import BYTES, FILE, all_marks, unknown_mark
-from kosmos.data.sources.reach import first_line, unreachable_hub
+from kosmos.data.foreign import first_line
+from kosmos.data.sources.reach import unreachable_hub
 from kosmos.data.tokenizer import BOS, CORE_MARKS, EOS, PAD
 from kosmos.errors import ConfigError, SampleError
 

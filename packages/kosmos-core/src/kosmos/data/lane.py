@@ -2,16 +2,23 @@
 
 A lane draws documents, plans them, keeps a look-ahead of planned ones and fills rows from it. Its state
 is a cursor and the draws of the documents that wait: a few numbers, no data.
+
+A sample that is known to kill the process is dropped where it would kill it: as it is planned, or, having been
+planned and waited like any other, as it is decoded. So a lane's rows are the same whether it dies of the sample
+itself or is told, early or late, by another lane's death; as long as the sample kills each time, at the same point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from kosmos.data.batch import PackedArrays, ReadyDocument, assemble
 from kosmos.data.document import Document
+from kosmos.data.foreign import calling
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
 from kosmos.data.plan import DocumentPlan, Planner, decode_cells
@@ -22,8 +29,13 @@ Draw = tuple[int, int, int]
 """Source, draw number, piece of the document."""
 MAX_EMPTY_ROWS = 50
 """Rows in turn of which every document was broken, after which the data are held to be useless."""
-Watch = Callable[[int, int], None]
-"""Told (source, row) before a sample is touched, so that a death of the process can be laid to it."""
+MAX_FRUITLESS = 2_000
+"""Samples in turn of which nothing could be used, after which the data are held to be useless."""
+PLAN, DECODE = 0, 1
+Touch = tuple[int, int, int]
+"""Source, row, and what is done to the sample: ``PLAN`` (it is read and planned) or ``DECODE``."""
+Watch = Callable[[Touch | None], None]
+"""Told before a sample is touched, and None after, so that a death of the process can be laid to it."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +47,8 @@ class Feed:
     num_lanes: int
     look_ahead: int
     streams: tuple[str, ...]
-    deadly: frozenset[tuple[int, int]] = frozenset()
-    """(source, row) of samples that have killed a decoder."""
+    deadly: Mapping[Touch, str] = field(default_factory=dict)
+    """What has killed a process, and how."""
 
 
 @dataclass(slots=True)
@@ -58,7 +70,7 @@ class Lane:
 
     feed: Feed
     number: int
-    watch: Watch = lambda source, row: None
+    watch: Watch = lambda touch: None
     pending: list[tuple[Draw, DocumentPlan]] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     drawn: int = 0
@@ -71,9 +83,7 @@ class Lane:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state``; the documents that waited are planned again."""
-        self.cursor = Cursor(
-            self.feed.mixture, self.number, self.feed.num_lanes, list(state["draws"]), list(state["tokens"])
-        )
+        self.cursor.load(state)
         plans: dict[tuple[int, int], list[DocumentPlan]] = {}
         for source, draw, piece in state["pending"]:
             if (source, draw) not in plans:
@@ -125,17 +135,25 @@ class Lane:
             self.cursor.count(source, sum(len(p) for p in plans))
             self.pending += [((source, draw, piece), plan) for piece, plan in enumerate(plans)]
             fruitless = 0 if plans else fruitless + 1
-            if fruitless > 2 * sum(len(s) for s in self.feed.mixture.sources) + 100:
-                raise DataError(f"no sample of the sources can be used; {self._last_incident()}")
+            if fruitless >= self._patience:
+                raise DataError(
+                    f"no sample of the sources can be used ({fruitless} were tried in turn); {self._last_incident()}"
+                )
+
+    @property
+    def _patience(self) -> float:
+        """Fruitless draws in turn that are borne. A mixture that is read once comes to its end by itself."""
+        mixture = self.feed.mixture
+        return math.inf if mixture.once is not None else min(MAX_FRUITLESS, 2 * sum(map(len, mixture.sources)) + 100)
 
     def _plan(self, source: int, draw: int) -> list[DocumentPlan]:
         row = self.feed.mixture.row(source, draw)
-        self.watch(source, row)
-        origin = self.feed.mixture.origin(source, row)
+        origin = self._origin(source, row)
         try:
-            document = self._document(source, row)
-            origin = document.origin
-            plans = [p for p in self.feed.planner.plan(document) if p.train.any()]
+            with self._touching((source, row, PLAN)):
+                document = self._document(source, row)
+                origin = document.origin
+                plans = [p for p in self.feed.planner.plan(document) if p.train.any()]
             if not plans:
                 raise SampleError("holds nothing to learn: no text that the loss looks at")
             return plans
@@ -143,24 +161,52 @@ class Lane:
             self._quarantine(origin, source, error)
             return []
 
+    def _origin(self, source: int, row: int) -> str:
+        """A sample's name before it is read."""
+        try:
+            with calling(f"{type(self.feed.mixture.sources[source]).__name__}.origin"):
+                return self.feed.mixture.origin(source, row)
+        except SampleError as error:
+            return f"{self.feed.mixture.sources[source].name}: row {row} ({error})"
+
     def _document(self, source: int, row: int) -> Document:
-        if (source, row) in self.feed.deadly:
-            raise SampleError("its decoder died (the process was killed by a signal); the file is broken")
-        return self.feed.mixture.sources[source].document(row)
+        giver = self.feed.mixture.sources[source]
+        who = f"{type(giver).__name__}.document"
+        with calling(who):
+            document = giver.document(row)
+        if not isinstance(document, Document):
+            raise SampleError(f"{who}: expected a Document, got {type(document).__name__}")
+        return document
 
     def _decode(self, draw: Draw, plan: DocumentPlan) -> ReadyDocument | None:
         source = draw[0]
-        if plan.media:
-            self.watch(source, self.feed.mixture.row(source, draw[1]))
+        name = self.feed.mixture.sources[source].name
+        if not plan.media:
+            return ReadyDocument(plan, name, {})
         cells: dict[str, list[Any]] = {}
         try:
-            for media in plan.media:
-                processor = self.feed.planner.routes[media.media.modality].processor
-                cells.setdefault(media.stream, []).append(decode_cells(media, processor))
+            with self._touching((source, self.feed.mixture.row(source, draw[1]), DECODE)):
+                for media in plan.media:
+                    processor = self.feed.planner.routes[media.media.modality].processor
+                    with calling(f"{type(processor).__name__}.decode"):
+                        cells.setdefault(media.stream, []).append(decode_cells(media, processor))
         except SampleError as error:
             self._quarantine(plan.origin, source, error)
             return None
-        return ReadyDocument(plan, self.feed.mixture.sources[source].name, cells)
+        return ReadyDocument(plan, name, cells)
+
+    @contextmanager
+    def _touching(self, touch: Touch) -> Iterator[None]:
+        if (cause := self.feed.deadly.get(touch)) is not None:
+            raise SampleError(cause)
+        self.watch(touch)
+        try:
+            yield
+        except MemoryError as error:  # not the sample's fault for sure, so the run ends; but say where
+            error.add_note(f"at {self._origin(*touch[:2])}")
+            raise
+        finally:
+            self.watch(None)
 
     def _quarantine(self, origin: str, source: int, error: SampleError) -> None:
         name = self.feed.mixture.sources[source].name

@@ -2,20 +2,24 @@
 
 Draw number g of a source is row ``permutation(epoch)[g mod n]`` with ``epoch = g div n``. Lane l of L
 takes the draws l, l + L, l + 2 L, ... of each source: no row twice or never within an epoch, whatever
-the machine. Among sources, a lane takes the one that is furthest behind its weight.
+the machine. Among sources, a lane takes the one that is furthest behind its weight. A draw of which nothing could
+be used counts as a document of mean length, so that a source of bad rows does not keep the others waiting.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Source
+
+EPOCHS_KEPT = 2
+"""Permutations of a source that are held, 8 bytes a row each: lanes near the end of an epoch need two."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,31 @@ class Mixture:
     seed: int
     once: int | None = None
     """For scoring: each source once, in its own order, at most so many documents of it, evenly spread."""
+    _orders: dict[int, dict[int, NDArray[np.int64]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """By source and epoch, the one used last at the end."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_orders": {}}
 
     def row(self, source: int, draw: int) -> int:
         """Row of ``source`` at draw number ``draw``."""
         size = len(self.sources[source])
         if self.once is not None:
             return draw * size // self.limit(source)
-        return int(_permutation(size, self._seed(source), draw // size)[draw % size])
+        return int(self._order(source, draw // size)[draw % size])
+
+    def _order(self, source: int, epoch: int) -> NDArray[np.int64]:
+        orders = self._orders.setdefault(source, {})
+        if epoch in orders:
+            orders[epoch] = orders.pop(epoch)
+            return orders[epoch]
+        while len(orders) >= EPOCHS_KEPT:
+            del orders[next(iter(orders))]
+        random = np.random.Generator(np.random.PCG64([self._seed(source), epoch]))
+        orders[epoch] = random.permutation(len(self.sources[source]))
+        return orders[epoch]
 
     def origin(self, source: int, row: int) -> str:
         """Name of a row for humans, as good as the source can give it without reading the row."""
@@ -53,11 +75,6 @@ class Mixture:
         return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little")
 
 
-@lru_cache(maxsize=64)
-def _permutation(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)
-
-
 @dataclass
 class Cursor:
     """How far one lane has read into the mixture."""
@@ -69,21 +86,30 @@ class Cursor:
     """Documents that this lane has drawn from each source."""
     tokens: list[int] = field(default_factory=list)
     """Tokens of them."""
+    fruitless: list[int] = field(default_factory=list)
+    """Those of them of which nothing could be used."""
 
     def __post_init__(self) -> None:
         self.draws = self.draws or [0] * len(self.mixture.sources)
         self.tokens = self.tokens or [0] * len(self.mixture.sources)
+        self.fruitless = self.fruitless or [0] * len(self.mixture.sources)
 
     def next(self) -> tuple[int, int] | None:
         """(source, draw) of the next document; None when a mixture that is read once is at its end."""
         if self.mixture.once is not None:
             return self._next_once()
-        done = self.draws if self.mixture.by_documents else self.tokens
-        weights = self.mixture.weights
+        done, weights = self._done(), self.mixture.weights
         source = min(range(len(weights)), key=lambda i: ((done[i] + 0.5) / weights[i], i))
         draw = self.draws[source] * self.num_lanes + self.lane
         self.draws[source] += 1
         return source, draw
+
+    def _done(self) -> Sequence[float]:
+        if self.mixture.by_documents:
+            return self.draws
+        useful = sum(self.draws) - sum(self.fruitless)
+        mean = sum(self.tokens) / useful if useful else 1.0
+        return [tokens + bad * mean for tokens, bad in zip(self.tokens, self.fruitless, strict=True)]
 
     def _next_once(self) -> tuple[int, int] | None:
         for source in range(len(self.draws)):
@@ -94,7 +120,14 @@ class Cursor:
         return None
 
     def count(self, source: int, tokens: int) -> None:
+        """Note what the last draw of ``source`` gave; 0 where nothing of it could be used."""
         self.tokens[source] += tokens
+        self.fruitless[source] += tokens == 0
 
     def state(self) -> dict[str, Any]:
-        return {"draws": list(self.draws), "tokens": list(self.tokens)}
+        return {"draws": list(self.draws), "tokens": list(self.tokens), "fruitless": list(self.fruitless)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state``; those of old checkpoints do not tell fruitless draws."""
+        self.draws, self.tokens = list(state["draws"]), list(state["tokens"])
+        self.fruitless = list(state.get("fruitless", [0] * len(self.draws)))

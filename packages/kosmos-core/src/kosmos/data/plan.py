@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Document, Mark, Media, Text
+from kosmos.data.foreign import calling
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount
 from kosmos.data.tokenizer import BOS, EOS, PAD, Tokenizer
@@ -150,7 +151,7 @@ class _Draft:
         route = self.planner.routes.get(media.modality)
         if route is None:
             raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
-        plan = route.processor.plan(media)
+        plan = _planned(route.processor, media)
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)
@@ -179,6 +180,15 @@ class _Draft:
             slots={name: np.asarray(s, np.int32) for name, s in self.slots.items()},
             answer_start=self.answer_start,
         )
+
+
+def _planned(processor: Processor, media: Media) -> MediaPlan:
+    who = f"{type(processor).__name__}.plan"
+    with calling(who):
+        plan = processor.plan(media)
+    if not isinstance(plan, MediaPlan):
+        raise SampleError(f"{who}: expected a MediaPlan, got {type(plan).__name__}")
+    return plan
 
 
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:

@@ -1,23 +1,20 @@
 """The process that reads, plans, packs and decodes some lanes: ``python -m kosmos.data.worker``.
 
-Started by ``kosmos.data.feeder`` with three inherited file descriptors: orders, rows, and two shared
-integers that name the sample under way, so that the parent knows which one killed a decoder. A plain
-program rather than a fork: it shares no threads, locks or device with the trainer.
+Started by ``kosmos.data.supervisor`` with three inherited file descriptors: orders, rows, and a marker
+that names the sample under way, so that the parent knows which one killed a decoder. A plain program
+rather than a fork: it shares no threads, locks or device with the trainer.
 """
 
 from __future__ import annotations
 
-import mmap
 import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-NOTHING = -1
-"""What the shared integers hold between samples."""
+if TYPE_CHECKING:
+    from kosmos.data.marker import Marker
 
 
 def main(orders_fd: int, rows_fd: int, marker_fd: int) -> None:
@@ -25,42 +22,62 @@ def main(orders_fd: int, rows_fd: int, marker_fd: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent decides
         signal.signal(number, signal.SIG_IGN)
     orders, rows = Connection(orders_fd, writable=False), Connection(rows_fd, readable=False)
-    marker = np.frombuffer(mmap.mmap(marker_fd, 16), np.int64)
     try:
         sys.path[:] = orders.recv()
-        feed, states = orders.recv()
-        _serve(feed, states, rows, marker)
+        from kosmos.data.marker import Marker
+
+        feed, states = _receive(orders)
+        _serve(feed, states, rows, Marker(marker_fd))
     except (BrokenPipeError, EOFError):
         return
     except BaseException as error:
         _report(rows, error)
 
 
-def _serve(feed: Any, states: dict[int, Any], rows: Connection, marker: np.ndarray[Any, Any]) -> None:
+def _receive(orders: Connection) -> Any:
+    """What to feed. Objects of plugins are rebuilt here, by the names of their classes."""
+    from kosmos.data.foreign import first_line
+    from kosmos.errors import PluginError
+
+    try:
+        return orders.recv()
+    except (BrokenPipeError, EOFError, MemoryError):
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"a data worker cannot rebuild the processors and sources of this run ({first_line(error)}); their classes "
+            "have to be importable from a module, not defined in the script that is run; data.workers=0 avoids it"
+        ) from error
+
+
+def _serve(feed: Any, states: dict[int, Any], rows: Connection, marker: Marker) -> None:
     from kosmos.data.lane import Lane
 
-    def watch(source: int, row: int) -> None:
-        marker[:] = source, row
-
-    lanes = [Lane(feed, number, watch) for number in states]
+    lanes = [Lane(feed, number, marker.set) for number in states]
     for lane, state in zip(lanes, states.values(), strict=True):
-        if state is not None:
-            lane.load(state)
+        lane.load(state)
     while lanes:
         for lane in list(lanes):
             row = lane.next_row()
-            marker[:] = NOTHING, NOTHING
             rows.send((lane.number, row))
             if row is None:
                 lanes.remove(lane)
 
 
 def _report(rows: Connection, error: BaseException) -> None:
+    """Send an error in place of a row: its kind and text."""
     from kosmos.errors import KosmosError
 
-    known = error if isinstance(error, KosmosError) else None
-    text = str(known) if known else "".join(traceback.format_exception(error))
-    rows.send((type(error) if known else None, text))
+    if isinstance(error, MemoryError):
+        rows.send((MemoryError, " ".join(["a data worker ran out of memory:", str(error), *_notes(error)])))
+    elif isinstance(error, KosmosError):
+        rows.send((type(error), str(error)))
+    else:
+        rows.send((None, "".join(traceback.format_exception(error))))
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ prompt and the expected tokens before it. ``tests`` hold it against real generat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +16,19 @@ import torch
 from numpy.typing import NDArray
 
 from kosmos.compose import Composition, make_scoring_feed
-from kosmos.data.batch import DocumentInfo, PackedBatch, to_tensors
+from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, assemble, to_tensors
 from kosmos.data.document import Source
-from kosmos.data.feeder import open_feeder
+from kosmos.data.feeder import Feeder, StopWaiting, open_feeder
+from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
 from kosmos.evaluate.meters import owner_of, perplexity, trained_positions
+from kosmos.model.loss import TokenLosses
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
+
+
+class ScoringStopped(Exception):
+    """It was to stop; there are no scores."""
 
 
 @dataclass(frozen=True)
@@ -74,39 +80,70 @@ def score(
     max_documents: int = 512,
     workers: int = 1,
     parallel: Parallel | None = None,
+    losses: Callable[[PackedBatch], TokenLosses] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Scores:
     """Score at most ``max_documents`` of each source. All ranks take part and get the same scores.
 
     Args:
         dtype: of matrix products.
         workers: processes that decode; 0 decodes here.
+        losses: the model's forward pass where it is spread over ranks; None is that of the composition's model.
+        should_stop: asked before every row.
+
+    Raises:
+        ScoringStopped: some rank was to stop.
     """
     parallel = parallel or Parallel()
     feed = make_scoring_feed(composition, sources, lanes=parallel.world_size, max_documents=max_documents)
     feeder = open_feeder(feed, [parallel.rank], workers=workers)
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     incidents: list[Incident] = []
+    forward = losses or composition.model
     model = composition.model
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), autocast(device, dtype):
-            while rows := feeder.next_step():
-                for row in rows:
+        with torch.no_grad(), autocast(device, dtype):  # not inference mode: sharded parameters are gathered in here
+            for row in _together(feeder, composition, parallel, should_stop):
+                batch = to_tensors(row.arrays if row else _one_token(composition))
+                found = forward(batch.to(device))
+                if row:
                     incidents += row.incidents
-                    if row.arrays.documents:
-                        _count(composition, to_tensors(row.arrays), device, tallies)
+                    _count(batch, found, tallies)
     finally:
         feeder.close()
         model.train(was_training)
     return _collect(tallies, incidents, parallel)
 
 
-def _count(
-    composition: Composition, batch: PackedBatch, device: torch.device, tallies: dict[tuple[str, str], _Tally]
-) -> None:
+def _together(
+    feeder: Feeder, composition: Composition, parallel: Parallel, should_stop: Callable[[], bool]
+) -> Iterator[Row | None]:
+    """This rank's rows, and None while only others have some: a sharded model is run by all ranks or by none."""
+    while True:
+        try:
+            rows, stop = feeder.next_step(should_stop), should_stop()
+        except StopWaiting:
+            rows, stop = [], True
+        state = parallel.gather((bool(rows), stop))
+        if any(stop for _, stop in state):
+            raise ScoringStopped
+        if not any(more for more, _ in state):
+            return
+        yield rows[0] if rows else None
+
+
+def _one_token(composition: Composition) -> PackedArrays:
+    """The least that a backbone runs on, with nothing to predict."""
+    empty = assemble([], composition.planner.routes, composition.streams)
+    one = np.zeros(1, np.int64)
+    nothing = DocumentInfo("", "", (), 0, 1)
+    return PackedArrays(one, one + IGNORED, one, (nothing,), empty.media)
+
+
+def _count(batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally]) -> None:
     positions = trained_positions(batch)
-    losses = composition.model.losses(batch.to(device))
     per_token = losses.per_token.double().cpu().numpy()
     right = losses.predictions.cpu().numpy() == batch.labels.numpy()[positions]
     for document, tally in zip(

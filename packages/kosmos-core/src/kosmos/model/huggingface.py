@@ -91,6 +91,12 @@ class HuggingFaceBackbone(nn.Module):
         """[V, D]."""
         return cast(Tensor, self.model.get_output_embeddings().weight)
 
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The layers of the decoder."""
+        lists = [part for part in self.model.get_decoder().children() if isinstance(part, nn.ModuleList)]
+        return list(max(lists, key=len, default=()))
+
     def new_cache(self) -> DynamicCache:
         """An empty cache for one document; windows are applied by the attention."""
         return DynamicCache()

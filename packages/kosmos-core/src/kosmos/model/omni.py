@@ -1,6 +1,7 @@
 """The omni-modal model: streams write into the token slots of a row, the backbone reads the row.
 
 There is no branch on modality: every stream runs on every row, with zero-length input where the row has none of it.
+Calling the model gives the losses, so that whoever shards or wraps it sees one call from embeddings to loss.
 """
 
 from __future__ import annotations
@@ -17,15 +18,46 @@ from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.segments import Segments
 
 
+class _Touched(torch.autograd.Function):
+    """The first argument as it is; every other one gets a gradient, of zeros where it has no other."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.like = [(p.shape, p.dtype, p.device) for p in parameters]
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        zeros = (torch.zeros((), dtype=dtype, device=device).expand(shape) for shape, dtype, device in ctx.like)
+        return (gradients[0], *zeros)
+
+
+def touched(x: Tensor, module: nn.Module) -> Tensor:
+    """``x``, so connected that backward gives every trainable parameter of ``module`` a gradient.
+
+    Ranks that exchange gradients have to agree on which ones there are; one whose row left a parameter out sends zeros.
+    """
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if not parameters or not torch.is_grad_enabled():
+        return x
+    result: Tensor = _Touched.apply(x, *parameters)  # type: ignore[no-untyped-call]
+    return result
+
+
 class Stream(nn.Module):
     """An encoder with its connector."""
 
-    def __init__(self, encoder: Encoder, connector: Connector, *, freeze: bool = False) -> None:
+    def __init__(self, encoder: Encoder, connector: Connector, *, width: int, freeze: bool = False) -> None:
         """
         Args:
+            width: D, of the backbone that the connector writes for.
             freeze: train none of the encoder's parameters; it then runs in evaluation mode. The connector is trained.
         """
         super().__init__()
+        self.width = width
+        self.takes_empty = bool(getattr(encoder, "takes_empty", True))
+        self.touch = False
+        """Whether every trainable parameter gets a gradient from every row: see ``touched``."""
         self.encoder = cast(nn.Module, encoder)
         self.connector = cast(nn.Module, connector)
         self.frozen = freeze
@@ -40,19 +72,38 @@ class Stream(nn.Module):
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU -> [M, D]."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            cells = self.encoder(values, grids)
-        slots: Tensor = self.connector(cells, grids)
-        return slots
+        if not len(grids) and not self.takes_empty:
+            slots = next(self.connector.parameters()).new_zeros(0, self.width)
+        else:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+                cells = self.encoder(values, grids)
+            slots = self.connector(cells, grids)
+        return touched(slots, self) if self.touch else slots
 
 
 class OmniModel(nn.Module):
     """A backbone and its streams."""
 
-    def __init__(self, backbone: Backbone, streams: Mapping[str, Stream]) -> None:
+    def __init__(
+        self, backbone: Backbone, streams: Mapping[str, Stream], *, freeze_backbone: bool = False
+    ) -> None:
+        """
+        Args:
+            freeze_backbone: train none of the backbone's parameters; it then runs in evaluation mode.
+        """
         super().__init__()
         self.backbone = cast(nn.Module, backbone)
         self.streams = nn.ModuleDict(streams)
+        self.frozen_backbone = freeze_backbone
+        self.touch_backbone = False
+        if freeze_backbone:
+            self.backbone.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> OmniModel:
+        super().train(mode)
+        if self.frozen_backbone:
+            self.backbone.eval()
+        return self
 
     def embed(self, batch: PackedBatch) -> Tensor:
         """The row with all slots filled: [T, D]."""
@@ -62,14 +113,14 @@ class OmniModel(nn.Module):
             x = x.index_copy(0, media.slots, stream(media.values, media.grids).to(x.dtype))
         return x
 
-    def forward(self, batch: PackedBatch) -> Tensor:
+    def hidden(self, batch: PackedBatch) -> Tensor:
         """Hidden states of the row: [T, D]."""
         hidden: Tensor = self.backbone(self.embed(batch), batch.position_ids, Segments(batch.lengths))
-        return hidden
+        return touched(hidden, self.backbone) if self.touch_backbone else hidden
 
-    def losses(self, batch: PackedBatch) -> TokenLosses:
+    def forward(self, batch: PackedBatch) -> TokenLosses:
         """Losses of the positions that the loss looks at, in the order of the row."""
-        hidden = self(batch)
+        hidden = self.hidden(batch)
         trained = (batch.labels != IGNORED).nonzero().squeeze(1)
         weight = cast(Backbone, self.backbone).output_weight()
         return linear_cross_entropy(hidden[trained], weight, batch.labels[trained])

@@ -20,12 +20,13 @@ class Encoder(Protocol):
     """What the modality's processor has to produce: a small picklable value that processor and encoder agree on."""
     width: int
     """Features a cell comes out with."""
+    # Optional: ``takes_empty = False`` where a kernel refuses input of length 0; the encoder is then left out of
+    # rows without its media, and its gradients there are zeros.
 
     def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].
 
-        N and items may be 0: the result is then empty and still connected to every trainable parameter
-        that autograd would otherwise miss nothing by (a missing gradient counts as zero).
+        N and items may be 0; the result is then empty. A parameter that gets no gradient counts as one with zeros.
         """
         ...
 
@@ -42,7 +43,11 @@ class Connector(Protocol):
 
 
 class Backbone(Protocol):
-    """A ``torch.nn.Module``: a causal language model over packed rows."""
+    """A ``torch.nn.Module``: a causal language model over packed rows.
+
+    Optional: ``blocks``, a ``torch.nn.ModuleList`` of its layers, each of which runs once in every forward. Sharded runs
+    gather one of them at a time; without it they gather the whole backbone.
+    """
 
     width: int
     vocab_size: int

@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kosmos.checkpoint import tensors as stored
+from kosmos.checkpoint.folder import Loaded
 from kosmos.compose import Composition
-from kosmos.data.batch import PackedBatch, to_tensors
-from kosmos.data.feeder import Feeder
+from kosmos.data.batch import IGNORED, PackedBatch, to_tensors
+from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
-from kosmos.data.quarantine import Budget, incident_row
-from kosmos.errors import CheckpointError, TrainingError
+from kosmos.data.quarantine import Budget, Incident, incident_row
+from kosmos.errors import TrainingError
 from kosmos.evaluate.meters import LossMeter, trained_positions
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
-from kosmos.train import checkpoint
-from kosmos.train.optimizers import parameter_groups
+from kosmos.train.guards import Guard
 from kosmos.train.output import RunFolder
+from kosmos.train.parameter_groups import parameter_groups
+from kosmos.train.sharding import distribute, fill_missing_gradients, whole
 
 
-@dataclass
-class StopRequest:
-    """Set by a signal; all ranks stop after the same step."""
-
-    signal_name: str | None = None
-
-    def install(self) -> Callable[[], None]:
-        """Handle SIGINT and SIGTERM; a second one stops at once. Returns what puts the old handlers back."""
-        old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def handle(number: int, frame: Any) -> None:
-            if self.signal_name is not None:
-                raise KeyboardInterrupt
-            self.signal_name = signal.Signals(number).name
-
-        try:
-            for number in old:
-                signal.signal(number, handle)
-        except ValueError:  # not the main thread: whoever owns it owns its signals
-            return lambda: None
-
-        def put_back() -> None:
-            for number, handler in old.items():
-                signal.signal(number, handler)
-
-        return put_back
+class RollBack(Exception):
+    """The newest checkpoint is wanted back. The data go on after the step that went wrong."""
 
 
 class Trainer:
@@ -67,17 +45,20 @@ class Trainer:
         device: torch.device,
         dtype: torch.dtype,
         parallel: Parallel,
-        sources: Mapping[str, int],
+        order: Mapping[str, Any],
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
         """
         Args:
             dtype: of matrix products.
-            sources: name to number of documents; a checkpoint belongs to them.
+            order: what ``kosmos.train.order.sample_order`` gave; checkpoints belong to it.
+            report: shows a line to the user.
         """
         self.composition, self.feeder, self.folder = composition, feeder, folder
-        self.device, self.dtype, self.parallel, self.sources = device, dtype, parallel, dict(sources)
-        self.config = composition.config
-        self.model = composition.model.to(device).train()
+        self.device, self.dtype, self.parallel, self.order = device, dtype, parallel, dict(order)
+        self.config, self.report = composition.config, report
+        self.model = composition.model.train()
+        self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype)
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
         self.parameters = [p for g in groups for p in g["params"]]
@@ -92,45 +73,101 @@ class Trainer:
             options=train.schedule.options, path="train.schedule",
         )  # fmt: skip
         self.budget = Budget(self.config.data.quarantine)
+        self.guard = Guard(self.config.guard)
         self.step = 0
+        self.data_state = feeder.state()
+        """What the rows of the steps taken so far leave behind."""
 
-    def train_step(self) -> dict[str, Any]:
+    def train_step(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Take one optimizer step and return its row of metrics.
 
+        Args:
+            should_stop: asked while rows are waited for.
+
         Raises:
-            TrainingError: the loss or the gradient is not finite; parameters are as before the step.
+            StopWaiting: some rank is to stop; nothing has changed.
+            RollBack: the guard wants the newest checkpoint back.
+            TrainingError: the guard wants to stop; parameters are as before the step.
             QuarantineFull: too many samples were bad.
         """
         begin = perf_counter()
-        rows = self.feeder.next_step()
-        self._count_incidents(rows)
+        rows, targets = self._rows(should_stop)
         batches = [to_tensors(row.arrays) for row in rows]
-        targets = int(self.parallel.sum(sum(b.num_targets for b in batches))[0])
         self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)
-        per_token = [self._backward(batch, max(1, targets)) for batch in batches]
-        self.parallel.sum_gradients(self.parameters)
+        last = len(rows) - 1
+        per_token = [
+            self._backward(batch, max(1, targets), row.lane, last=i == last)
+            for i, (row, batch) in enumerate(zip(rows, batches, strict=True))
+        ]
+        fill_missing_gradients(self.parameters)
         norm = self._clip()
-        row = self._row(batches, per_token, targets)
-        if not (math.isfinite(row["loss"]) and math.isfinite(norm)):
-            raise TrainingError(self._not_finite(row["loss"], norm, batches))
-        self.optimizer.step()
+        metrics = self._metrics(batches, per_token, targets)
+        skipped = self._is_wrong(metrics["loss"], norm, batches)
+        if not skipped:
+            self.optimizer.step()
         self.step += 1
+        self.data_state = self.feeder.state()
         elapsed = perf_counter() - begin
         timing = {
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "grad_norm": norm,
             "step_s": elapsed,
             "data_wait_s": self.feeder.waited_s,
-            "tokens_per_s": row["tokens"] / elapsed,
+            "tokens_per_s": metrics["tokens"] / elapsed,
         }
-        return {"step": self.step, **row, **timing}
+        return {"step": self.step, **({"skipped": True} if skipped else {}), **metrics, **timing}
 
-    def _backward(self, batch: PackedBatch, targets: int) -> Tensor:
+    def _rows(self, should_stop: Callable[[], bool]) -> tuple[list[Row], int]:
+        """This rank's rows, and the target tokens of all ranks."""
+        rows: list[Row] = []
+
+        def take() -> tuple[int, list[Incident], int] | None:
+            try:
+                rows.extend(self.feeder.next_step(should_stop))
+            except StopWaiting:
+                return None
+            targets = sum(int((row.arrays.labels != IGNORED).sum()) for row in rows)
+            return targets, [i for row in rows for i in row.incidents], sum(row.drawn for row in rows)
+
+        everyone = [taken for taken in self.parallel.agreed(take) if taken is not None]
+        if len(everyone) < self.parallel.world_size:
+            raise StopWaiting
+        incidents = [incident for _, theirs, _ in everyone for incident in theirs]
+        if incidents:
+            self.parallel.main_only(lambda: self.folder.note_bad(incident_row(i, self.step + 1) for i in incidents))
+        self.budget.add(sum(drawn for _, _, drawn in everyone), incidents)
+        return rows, sum(targets for targets, _, _ in everyone)
+
+    def _is_wrong(self, loss: float, norm: float, batches: list[PackedBatch]) -> bool:
+        """Whether to leave the update out. Raises as ``train_step``."""
+        found = self.guard.look(loss, norm)
+        if found is None:
+            return False
+        documents = self.parallel.gather([d.origin for b in batches for d in b.documents])
+        origins = [origin for theirs in documents for origin in theirs]
+        row = {"step": self.step + 1, "kind": found.kind, "action": found.action, "loss": repr(loss),
+               "grad_norm": repr(norm), "documents": origins}  # fmt: skip
+        self.parallel.main_only(lambda: self.folder.append(self.folder.guards, [row]))
+        text = f"step {self.step + 1}: {found.text}"
+        if found.action == "stop":
+            raise TrainingError(
+                f"{text}; parameters were not changed. Lower train.learning_rate or look at the documents "
+                f"({self.folder.guards}): {listed(origins, at_most=3)}"
+            )
+        self.report(f"warning: {text}; " + ("left out" if found.action == "skip" else "back to the newest checkpoint"))
+        if found.action == "roll_back":
+            raise RollBack
+        return True
+
+    def _backward(self, batch: PackedBatch, targets: int, lane: int, *, last: bool) -> Tensor:
         """Add the row's gradients; its losses a target token are returned."""
-        with autocast(self.device, self.dtype):
-            losses = self.model.losses(batch.to(self.device))
-        torch.autograd.backward(losses.total / targets)
+        # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
+        torch.manual_seed(_seed(self.config.train.seed, self.step, lane))
+        with self.distributed.row(last):
+            with autocast(self.device, self.dtype):
+                losses = self.distributed.losses(batch.to(self.device))
+            torch.autograd.backward(losses.total / targets)
         return losses.per_token
 
     def _set_learning_rate(self) -> None:
@@ -141,9 +178,9 @@ class Trainer:
     def _clip(self) -> float:
         most = self.config.train.clip_norm
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, most if most is not None else math.inf)
-        return float(norm)
+        return float(whole(norm))
 
-    def _row(self, batches: list[PackedBatch], per_token: list[Tensor], targets: int) -> dict[str, Any]:
+    def _metrics(self, batches: list[PackedBatch], per_token: list[Tensor], targets: int) -> dict[str, Any]:
         meter = LossMeter()
         for batch, losses in zip(batches, per_token, strict=True):
             meter.add(batch.documents, trained_positions(batch), losses.double().cpu().numpy())
@@ -167,74 +204,31 @@ class Trainer:
             "loss_by_source": meter.means("source"),
         }
 
-    def _count_incidents(self, rows: list[Row]) -> None:
-        mine = [incident for row in rows for incident in row.incidents]
-        everyone = self.parallel.gather((mine, sum(row.drawn for row in rows)))
-        incidents = [incident for theirs, _ in everyone for incident in theirs]
-        if self.parallel.is_main:
-            self.folder.note_bad(incident_row(i, self.step + 1) for i in incidents)
-        self.budget.add(sum(drawn for _, drawn in everyone), incidents)
+    def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """(tensors, plain values) that a checkpoint of this step holds; of tensors every rank has its shards."""
+        states, values = stored.optimizer_tensors(self.optimizer, self.names)
+        tensors = {stored.MODEL + name: t.detach() for name, t in stored.model_tensors(self.model).items()}
+        tensors |= {stored.OPTIMIZER + name: t for name, t in states.items()}
+        feeds = self.parallel.gather(self.data_state)
+        data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
+        return tensors, {
+            "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(),
+            "order": self.order, "optimizer": values,
+        }  # fmt: skip
 
-    def _not_finite(self, loss: float, norm: float, batches: list[PackedBatch]) -> str:
-        origins = [d.origin for b in batches for d in b.documents]
-        return (
-            f"step {self.step + 1}: loss {loss:g}, gradient norm {norm:g}: not finite; parameters were not changed. "
-            f"Lower train.learning_rate or look at the documents: {listed(origins, at_most=5)}"
-        )
-
-    def save(self) -> None:
-        """Write a checkpoint of this step (the first rank does)."""
-        feeds = self.parallel.gather(self.feeder.state())
-        if self.parallel.is_main:
-            data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
-            state_tensors, state_values = checkpoint.optimizer_tensors(self.optimizer, self.names)
-            tensors = {
-                "model": checkpoint.model_tensors(self.model),
-                "optimizer": state_tensors,
-                "random": _random_state(),
-            }
-            state = {
-                "step": self.step, "data": data, "budget": self.budget.state(), "sources": self.sources,
-                "lanes": self.config.data.lanes, "optimizer": state_values,
-            }  # fmt: skip
-            saved = checkpoint.save(self.folder.checkpoints, self.step, tensors, state)
-            checkpoint.prune(self.folder.checkpoints, self.config.checkpoint.keep_last, saved)
-        self.parallel.sum(0.0)  # nobody goes on before it is written
-
-    def load(self, loaded: checkpoint.Loaded) -> None:
-        """Go on from a checkpoint; the feeder was opened with its ``state["data"]``."""
-        checkpoint.load_model(self.model, loaded.tensors("model"), loaded.folder)
-        checkpoint.load_optimizer(self.optimizer, self.names, loaded.tensors("optimizer"), loaded.state["optimizer"])
-        _set_random_state(loaded.tensors("random"))
+    def load(self, loaded: Loaded) -> None:
+        """Go on from a checkpoint. Where its data are to be gone on with too, the feeder was opened with them."""
+        alone = self.parallel.world_size == 1
+        stored.load_model(self.model, loaded.tensors, alone=alone)
+        stored.load_optimizer(self.optimizer, self.names, loaded.tensors, loaded.state["optimizer"], alone=alone)
         self.budget.load(loaded.state["budget"])
+        self.guard.load(loaded.state["guard"])
         self.step = loaded.state["step"]
 
 
-def check_same_data(state: Mapping[str, Any], sources: Mapping[str, int], lanes: int, where: Any) -> None:
-    """Refuse to go on with other data than the checkpoint was made with.
-
-    Raises:
-        CheckpointError: sources or lanes differ.
-    """
-    if dict(state["sources"]) != dict(sources) or state["lanes"] != lanes:
-        raise CheckpointError(
-            f"{where}: was made with sources {state['sources']} in {state['lanes']} lanes, the run now has "
-            f"{dict(sources)} in {lanes}; the order of samples would not go on. Start a new run from it instead"
-        )
+def _seed(seed: int, step: int, lane: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{step}/{lane}".encode(), digest_size=7).digest(), "big")
 
 
 def _union(feeds: list[dict[str, Any]]) -> list[list[int]]:
     return [list(d) for d in sorted({tuple(d) for f in feeds for d in f["deadly"]})]
-
-
-def _random_state() -> dict[str, Tensor]:
-    state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def _set_random_state(state: Mapping[str, Tensor]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if torch.cuda.is_available() and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"])

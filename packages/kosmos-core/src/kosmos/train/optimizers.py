@@ -1,86 +1,91 @@
-"""Parameter groups and the built-in optimizers."""
+"""The built-in optimizers as components: parameter groups and a learning rate in, an optimizer out."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import nn
 
-from kosmos.config import RunConfig, StreamConfig
-from kosmos.model.omni import OmniModel
+from kosmos.train.optim.adamw import MasterAdamW
+from kosmos.train.optim.lion import Lion
+from kosmos.train.optim.masters import Master
 
 Group = dict[str, Any]
 
 
-def parameter_groups(model: OmniModel, config: RunConfig) -> list[Group]:
-    """Every trainable parameter in exactly one group, by the part and the module that own it.
-
-    A group has ``name``, ``params``, ``names``, ``lr`` (the peak) and ``weight_decay``. Matrices of linear
-    and convolution layers are decayed; norms, biases, embeddings and free parameters are not.
-    """
-    train = config.train
-    groups: list[Group] = []
-    taken: set[int] = set()
-    for part, module, rate in _parts(model, config):
-        kinds: dict[bool, list[tuple[str, nn.Parameter]]] = {True: [], False: []}
-        for owner_name, owner in module.named_modules():
-            for name, parameter in owner.named_parameters(recurse=False):
-                if parameter.requires_grad and id(parameter) not in taken:
-                    taken.add(id(parameter))
-                    full = ".".join(filter(None, (part, owner_name, name)))
-                    kinds[_decays(owner, parameter)].append((full, parameter))
-        for decays, found in kinds.items():
-            if found:
-                groups.append(
-                    {
-                        "name": f"{part}{'' if decays else ' (no decay)'}",
-                        "names": [name for name, _ in found],
-                        "params": [parameter for _, parameter in found],
-                        "lr": rate or train.learning_rate,
-                        "weight_decay": train.weight_decay if decays else 0.0,
-                    }
-                )
-    missed = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in taken]
-    assert not missed, f"no group for {missed}"
-    return groups
-
-
-def _parts(model: OmniModel, config: RunConfig) -> list[tuple[str, nn.Module, float | None]]:
-    parts: list[tuple[str, nn.Module, float | None]] = [("backbone", model.backbone, config.backbone.learning_rate)]
-    for name, stream in model.streams.items():
-        parts.append((f"streams.{name}", stream, config.streams.get(name, StreamConfig()).learning_rate))
-    return parts
-
-
-def _decays(owner: nn.Module, parameter: nn.Parameter) -> bool:
-    return parameter.ndim >= 2 and not isinstance(owner, nn.Embedding | nn.EmbeddingBag) and _is_product(owner)
-
-
-def _is_product(owner: nn.Module) -> bool:
-    """Whether the module multiplies by its matrices: free parameters (latents, positions) belong to other modules."""
-    linear_like = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
-    return isinstance(owner, linear_like) or hasattr(owner, "in_features") or type(owner).__name__ == "Conv1D"
-
-
 def lion(
+    groups: list[Group],
+    learning_rate: float,
+    *,
+    betas: tuple[float, float] = (0.9, 0.99),
+    master: Master = "none",
+    compile: bool = False,
+    seed: int = 0,
+) -> torch.optim.Optimizer:
+    """Lion (arXiv 2302.06675): the sign of an interpolated momentum.
+
+    Args:
+        groups: see ``parameter_groups``.
+        learning_rate: peak; 3 to 10 times smaller than AdamW's.
+        betas: (0.9, 0.99), for language also (0.95, 0.98).
+        master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
+            bits (``bits8``, ``bits16``).
+        compile: compile the step on a CPU: twice as fast, and the first step waits for a C++ compiler. GPUs take a
+            Triton kernel.
+        seed: of stochastic rounding.
+    """
+    return Lion(_plain(groups), learning_rate, betas=betas, master=master, compile=compile, seed=seed)
+
+
+def lion8bit(
+    groups: list[Group],
+    learning_rate: float,
+    *,
+    betas: tuple[float, float] = (0.9, 0.99),
+    block: int = 256,
+    master: Master = "none",
+    compile: bool = False,
+    seed: int = 0,
+) -> torch.optim.Optimizer:
+    """Lion with momentum in 8 bits: one byte a parameter and a scale for each block.
+
+    Args:
+        groups: see ``parameter_groups``.
+        learning_rate: peak; 3 to 10 times smaller than AdamW's.
+        betas: (0.9, 0.99), for language also (0.95, 0.98).
+        block: most elements of a row that share a scale.
+        master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
+            bits (``bits8``, ``bits16``).
+        compile: compile the step on a CPU; the first step waits for a C++ compiler. GPUs take a Triton kernel.
+        seed: of stochastic rounding.
+    """
+    return Lion(_plain(groups), learning_rate, betas=betas, block=block, master=master, compile=compile, seed=seed)
+
+
+def lion_pytorch(
     groups: list[Group], learning_rate: float, *, betas: tuple[float, float] = (0.9, 0.99)
 ) -> torch.optim.Optimizer:
-    """Lion of lion-pytorch (arXiv 2302.06675).
+    """Lion of the package lion-pytorch, which ``lion`` equals.
 
     Args:
         groups: see ``parameter_groups``.
         learning_rate: peak; 3 to 10 times smaller than AdamW's.
         betas: (0.9, 0.99), for language also (0.95, 0.98).
     """
-    from lion_pytorch import Lion
+    from lion_pytorch import Lion as PeerLion
 
-    optimizer: torch.optim.Optimizer = Lion(_plain(groups), lr=learning_rate, betas=betas)
+    optimizer: torch.optim.Optimizer = PeerLion(_plain(groups), lr=learning_rate, betas=betas)
     return optimizer
 
 
 def adamw(
-    groups: list[Group], learning_rate: float, *, betas: tuple[float, float] = (0.9, 0.95), eps: float = 1e-8
+    groups: list[Group],
+    learning_rate: float,
+    *,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+    master: Master = "none",
+    seed: int = 0,
 ) -> torch.optim.Optimizer:
     """AdamW of torch, fused.
 
@@ -89,7 +94,12 @@ def adamw(
         learning_rate: peak.
         betas: of the running means of the gradient and its square.
         eps: added to the root of the second.
+        master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
+            bits (``bits8``, ``bits16``); both means are fp32 then.
+        seed: of stochastic rounding.
     """
+    if master != "none":
+        return MasterAdamW(_plain(groups), learning_rate, betas=betas, eps=eps, master=master, seed=seed)
     return torch.optim.AdamW(_plain(groups), lr=learning_rate, betas=betas, eps=eps, fused=True)
 
 

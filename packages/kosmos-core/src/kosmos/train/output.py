@@ -20,13 +20,14 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.quarantine = path / "quarantine.jsonl"
         self.held_out = path / "held_out.jsonl"
+        self.guards = path / "guards.jsonl"
         self.checkpoints = path / "checkpoints"
         self.tokenizer = path / "tokenizer"
         self._known_bad: set[tuple[str, str]] | None = None
 
     @staticmethod
-    def create(config: RunConfig) -> tuple[RunFolder, RunConfig]:
-        """A new folder, and the run file with its path in it.
+    def create(config: RunConfig) -> RunFolder:
+        """A new folder, which is a run's only when ``write_config`` has been called.
 
         Raises:
             ConfigError: the folder holds a run already, or cannot be made.
@@ -41,11 +42,17 @@ class RunFolder:
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{path}: cannot make the output folder ({error.strerror})") from error
-        config = config.model_copy(update={"output": path})
-        folder.run_file.write_text(dump_run(config), encoding="utf-8")
         folder.metrics.touch()
         folder.quarantine.touch()
-        return folder, config
+        return folder
+
+    def write_config(self, config: RunConfig) -> None:
+        """Make the folder that of a run, or replace its run file; it is never half written.
+
+        Raises:
+            TrainingError: the disk is full or not writable.
+        """
+        self._replace(self.run_file, dump_run(config))
 
     @staticmethod
     def open(path: Path) -> RunFolder:
@@ -102,7 +109,16 @@ class RunFolder:
             if file.exists():
                 lines = file.read_text(encoding="utf-8").splitlines()
                 kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
-                file.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+                self._replace(file, "".join(line + "\n" for line in kept))
+
+    @staticmethod
+    def _replace(file: Path, text: str) -> None:
+        aside = file.with_name(f".{file.name}.partial")
+        try:
+            aside.write_text(text, encoding="utf-8")
+            aside.replace(file)
+        except OSError as error:
+            raise TrainingError(f"{file}: cannot write ({error.strerror})") from error
 
 
 def _row(line: str) -> dict[str, Any] | None:

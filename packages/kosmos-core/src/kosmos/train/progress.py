@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -16,50 +17,44 @@ from kosmos.data.document import Source
 from kosmos.evaluate.score import Score, Scores
 
 
-class Reporter(Protocol):
-    """Shows a run."""
+@dataclass(frozen=True)
+class RunStart:
+    """What a run is made of."""
 
-    def start(
-        self,
-        composition: Composition,
-        sources: Sequence[Source],
-        held_out: Sequence[Source],
-        device: torch.device,
-        dtype: torch.dtype,
-        output: Path,
-    ) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-    def step(self, row: Mapping[str, Any], steps: int) -> None: ...
-
-    @contextmanager
-    def pause(self, what: str) -> Iterator[None]: ...
-
-    def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None: ...
-
-    def close(self) -> None: ...
+    composition: Composition
+    sources: Sequence[Source]
+    held_out: Sequence[Source]
+    device: torch.device
+    dtype: torch.dtype
+    """Of matrix products."""
+    output: Path
 
 
-class SilentReporter:
-    """Shows nothing; also the base of a reporter that shows less than all."""
+class Reporter:
+    """Shows nothing of a run; a reporter overrides what it shows."""
 
-    def start(self, *about: Any) -> None: ...
+    def start(self, run: RunStart) -> None:
+        """All is opened and built; nothing has been scored or trained."""
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        """A line about something out of the ordinary."""
 
-    def step(self, row: Mapping[str, Any], steps: int) -> None: ...
+    def step(self, row: Mapping[str, Any], steps: int) -> None:
+        """The row of ``metrics.jsonl`` of a step, one of ``steps``."""
 
     @contextmanager
     def pause(self, what: str) -> Iterator[None]:
+        """Around ``what`` is done between steps."""
         yield
 
-    def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None: ...
+    def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None:
+        """The run has ended well, with ``bad`` samples left out."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The run has ended, however it did."""
 
 
-class ConsoleReporter:
+class ConsoleReporter(Reporter):
     """Writes to standard error (the run's talk) and standard output (its closing table)."""
 
     EVERY_S = 10.0
@@ -75,30 +70,22 @@ class ConsoleReporter:
         self.began_at: float | None = None
         self.first_step = 0
 
-    def start(
-        self,
-        composition: Composition,
-        sources: Sequence[Source],
-        held_out: Sequence[Source],
-        device: torch.device,
-        dtype: torch.dtype,
-        output: Path,
-    ) -> None:
-        held = {source.name: len(source) for source in held_out}
-        for source in sources:
+    def start(self, run: RunStart) -> None:
+        held = {source.name: len(source) for source in run.held_out}
+        for source in run.sources:
             self.say(f"data      {source.name}: {len(source):,} documents, {held.get(source.name, 0):,} held out")
             for modality, count in getattr(source, "left_out", {}).items():
                 self.say(f"          {count:,} more left out: they hold {modality}, which is not among --modalities")
-        backbone = composition.model.backbone
+        composition = run.composition
         self.say(
-            f"backbone  {composition.config.backbone.name}: {_count(backbone)}, "
+            f"backbone  {composition.config.backbone.name}: {_count(composition.model.backbone)}, "
             f"{composition.tokenizer.vocab_size:,} tokens"
         )
         for name, stream in composition.model.streams.items():
             module: Any = stream
             self.say(f"stream    {name}: encoder {_count(module.encoder)}, connector {_count(module.connector)}")
-        self.say(f"device    {device}, products in {str(dtype).removeprefix('torch.')}")
-        self.say(f"output    {output}")
+        self.say(f"device    {run.device}, products in {str(run.dtype).removeprefix('torch.')}")
+        self.say(f"output    {run.output}")
 
     def say(self, line: str) -> None:
         (self.bar.console if self.bar else self.console).print(line, markup=False)

@@ -9,19 +9,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kosmos.checkpoint.folder import Loaded, load_newest
+from kosmos.checkpoint.saver import Saver
 from kosmos.compose import check_components, compose, make_feed, open_held_out, open_sources
-from kosmos.config import RunConfig, dump_run, make_run
-from kosmos.data.feeder import open_feeder
+from kosmos.config import RunConfig, make_run
+from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import Interrupted, KosmosError
-from kosmos.evaluate.score import Scores, score
+from kosmos.errors import Interrupted, TrainingError
+from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
-from kosmos.train import checkpoint
-from kosmos.train.loop import StopRequest, Trainer, check_same_data
+from kosmos.train.loop import RollBack, Trainer
+from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.output import RunFolder
-from kosmos.train.progress import Reporter, SilentReporter
+from kosmos.train.progress import Reporter, RunStart
+from kosmos.train.stopping import StopRequest
 from kosmos.train.trackers import Trackers
 
 
@@ -56,7 +59,7 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
     """
     parallel = Parallel.from_environment(config.train.device)
     try:
-        return _Run(config, None, registry or load_plugins(), reporter or SilentReporter(), parallel).go()
+        return _Run(config, None, registry or load_plugins(config.plugins), reporter or Reporter(), parallel).go()
     finally:
         parallel.close()
 
@@ -77,7 +80,7 @@ def resume_run(
     config = make_run(folder.read_config(), overrides or {}, {"output": str(output)}, where=str(folder.run_file))
     parallel = Parallel.from_environment(config.train.device)
     try:
-        return _Run(config, folder, registry or load_plugins(), reporter or SilentReporter(), parallel).go()
+        return _Run(config, folder, registry or load_plugins(config.plugins), reporter or Reporter(), parallel).go()
     finally:
         parallel.close()
 
@@ -95,115 +98,165 @@ class _Run:
         self, config: RunConfig, folder: RunFolder | None, registry: Registry, reporter: Reporter, parallel: Parallel
     ) -> None:
         self.registry, self.parallel = registry, parallel
-        self.reporter = reporter if parallel.is_main else SilentReporter()
+        self.reporter = reporter if parallel.is_main else Reporter()
         self.resumed = folder is not None
-        self.loaded = checkpoint.load_newest(folder.checkpoints) if folder else None
+        self.config, self.given = config, folder
+        parallel.agreed(self._compose)
+        self.folder = RunFolder(parallel.main_only(lambda: self._folder().path))
+        self.config = config.model_copy(update={"output": self.folder.path})
+
+    def _compose(self) -> None:
+        """All that can fail before a run leaves anything behind. Tells other ranks nothing."""
+        config, parallel, folder = self.config, self.parallel, self.given
         self.device = pick_device(config.train.device, parallel.local_rank)
         self.dtype = pick_precision(config.train.precision, self.device)
         self.workers = default_workers(parallel) if config.data.workers is None else config.data.workers
-        check_components(config, registry)
-        self.composition = compose(config, registry, tokenizer_folder=folder.tokenizer if folder else None)
-        self.sources = open_sources(config, registry, "train")
-        self.held_out = open_held_out(config, registry)
+        check_components(config, self.registry)
+        self.composition = compose(config, self.registry, tokenizer_folder=folder.tokenizer if folder else None)
+        self.sources = open_sources(config, self.registry, "train")
+        self.held_out = open_held_out(config, self.registry)
         self.feed = make_feed(self.composition, self.sources)
         self.lanes = parallel.lanes(config.data.lanes)
-        self.folder = folder or self._new_folder(config)
-        self.config = config.model_copy(update={"output": self.folder.path})
 
-    def _new_folder(self, config: RunConfig) -> RunFolder:
-        """Made by the first rank once all that could fail has been tried. Where it cannot, all ranks say why."""
-        made: Path | KosmosError | None = None
-        if self.parallel.is_main:
-            try:
-                folder, _ = RunFolder.create(config)
-                self.composition.tokenizer.save(folder.tokenizer)
-                made = folder.path
-            except KosmosError as error:
-                made = error
-        made = self.parallel.gather(made)[0]
-        if isinstance(made, KosmosError):
-            raise made
-        assert made is not None
-        return RunFolder(made)
+    def _folder(self) -> RunFolder:
+        """The run's folder, on the first rank. It holds a run once its run file stands there."""
+        if self.given is not None:
+            return self.given
+        folder = RunFolder.create(self.config)
+        self.composition.tokenizer.save(folder.tokenizer)
+        folder.write_config(with_absolute_paths(self.config.model_copy(update={"output": folder.path})))
+        return folder
 
     def go(self) -> RunResult:
-        sizes = {source.name: len(source) for source in self.sources}
-        if self.loaded:
-            check_same_data(self.loaded.state, sizes, self.config.data.lanes, self.loaded.folder)
-        self.reporter.start(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
+        order = sample_order(self.config, self.sources)
+        loaded = self.parallel.main_only(lambda: load_newest(self.folder.checkpoints)) if self.resumed else None
+        if loaded:
+            check_same_order(loaded.state["order"], order, loaded.folder)
+        self.reporter.start(
+            RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
+        )
         with ExitStack() as stack:
-            state = self.loaded.state["data"] if self.loaded else None
+            self.stop = StopRequest()
+            stack.callback(self.stop.install())
+            state = loaded.state["data"] if loaded else None
             feeder = open_feeder(self.feed, self.lanes, workers=self.workers, state=state)
             stack.callback(feeder.close)
             self.trainer = Trainer(
                 self.composition, feeder, self.folder,
-                device=self.device, dtype=self.dtype, parallel=self.parallel, sources=sizes,
+                device=self.device, dtype=self.dtype, parallel=self.parallel, order=order, report=self.reporter.say,
             )  # fmt: skip
-            self._restore()
+            self._restore(loaded)
             tracked = self.config if self.parallel.is_main else _silent(self.config)
-            self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say)
+            begun = (self.trainer.step or -1) if self.resumed else None
+            self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say, resumed_from=begun)
             stack.callback(self.trackers.close)
-            self.stop = StopRequest()
-            stack.callback(self.stop.install())
+            settings = self.config.checkpoint
+            self.saver = Saver(
+                self.folder.checkpoints, self.parallel,
+                keep_last=settings.keep_last, keep_every=settings.keep_every, report=self.reporter.say,
+            )  # fmt: skip
+            stack.callback(self.saver.close)
             stack.callback(self.reporter.close)
             return self._train()
 
-    def _restore(self) -> None:
-        if self.loaded is None:
+    def _restore(self, loaded: Loaded | None) -> None:
+        if not self.resumed:
             return
-        for damaged in self.loaded.skipped:
-            self.reporter.say(f"warning: passed over a damaged checkpoint: {damaged}")
-        self.trainer.load(self.loaded)
-        if self.parallel.is_main:
-            self.folder.truncate(self.trainer.step)
-            self.folder.run_file.write_text(dump_run(self.config), encoding="utf-8")
-        self.reporter.say(f"going on from step {self.trainer.step} ({self.loaded.folder})")
+        if loaded is not None:
+            for damaged in loaded.skipped:
+                self.reporter.say(f"warning: passed over a damaged checkpoint: {damaged}")
+            self.trainer.load(loaded)
+        self.parallel.main_only(self._rewind)
+        where = loaded.folder if loaded else "no checkpoint was saved yet"
+        self.reporter.say(f"going on from step {self.trainer.step} ({where})")
+
+    def _rewind(self) -> None:
+        self.folder.truncate(self.trainer.step or -1)  # held-out scores of step 0 are made again with it
+        self.folder.write_config(with_absolute_paths(self.config))
 
     def _train(self) -> RunResult:
-        before = after = None if self.resumed else self._score()
+        before = None if self.resumed and self.trainer.step else self._score()
         steps, settings = self.config.train.steps, self.config
         while self.trainer.step < steps:
-            row = self.trainer.train_step()
+            self._stop_if_asked()
+            try:
+                row = self.trainer.train_step(self.stop.wanted)
+            except StopWaiting:
+                continue
+            except RollBack:
+                self._roll_back()
+                continue
             self._log(row)
             step = self.trainer.step
             every = settings.evaluate.every_steps
             if every and step % every == 0 and step < steps:
                 self._score()
-            stopped = bool(self.parallel.sum(float(self.stop.signal_name is not None))[0])
-            if stopped or step % settings.checkpoint.every_steps == 0 or step == steps:
-                self.trainer.save()
-            if stopped and step < steps:
-                asked = self.stop.signal_name or "another rank was asked to"
-                raise Interrupted(
-                    f"stopped at step {step} of {steps} ({asked}), all saved; "
-                    f"go on with: kosmos train --resume {self.folder.path}"
-                )
+            if step % settings.checkpoint.every_steps == 0 or step == steps:
+                self._save()
+        self._save()
+        self.saver.wait()
         after = self._score()
         self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
         return RunResult(self.folder.path, self.trainer.step, before, after)
 
+    def _stop_if_asked(self) -> None:
+        causes = self.parallel.gather(self.stop.cause)
+        asked = next((cause for cause in causes if cause is not None), None)
+        if asked is None:
+            return
+        self._save()
+        self.saver.wait()
+        raise Interrupted(
+            f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), all saved; "
+            f"go on with: kosmos train --resume {self.folder.path}"
+        )
+
+    def _roll_back(self) -> None:
+        """Weights, optimizer and step of the newest checkpoint; the data go on where they are."""
+        self.saver.wait()
+        loaded = self.parallel.main_only(lambda: load_newest(self.folder.checkpoints))
+        if loaded is None:
+            raise TrainingError("guard: no checkpoint to go back to yet; lower checkpoint.every_steps")
+        guard = self.trainer.guard.state()
+        self.trainer.data_state = self.trainer.feeder.state()
+        self.trainer.load(loaded)
+        self.trainer.guard.load(guard)  # it counts how often in turn
+        self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step))
+
+    def _save(self) -> None:
+        if self.trainer.step not in (self.saver.newest, 0):
+            self.saver.save(self.trainer.step, *self.trainer.snapshot())
+
     def _score(self) -> Scores | None:
         if not self.held_out:
             return None
-        with self.reporter.pause("scoring held-out documents"):
-            scores = score(
-                self.composition, self.held_out,
-                device=self.device, dtype=self.dtype, max_documents=self.config.evaluate.max_documents,
-                workers=min(1, self.workers), parallel=self.parallel,
-            )  # fmt: skip
-        if self.parallel.is_main:
-            self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
+        try:
+            scores = self._scores()
+        except ScoringStopped:
+            self._stop_if_asked()
+            raise
+        self.parallel.main_only(
+            lambda: self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
+        )
         self._log(held_out_row(self.trainer.step, scores))
         return scores
 
+    def _scores(self) -> Scores:
+        with self.reporter.pause("scoring held-out documents"):
+            return score(
+                self.composition, self.held_out,
+                device=self.device, dtype=self.dtype, max_documents=self.config.evaluate.max_documents,
+                workers=min(1, self.workers), parallel=self.parallel, losses=self.trainer.distributed.losses,
+                should_stop=self.stop.wanted,
+            )  # fmt: skip
+
     def _log(self, row: Mapping[str, Any]) -> None:
-        if self.parallel.is_main:
-            if "loss" in row:
-                self.folder.append(self.folder.metrics, [row])
-            else:
-                self.folder.append(self.folder.held_out, [row])
-            self.trackers.log(row)
-        if "loss" in row:
+        trained = "loss" in row
+        self.parallel.main_only(
+            lambda: self.folder.append(self.folder.metrics if trained else self.folder.held_out, [row])
+        )
+        self.trackers.log(row)
+        if trained:
             self.reporter.step(row, self.config.train.steps)
 
 
@@ -216,3 +269,17 @@ def held_out_row(step: int, scores: Scores) -> dict[str, Any]:
 
 def _silent(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"trackers": [], "observers": []})
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The run with the paths of its data as they are from anywhere, since it may go on from another folder."""
+
+    def absolute(path: str) -> str:
+        try:
+            return str(Path(path).resolve()) if Path(path).exists() else path
+        except (OSError, ValueError):
+            return path
+
+    sources = [entry.model_copy(update={"path": absolute(entry.path)}) for entry in config.data.sources]
+    output = config.output.resolve() if config.output else None
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources}), "output": output})

@@ -8,11 +8,13 @@ from typing import Literal
 
 import torch
 
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.config import make_run
+from kosmos.errors import CheckpointError
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.devices import pick_device, pick_precision
-from kosmos.train import checkpoint
 from kosmos.train.output import RunFolder
 
 
@@ -40,10 +42,12 @@ def load_run(
         PluginError: a component that it uses is not installed.
     """
     folder = RunFolder.open(output)
-    loaded = checkpoint.load_newest(folder.checkpoints)
+    loaded = load_newest(folder.checkpoints)
+    if loaded is None:
+        raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with 'kosmos train --resume {output}'")
     config = make_run(folder.read_config(), where=str(folder.run_file))
-    composition = compose(config, registry or load_plugins(), tokenizer_folder=folder.tokenizer)
-    checkpoint.load_model(composition.model, loaded.tensors("model"), loaded.folder)
+    composition = compose(config, registry or load_plugins(config.plugins), tokenizer_folder=folder.tokenizer)
+    load_model(composition.model, loaded.tensors, alone=True)
     where = pick_device(device)
     composition.model.to(where).eval()
     return SavedRun(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from kosmos.config import RunConfig
+from kosmos.config import ComponentConfig, RunConfig
 from kosmos.plugins import Registry
 
 
 class Tracker(Protocol):
-    """Takes the rows of ``metrics.jsonl`` (they have a ``loss``) and of ``held_out.jsonl`` (``held_out``)."""
+    """Takes the rows of ``metrics.jsonl`` (they have a ``loss``) and of ``held_out.jsonl`` (``held_out``).
+
+    A tracker may also have ``resume(step: int)``. It is called once, before any row, where a run goes on: rows of
+    steps above ``step`` come again, and what was taken of them before does not count.
+    """
 
     def log(self, row: Mapping[str, Any]) -> None: ...
 
@@ -25,22 +31,37 @@ class TensorBoard:
     """Event files under ``OUTPUT/tensorboard``."""
 
     def __init__(self, output: Path, run: Mapping[str, Any]) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its protobuf and numpy deprecations are not the user's
-            from torch.utils.tensorboard import SummaryWriter
+        self.open: Callable[..., Any] = partial(_summary_writer, str(output / "tensorboard"))
+        self.writer: Any = None
 
-            self.writer = SummaryWriter(str(output / "tensorboard"))
+    def resume(self, step: int) -> None:
+        self.open = partial(self.open, purge_step=step + 1)
 
     def log(self, row: Mapping[str, Any]) -> None:
+        if self.writer is None:
+            self.writer = self.open()
         for name, value in flat(row).items():
             self.writer.add_scalar(name, value, row["step"])
 
     def close(self) -> None:
-        self.writer.close()
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _summary_writer(folder: str, purge_step: int | None = None) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its protobuf and numpy deprecations are not the user's
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(folder, purge_step=purge_step)
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases, offline unless stated otherwise; never a prompt."""
+    """A run of Weights & Biases, offline unless stated otherwise; never a prompt.
+
+    Its id is kept in ``OUTPUT/wandb/ids.json``, so that a resumed run goes on with it. Steps that are made again
+    after a crash stand there as they were first: their history only grows.
+    """
 
     def __init__(
         self,
@@ -48,29 +69,51 @@ class WeightsAndBiases:
         run: Mapping[str, Any],
         *,
         project: str = "kosmos",
-        name: str | None = None,
+        run_name: str | None = None,
         online: bool = False,
     ) -> None:
         """
         Args:
             project: where the run is listed.
-            name: of the run; None takes the output folder's.
+            run_name: what it is listed as; None takes the output folder's name.
             online: send as it runs. Needs WANDB_API_KEY.
         """
         os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
+        title = run_name or output.name
+        ids = _Ids(output / "wandb" / "ids.json")
         mode: Literal["online", "offline"] = "online" if online else "offline"
         settings = wandb.Settings(init_timeout=30, console="off")
+        # A second tracker of the same kind is a run of its own (create_new), by default it would be the first again.
         self.run = wandb.init(
-            project=project, name=name or output.name, dir=str(output), config=dict(run), mode=mode, settings=settings
-        )
+            project=project, name=title, id=ids.get(f"{project}/{title}"), resume="allow", reinit="create_new",
+            dir=str(output), config=dict(run), mode=mode, settings=settings, allow_val_change=True,
+        )  # fmt: skip
+        ids.put(f"{project}/{title}", self.run.id)
 
     def log(self, row: Mapping[str, Any]) -> None:
         self.run.log(flat(row), step=row["step"])
 
     def close(self) -> None:
         self.run.finish()
+
+
+class _Ids:
+    """Ids by project and name, in a JSON file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.known: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError):  # a new run, or a file that a crash cut short
+            self.known = dict(json.loads(file.read_text(encoding="utf-8")))
+
+    def get(self, key: str) -> str | None:
+        return self.known.get(key)
+
+    def put(self, key: str, value: str) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(json.dumps(self.known | {key: value}), encoding="utf-8")
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -87,39 +130,61 @@ def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 class Trackers:
     """The run's trackers and observers behind one guard."""
 
-    def __init__(self, config: RunConfig, registry: Registry, output: Path, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        registry: Registry,
+        output: Path,
+        report: Callable[[str], None],
+        *,
+        resumed_from: int | None = None,
+    ) -> None:
+        """
+        Args:
+            report: says a line to whoever watches the run.
+            resumed_from: the step from which a run goes on, -1 where not even its first scores count; None where it
+                begins.
+        """
         self.report = report
         self.trackers: dict[str, Tracker] = {}
         self.observers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
         run = config.model_dump(mode="json")
-        for i, wanted in enumerate(config.trackers):
+        for path, label, wanted in _labelled("trackers", config.trackers):
             registry.get("tracker", wanted.name)  # an unknown name is the user's error, not an outage
-            self._guard("tracker", wanted.name, partial(self._open, registry, wanted, i, output, run))
-        for i, wanted in enumerate(config.observers):
-            path = f"observers.{i}"
-            self.observers[wanted.name] = registry.build("observer", wanted.name, options=wanted.options, path=path)
+            build = partial(registry.build, "tracker", wanted.name, output, run, options=wanted.options, path=path)
+            self._guard("tracker", label, partial(self._open, label, build, resumed_from))
+        for path, label, wanted in _labelled("observers", config.observers):
+            self.observers[label] = registry.build("observer", wanted.name, options=wanted.options, path=path)
 
-    def _open(self, registry: Registry, wanted: Any, number: int, output: Path, run: Mapping[str, Any]) -> None:
-        path = f"trackers.{number}"
-        self.trackers[wanted.name] = registry.build(
-            "tracker", wanted.name, output, run, options=wanted.options, path=path
-        )
+    def _open(self, label: str, build: Callable[[], Tracker], resumed_from: int | None) -> None:
+        tracker = build()
+        if resumed_from is not None and (resume := getattr(tracker, "resume", None)) is not None:
+            resume(resumed_from)
+        self.trackers[label] = tracker
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Give a row to all; observers see the steps alone."""
-        for name, tracker in list(self.trackers.items()):
-            self._guard("tracker", name, partial(tracker.log, row))
-        for name, observe in list(self.observers.items()) if "loss" in row else ():
-            self._guard("observer", name, partial(observe, row))
+        for label, tracker in list(self.trackers.items()):
+            self._guard("tracker", label, partial(tracker.log, row))
+        for label, observe in list(self.observers.items()) if "loss" in row else ():
+            self._guard("observer", label, partial(observe, row))
 
     def close(self) -> None:
-        for name, tracker in list(self.trackers.items()):
-            self._guard("tracker", name, tracker.close)
+        for label, tracker in list(self.trackers.items()):
+            self._guard("tracker", label, tracker.close)
 
-    def _guard(self, kind: str, name: str, act: Callable[[], None]) -> None:
+    def _guard(self, kind: str, label: str, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception as error:  # a seam: whatever a tracker raises must not cost the run
-            (self.trackers if kind == "tracker" else self.observers).pop(name, None)
+            (self.trackers if kind == "tracker" else self.observers).pop(label, None)
             cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            self.report(f"warning: {kind} {name} is off from here on: {cause}")
+            self.report(f"warning: {kind} {label} is off from here on: {cause}")
+
+
+def _labelled(field: str, wanted: Sequence[ComponentConfig]) -> Iterator[tuple[str, str, ComponentConfig]]:
+    """Each component with its place in the run file, and its name, or name and place where a name stands twice."""
+    names = [part.name for part in wanted]
+    for number, part in enumerate(wanted):
+        path = f"{field}.{number}"
+        yield path, part.name if names.count(part.name) == 1 else f"{part.name} ({path})", part

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kosmos.data.foreign import first_line
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, read_features
 from kosmos.data.sources.joined import JoinedTable
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.media import NO_FILES
 from kosmos.data.sources.parquet import present_values, shadow_rows
-from kosmos.data.sources.reach import first_line, unreachable_hub
+from kosmos.data.sources.reach import unreachable_hub
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.splits import split_of
 from kosmos.errors import DataError, SampleError
@@ -23,6 +25,10 @@ class HubTable:
     """The rows of one split of a map-style dataset (a ``Table``)."""
 
     def __init__(self, dataset: Any, label: str, folder: Path) -> None:
+        """
+        Args:
+            folder: below which rows may name files, or ``NO_FILES``.
+        """
         self.features: Features = read_features(dataset.features.to_dict())
         self.columns: tuple[str, ...] = tuple(dataset.column_names)
         self.label = label
@@ -99,9 +105,9 @@ def open_hub(name: str) -> list[tuple[str, HubTable]]:
         found = datasets.load_dataset(identity, config or None)
     except Exception as error:  # whatever the library raises
         raise DataError(f"hub dataset {name!r}: {first_line(error)}") from error
-    # Media are bytes in the rows; a path in them could only name a file of the machine that made them.
-    nowhere = Path(datasets.config.HF_DATASETS_CACHE)
-    return [(str(split), HubTable(part, f"{name}/{split}", nowhere)) for split, part in found.items()]
+    # Media are bytes in the rows. A path beside them names a file of the machine that made them; here it could only
+    # lead into the cache, where the user's other datasets are.
+    return [(str(split), HubTable(part, f"{name}/{split}", NO_FILES)) for split, part in found.items()]
 
 
 def join_splits(parts: list[tuple[str, HubTable]], name: str, layout: Layout) -> Table:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, Final
 
 from kosmos.data.document import Media
 from kosmos.data.sources.columns import kind_of
 from kosmos.errors import SampleError
+
+NO_FILES: Final = Path(os.devnull)
+"""The data root of rows that may name no file at all: nothing can be below what is no folder."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=//|[^\\/])")
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
@@ -36,6 +40,8 @@ def resolve(root: Path, name: str) -> Path:
         raise SampleError(f"{shown}: absolute paths are refused; name files relative to {root}")
     if ".." in pure.parts or ".." in windows.parts:
         raise SampleError(f"{shown}: '..' is refused; files have to be inside {root}")
+    if root == NO_FILES:
+        raise SampleError(f"{shown}: rows of a hub dataset name no files; their media have to be bytes in the rows")
     try:
         real_root = root.resolve()
         path = (real_root / name).resolve()

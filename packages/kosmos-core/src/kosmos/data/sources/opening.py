@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kosmos.components import DatasetSpec, Spec
 from kosmos.data.document import Document, Source
+from kosmos.data.foreign import calling
 from kosmos.data.sources import folders
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.jsonl import index_jsonl
@@ -17,7 +18,7 @@ from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.request import Request, add_modalities, finish, read_options
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.textfiles import index_text
-from kosmos.errors import ConfigError, DataError
+from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed
 
@@ -48,7 +49,6 @@ def open_source(
     columns: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
     held_out: float = 0.05,
-    allow_urls: bool = False,
     where: str = "",
 ) -> Source:
     """The documents of one part of a data set.
@@ -65,15 +65,12 @@ def open_source(
         columns: role or modality to the column that holds it, where that is named otherwise.
         options: of a registered dataset, or ``chunk_chars`` and ``max_text_bytes`` of files.
         held_out: share of the rows held out where the data state no split.
-        allow_urls: not implemented, so only False is accepted.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
 
     Raises:
         ConfigError: a wrong template, column role or option.
         DataError: nothing there, or nothing in it that can be used.
     """
-    if allow_urls:
-        raise ConfigError("allow_urls: fetching media by URL is not implemented; download them into the data folder")
     datasets = registry.specs("dataset")
     if path in datasets:
         if template is not None or columns:
@@ -110,7 +107,8 @@ class Renamed:
         return len(self.source)
 
     def document(self, index: int) -> Document:
-        return self.source.document(index)
+        with calling(f"{type(self.source).__name__}.document"):  # else it would bear this class's name
+            return self.source.document(index)
 
 
 def _registered(
@@ -129,7 +127,7 @@ def _registered(
     prefix = f"{where}.options" if where else f"dataset {path}"
     source: Source = registry.build("dataset", path, split, options=options, path=prefix)
     if len(source) == 0:
-        raise DataError(f"dataset {path!r}: its {split} part is empty")
+        raise EmptySplit(f"dataset {path!r}: its {split} part is empty")
     return source if name in (None, source.name) else Renamed(str(name), source)
 
 

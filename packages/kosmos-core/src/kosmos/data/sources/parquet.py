@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from kosmos.data.foreign import first_line
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.reach import first_line
 from kosmos.errors import DataError, SampleError
 
 CACHED_ROW_GROUPS = 2

@@ -24,9 +24,3 @@ def unreachable_hub() -> str | None:
     except OSError:
         return f"{host} cannot be reached; set HF_HUB_OFFLINE=1 to use what has been downloaded"
     return None
-
-
-def first_line(error: BaseException) -> str:
-    """The kind and first line of another library's error."""
-    said = (str(error).strip() or "no reason given").splitlines()[0]
-    return f"{type(error).__name__}: {' '.join(said.split())}"[:300]

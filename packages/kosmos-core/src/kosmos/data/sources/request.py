@@ -17,7 +17,7 @@ from kosmos.data.sources.source import Examiner, RowSource, Table, choose_rows
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
-from kosmos.errors import ConfigError, DataError
+from kosmos.errors import ConfigError, DataError, EmptySplit
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
     rows = choose_rows(facts, request.split, request.held_out)
     if len(rows) == 0:
         usable = int(facts.usable.sum())
-        raise DataError(f"{request.path}: its {request.split} part is empty: none of its {usable} rows belong to it")
+        raise EmptySplit(f"{request.path}: its {request.split} part is empty: none of its {usable} rows belong to it")
     return RowSource(request.name, table, layout, rows, left_out, request.options.max_text_bytes)
 
 

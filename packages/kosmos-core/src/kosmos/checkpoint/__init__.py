@@ -1,0 +1,5 @@
+"""Checkpoints: whole or invisible. Tensors in safetensors, the rest in JSON; nothing is unpickled.
+
+``folder`` commits, verifies and prunes, ``tensors`` writes and reads shards by PyTorch's distributed checkpoint,
+``saver`` does it beside the training.
+"""

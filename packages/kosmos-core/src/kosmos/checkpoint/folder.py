@@ -1,0 +1,171 @@
+"""The folders of checkpoints: written aside, hashed, synced, committed by one rename; verified before they are used.
+
+    checkpoints/step-00000200/manifest.json      SHA-256 of every other file
+                              state.json         step, lanes, schedule: plain values
+                              tensors/*.safetensors
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kosmos.errors import CheckpointError
+
+PARTIAL = ".partial-"
+MANIFEST = "manifest.json"
+STATE = "state.json"
+TENSORS = "tensors"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A verified checkpoint."""
+
+    folder: Path
+    state: dict[str, Any]
+    skipped: tuple[str, ...]
+    """Newer checkpoints that are damaged, each with what is wrong."""
+
+    @property
+    def tensors(self) -> Path:
+        """The folder of its tensors, for ``kosmos.checkpoint.tensors``."""
+        return self.folder / TENSORS
+
+
+def begin(folder: Path, step: int) -> Path:
+    """An empty folder beside the committed ones, to be filled and given to ``commit``."""
+    partial = folder / f"{PARTIAL}{_name(step)}"
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / TENSORS).mkdir(parents=True)
+    return partial
+
+
+def commit(partial: Path, step: int, state: Mapping[str, Any], hashes: Mapping[str, str]) -> Path:
+    """Make what stands in ``partial`` the checkpoint of ``step``, which nobody sees before it is whole.
+
+    Args:
+        hashes: by relative path, of the files that are synced already.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    final = partial.parent / _name(step)
+    (partial / STATE).write_text(json.dumps(state), encoding="utf-8")
+    every = {**hashes, STATE: digest(partial / STATE)}
+    (partial / MANIFEST).write_text(json.dumps({"step": step, "sha256": every}, indent=1), encoding="utf-8")
+    for path in (partial / STATE, partial / MANIFEST, partial / TENSORS, partial):
+        sync(path)
+    aside = partial.parent / f"{PARTIAL}replaced-{_name(step)}"
+    shutil.rmtree(aside, ignore_errors=True)
+    if final.exists():  # a damaged one whose steps were taken again
+        final.rename(aside)
+    partial.rename(final)
+    sync(partial.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+    return final
+
+
+def hash_and_sync(partial: Path, *, share: int = 0, of: int = 1) -> dict[str, str]:
+    """SHA-256 by relative path of every ``of``-th file of tensors, on the disk when this returns."""
+    files = sorted((partial / TENSORS).iterdir())[share::of]
+    for file in files:
+        sync(file)
+    return {f"{TENSORS}/{file.name}": digest(file) for file in files}
+
+
+def prune(folder: Path, keep_last: int, saved: Path, *, keep_every: int | None = None) -> list[Path]:
+    """Keep ``saved`` and the newest before it, ``keep_last`` in all, and those of every ``keep_every`` steps.
+
+    The rest and what was never committed is deleted. What stands above ``saved`` is of steps that are being taken
+    again, after a fallback from damaged ones.
+
+    Returns:
+        The checkpoints that were deleted.
+    """
+    below = [c for c in committed(folder) if c.name <= saved.name]
+    kept = {*below[:keep_last], *(c for c in below if keep_every and step_of(c) % keep_every == 0)}
+    old = [c for c in committed(folder) if c not in kept]
+    for rest in (*old, *folder.glob(f"{PARTIAL}*")):
+        shutil.rmtree(rest, ignore_errors=True)
+    return old
+
+
+def committed(folder: Path) -> list[Path]:
+    """Committed checkpoints, newest first."""
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step whose checkpoint this is."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def load_newest(folder: Path) -> Loaded | None:
+    """The newest whole checkpoint; None where none was ever committed.
+
+    Raises:
+        CheckpointError: all are damaged.
+    """
+    damaged: list[str] = []
+    for candidate in committed(folder):
+        problem = verify(candidate)
+        if problem is None:
+            state = json.loads((candidate / STATE).read_text(encoding="utf-8"))
+            return Loaded(candidate, state, tuple(damaged))
+        damaged.append(f"{candidate.name}: {problem}")
+    if damaged:
+        raise CheckpointError(f"{folder}: no whole checkpoint to load; damaged: {'; '.join(damaged)}")
+    return None
+
+
+def verify(checkpoint: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        wanted: dict[str, str] = manifest["sha256"]
+        if manifest["step"] != step_of(checkpoint):
+            return f"{MANIFEST} is of step {manifest['step']}"
+        entries = [p for p in checkpoint.rglob("*") if p.is_symlink() or not p.is_dir()]
+        present = {p.relative_to(checkpoint).as_posix() for p in entries} - {MANIFEST}
+        if present != set(wanted):
+            return f"files differ from the manifest: {', '.join(sorted(present ^ set(wanted)))}"
+        for path in entries:
+            name = path.relative_to(checkpoint).as_posix()
+            if path.is_symlink() or not path.is_file():
+                return f"{name} is not a plain file"
+            if name != MANIFEST and digest(path) != wanted[name]:
+                return f"{name} does not match its hash"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{MANIFEST} is unreadable ({error})"
+    return None
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder on the disk before this returns."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def size_bytes(checkpoint: Path) -> int:
+    """Bytes of a checkpoint."""
+    return sum(p.stat().st_size for p in checkpoint.rglob("*") if p.is_file())
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"

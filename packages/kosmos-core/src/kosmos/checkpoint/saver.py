@@ -1,0 +1,176 @@
+"""Saving beside the training: the copy of the tensors blocks, writing, hashing and committing do not."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor
+from torch.distributed.checkpoint.staging import BlockingAsyncStager
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from kosmos.checkpoint import folder as folders
+from kosmos.checkpoint.tensors import writer
+from kosmos.errors import CheckpointError, TrainingError
+from kosmos.runtime.parallel import Parallel
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A committed checkpoint."""
+
+    folder: Path
+    blocked_s: float
+    """Seconds that training stood still for it."""
+    written_s: float
+    """Seconds from the order to the commit."""
+
+
+class Saver:
+    """Writes checkpoints, one at a time. All ranks call it at the same steps."""
+
+    def __init__(
+        self,
+        folder: Path,
+        parallel: Parallel,
+        *,
+        keep_last: int,
+        keep_every: int | None = None,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """
+        Args:
+            folder: of all checkpoints of the run.
+            keep_last: whole checkpoints that are kept.
+            keep_every: keep those of every so many steps besides.
+            report: shows a line, at the first rank, where a checkpoint could not be written and the run goes on.
+        """
+        self.folder, self.parallel, self.report = folder, parallel.beside(), report
+        self.keep_last, self.keep_every = keep_last, keep_every
+        self.thread: threading.Thread | None = None
+        self.outcome: Saved | TrainingError | None = None
+        self.newest: int | None = None
+        """Step of the newest checkpoint that this run has ordered."""
+
+    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> float:
+        """Order a checkpoint; waits for the one before. A failure of that one is reported, and the run goes on.
+
+        Args:
+            tensors: sharded or not; copied before this returns.
+            state: plain values; the first rank's are kept.
+
+        Returns:
+            Seconds that this blocked.
+        """
+        begin = perf_counter()
+        try:
+            self.wait()
+        except TrainingError as error:
+            self.report(f"warning: {error}; the run goes on")
+        needed = sum(t.numel() * t.element_size() for t in tensors.values())
+        self.outcome, self.newest = None, step
+        try:
+            partial = self._everywhere(lambda: folders.begin(self.folder, step))
+            staged = BlockingAsyncStager().stage(dict(tensors))
+        except OSError as error:
+            self.outcome = self._failure(step, needed, error)
+            return perf_counter() - begin
+        blocked = perf_counter() - begin
+        arguments = (staged, partial, step, dict(state), needed, begin, blocked)
+        self.thread = threading.Thread(target=self._finish, args=arguments, name=f"checkpoint {step}")
+        self.thread.start()
+        return blocked
+
+    def wait(self) -> Saved | None:
+        """Until the last ordered checkpoint is committed.
+
+        Raises:
+            TrainingError: it could not be written; older ones are intact.
+        """
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+        outcome, self.outcome = self.outcome, None
+        if isinstance(outcome, TrainingError):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """Let what is being written come to its end; a failure is reported."""
+        try:
+            self.wait()
+        except TrainingError as error:
+            self.report(f"warning: {error}")
+
+    def _finish(
+        self, staged: dict[str, Any], partial: Path, step: int, state: dict[str, Any], needed: int, begin: float, blocked: float
+    ) -> None:
+        """In a thread of its own; ranks meet in a group of their own. Ends with the same kind of outcome on all."""
+        try:
+            self._shared(lambda: self._write(staged, partial))
+            hashes = self._shared(
+                lambda: folders.hash_and_sync(partial, share=self.parallel.rank, of=self.parallel.world_size)
+            )
+            every = {name: digest for part in hashes for name, digest in part.items()}
+            final = self._everywhere(lambda: self._commit(partial, step, state, every))
+            self.outcome = Saved(final, blocked, perf_counter() - begin)
+        except BaseException as error:  # what DCP raises is a BaseException; a thread must not die unheard
+            self.outcome = self._failure(step, needed, error)
+            if self.parallel.is_main:
+                shutil.rmtree(partial, ignore_errors=True)
+
+    def _write(self, staged: dict[str, Any], partial: Path) -> None:
+        """This rank's shards. Ranks agree within on who writes what all of them have."""
+        save(
+            staged,
+            storage_writer=writer(partial / folders.TENSORS),
+            process_group=self.parallel.group,
+            no_dist=self.parallel.world_size == 1,
+        )
+
+    def _commit(self, partial: Path, step: int, state: dict[str, Any], hashes: dict[str, str]) -> Path:
+        final = folders.commit(partial, step, state, hashes)
+        problem = folders.verify(final)
+        if problem is not None:
+            raise CheckpointError(f"{final.name} was damaged as it was written ({problem})")
+        folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every)
+        return final
+
+    def _shared(self, act: Callable[[], Any]) -> list[Any]:
+        """What ``act`` gives on every rank; where it fails on one, all fail."""
+        try:
+            mine: Any = act()
+            cause = None
+        except BaseException as error:
+            mine, cause = None, _cause(error)
+        everyone = self.parallel.gather((mine if cause is None else None, cause))
+        for _, problem in everyone:
+            if problem is not None:
+                raise OSError(problem)
+        return [value for value, _ in everyone]
+
+    def _everywhere(self, act: Callable[[], Path]) -> Path:
+        """What ``act`` gives on the first rank, which alone does it."""
+        found: Path = self._shared(lambda: act() if self.parallel.is_main else None)[0]
+        return found
+
+    def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
+        free = shutil.disk_usage(self.folder).free
+        return TrainingError(
+            f"{self.folder}: cannot write the checkpoint of step {step} ({_cause(error)}); about {needed:,} bytes are "
+            f"needed and {free:,} bytes are free; older checkpoints are intact"
+        )
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost cause in a few words: DCP wraps what went wrong on each rank."""
+    failures = getattr(error, "failures", None)
+    if failures:
+        inner = next(iter(failures.values()))
+        error = inner[0] if isinstance(inner, tuple) else inner
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__

@@ -1,0 +1,155 @@
+"""The tensors of a checkpoint: named, sharded or whole, written and read by PyTorch's distributed checkpoint.
+
+Every rank writes its own shards as safetensors, whose headers hold the offsets (``HuggingFaceStorageWriter``): there is
+no pickled metadata. They load into any other number of ranks and any other sharding.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+
+from kosmos.errors import CheckpointError
+from kosmos.names import listed
+
+logging.getLogger("c10d-NullHandler-dcp_logger").setLevel(logging.WARNING)  # two records a tensor, for nobody
+MODEL, OPTIMIZER = "model.", "optimizer."
+
+# DCP says so to every process that is alone on purpose.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+
+
+def writer(folder: Path) -> HuggingFaceStorageWriter:
+    """Writes shards under ``folder``, one file a rank."""
+    return HuggingFaceStorageWriter(str(folder), save_distributed=True)
+
+
+def read_into(folder: Path, targets: Mapping[str, Tensor], *, alone: bool = False) -> None:
+    """Fill tensors, sharded or not, by name.
+
+    Args:
+        folder: that ``writer`` filled.
+        alone: this process reads by itself; otherwise all ranks read together.
+
+    Raises:
+        CheckpointError: a name is missing or of another shape.
+    """
+    found = shapes(folder)
+    for name, target in targets.items():
+        if found.get(name) != tuple(target.shape):
+            is_there = f"is {found[name]}" if name in found else "is missing"
+            raise CheckpointError(f"{folder}: {name} {is_there}, the run has {tuple(target.shape)}")
+    if targets:
+        load(dict(targets), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=alone)
+
+
+def read_whole(folder: Path, prefix: str = "") -> dict[str, Tensor]:
+    """Every tensor whose name begins with ``prefix``, whole, without the prefix."""
+    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    targets = {
+        name: torch.empty(entry.size, dtype=entry.properties.dtype)  # type: ignore[union-attr]
+        for name, entry in metadata.items()
+        if name.startswith(prefix)
+    }
+    read_into(folder, targets, alone=True)
+    return {name.removeprefix(prefix): tensor for name, tensor in targets.items()}
+
+
+def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Name to shape of what stands in ``folder``."""
+    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    return {name: tuple(entry.size) for name, entry in metadata.items()}  # type: ignore[union-attr]
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters (shared ones once) and persistent buffers by name."""
+    parameters = dict(model.named_parameters())
+    shared = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    buffers = {name: t for name, t in model.state_dict().items() if name not in shared}
+    return {**parameters, **buffers}
+
+
+def load_model(model: nn.Module, folder: Path, *, alone: bool = False) -> None:
+    """Read the model's tensors.
+
+    Raises:
+        CheckpointError: names or shapes differ.
+    """
+    own = model_tensors(model)
+    stored = {n.removeprefix(MODEL) for n in shapes(folder) if n.startswith(MODEL)}
+    if set(own) != stored:
+        raise CheckpointError(
+            f"{folder}: holds another model than the run file says; "
+            f"missing: {_some(set(own) - stored)}, unknown: {_some(stored - set(own))}"
+        )
+    with torch.no_grad():
+        read_into(folder, {MODEL + name: tensor.detach() for name, tensor in own.items()}, alone=alone)
+
+
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, names: Mapping[int, str]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """State by parameter name: tensors as ``parameter/key``, other values apart. ``names`` is by ``id(parameter)``."""
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            target = tensors if isinstance(value, Tensor) else values
+            target[f"{names[id(parameter)]}/{key}"] = value
+    return tensors, values
+
+
+def load_optimizer(
+    optimizer: torch.optim.Optimizer,
+    names: Mapping[int, str],
+    folder: Path,
+    values: Mapping[str, Any],
+    *,
+    alone: bool = False,
+) -> None:
+    """Read back what ``optimizer_tensors`` gave, in the sharding of the parameters.
+
+    Raises:
+        CheckpointError: it holds the state of a parameter that is not trained now.
+    """
+    parameters = {names[id(p)]: p for group in optimizer.param_groups for p in group["params"]}
+    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    targets: dict[str, Tensor] = {}
+    for name, entry in metadata.items():
+        if name.startswith(OPTIMIZER):
+            path = name.removeprefix(OPTIMIZER)
+            parameter = _parameter(parameters, path)
+            targets[path] = _like(parameter, tuple(entry.size), entry.properties.dtype)  # type: ignore[union-attr]
+    read_into(folder, {OPTIMIZER + path: t for path, t in targets.items()}, alone=alone)
+    for path, value in {**targets, **values}.items():
+        state = optimizer.state[_parameter(parameters, path)]
+        state[path.rpartition("/")[2]] = value
+
+
+def _parameter(parameters: Mapping[str, nn.Parameter], path: str) -> nn.Parameter:
+    name = path.rpartition("/")[0]
+    if name not in parameters:
+        raise CheckpointError(f"optimizer state of {name}: the run trains no such parameter; was something frozen since?")
+    return parameters[name]
+
+
+def _like(parameter: nn.Parameter, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Room for a state: sharded as its parameter where it has its shape, else whole beside it.
+
+    Fused optimizers keep their step counts, which have no dimension, beside the parameter too.
+    """
+    if shape == tuple(parameter.shape):
+        return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
+    return torch.empty(shape, dtype=dtype, device=parameter.device)
+
+
+def _some(names: set[str]) -> str:
+    return listed(sorted(names), at_most=3)

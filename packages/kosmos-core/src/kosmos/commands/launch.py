@@ -1,0 +1,226 @@
+"""``kosmos launch``: ready files for Slurm, Kubernetes, SkyPilot and two p4d.24xlarge on AWS."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kosmos.commands.arguments import split_extra
+from kosmos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kosmos.config import RunConfig
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+
+EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+RunFile = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file; FIELD.PATH=VALUE may follow.")]
+Nodes = Annotated[int, typer.Option(help="Machines.")]
+Gpus = Annotated[int, typer.Option(help="GPUs of each machine; 0 trains on CPUs.")]
+Procs = Annotated[int | None, typer.Option(help="Ranks of each machine without GPUs; 1 by default.")]
+Output = Annotated[str | None, typer.Option(help="File to write; standard output by default.")]
+RunOutput = Annotated[str | None, typer.Option(help="Folder of the run; by default the run file's, or runs/NAME.")]
+Name = Annotated[str | None, typer.Option(help="Name of the job; by default that of the run file.")]
+Restarts = Annotated[int, typer.Option(help="Times that a crash without progress is tried again.")]
+Setup = Annotated[
+    str, typer.Option(help="Shell that makes kosmos available on a node, such as '. .venv/bin/activate'.")
+]
+Cpus = Annotated[int | None, typer.Option(help="CPUs of each machine; all by default.")]
+Time = Annotated[str, typer.Option(help="Time limit, [DAYS-]HOURS:MINUTES:SECONDS.")]
+Notice = Annotated[int, typer.Option(help="Seconds before the time limit at which the run stops and saves.")]
+
+ON_A_CLONE = "python -m pip install -q -c constraints.txt $(printf -- '-e %s ' packages/*)"
+"""Default setup of SkyPilot, whose working folder is a clone of the repository."""
+
+
+@app.callback()
+def launch() -> None:
+    """Write launch files for clusters. The run file is checked; nothing is sent anywhere."""
+
+
+@app.command(context_settings=EXTRA)
+def slurm(
+    context: typer.Context,
+    run_file: RunFile,
+    nodes: Nodes = 1,
+    gpus_per_node: Gpus = 8,
+    procs_per_node: Procs = None,
+    output: Output = None,
+    run_output: RunOutput = None,
+    name: Name = None,
+    restarts: Restarts = 3,
+    setup: Setup = "",
+    cpus_per_node: Cpus = None,
+    time: Time = "24:00:00",
+    notice_s: Notice = 300,
+    partition: Annotated[str | None, typer.Option(help="Partition.")] = None,
+    account: Annotated[str | None, typer.Option(help="Account.")] = None,
+    qos: Annotated[str | None, typer.Option(help="Quality of service.")] = None,
+    constraint: Annotated[str | None, typer.Option(help="Feature of the nodes.")] = None,
+) -> None:
+    """An sbatch file: stops with a checkpoint before the time limit, queues itself again, goes on."""
+    from kosmos.launch.files import slurm as fill
+    from kosmos.launch.settings import Slurm, check
+
+    values = _common(context, run_file, nodes, gpus_per_node, procs_per_node, run_output, name, restarts, setup)
+    more = {"time": time, "notice_s": notice_s, "cpus_per_node": cpus_per_node}
+    where = {"partition": partition, "account": account, "qos": qos, "constraint": constraint}
+    _write(fill(check(Slurm, {**values, **more, **where})), output)
+
+
+@app.command(context_settings=EXTRA)
+def kubernetes(
+    context: typer.Context,
+    run_file: RunFile,
+    container: Annotated[str, typer.Option(help="Container in which 'python -m kosmos' works.")],
+    claim: Annotated[str, typer.Option(help="PersistentVolumeClaim, ReadWriteMany, for data and output.")],
+    nodes: Nodes = 1,
+    gpus_per_node: Gpus = 8,
+    procs_per_node: Procs = None,
+    output: Output = None,
+    run_output: RunOutput = None,
+    name: Name = None,
+    restarts: Restarts = 3,
+    setup: Setup = "",
+    cpus_per_node: Cpus = None,
+    memory_gib: Annotated[int | None, typer.Option(help="Memory limit of a pod.")] = None,
+    mount: Annotated[str, typer.Option(help="Where the claim is mounted; relative paths start here.")] = "/work",
+    namespace: Annotated[str, typer.Option(help="Namespace.")] = "default",
+    shared_memory_gib: Annotated[int, typer.Option(help="Size of /dev/shm.")] = 32,
+    grace_s: Annotated[int, typer.Option(help="Seconds that a pod has to save.")] = 600,
+) -> None:
+    """A manifest: an indexed Job with a headless Service, and the run file in a ConfigMap."""
+    from kosmos.launch.files import kubernetes as fill
+    from kosmos.launch.settings import Kubernetes, check
+
+    values = _common(context, run_file, nodes, gpus_per_node, procs_per_node, run_output, name, restarts, setup)
+    pod = {"container": container, "cpus_per_node": cpus_per_node, "memory_gib": memory_gib, "grace_s": grace_s}
+    where = {"claim": claim, "mount": mount, "namespace": namespace, "shared_memory_gib": shared_memory_gib}
+    text = Path(run_file).read_text(encoding="utf-8")
+    _write(fill(check(Kubernetes, {**values, **pod, **where, "run_text": text})), output)
+
+
+@app.command(context_settings=EXTRA)
+def skypilot(
+    context: typer.Context,
+    run_file: RunFile,
+    nodes: Nodes = 1,
+    gpus_per_node: Gpus = 8,
+    procs_per_node: Procs = None,
+    output: Output = None,
+    run_output: RunOutput = None,
+    name: Name = None,
+    restarts: Restarts = 3,
+    setup: Setup = ON_A_CLONE,
+    gpu: Annotated[str, typer.Option(help="SkyPilot's name of the GPU ('sky show-gpus').")] = "A100",
+    infra: Annotated[
+        str | None, typer.Option(help="Such as aws, gcp/us-central1 or k8s; the cheapest if None.")
+    ] = None,
+    spot: Annotated[bool, typer.Option(help="Use spot instances.")] = False,
+    volume: Annotated[str | None, typer.Option(help="SkyPilot volume for the output, for all nodes.")] = None,
+    bucket: Annotated[str | None, typer.Option(help="Bucket for the output, for one node.")] = None,
+) -> None:
+    """A task file for 'sky jobs launch', which starts it again after preemptions and crashes."""
+    from kosmos.launch.files import skypilot as fill
+    from kosmos.launch.settings import SkyPilot, check
+
+    values = _common(context, run_file, nodes, gpus_per_node, procs_per_node, run_output, name, restarts, setup)
+    more = {"gpu": gpu, "infra": infra, "spot": spot, "volume": volume, "bucket": bucket}
+    _write(fill(check(SkyPilot, {**values, **more})), output)
+
+
+@app.command("aws-p4d", context_settings=EXTRA)
+def aws_p4d(
+    context: typer.Context,
+    run_file: RunFile,
+    head_subnet: Annotated[str, typer.Option(help="Public subnet of the head node.")],
+    compute_subnet: Annotated[str, typer.Option(help="Private subnet of the p4d, in a zone that has them.")],
+    key: Annotated[str, typer.Option(help="EC2 key pair for ssh.")],
+    nodes: Nodes = 2,
+    output: Annotated[str | None, typer.Option(help="Folder for cluster.yaml and job.sh; else both are shown.")] = None,
+    run_output: RunOutput = None,
+    name: Name = None,
+    restarts: Restarts = 3,
+    setup: Setup = ". /fsx/venv/bin/activate",
+    time: Time = "7-00:00:00",
+    notice_s: Notice = 300,
+    region: Annotated[str, typer.Option(help="Region.")] = "us-east-1",
+    reservation: Annotated[str | None, typer.Option(help="Capacity reservation, cr-...")] = None,
+    storage_gib: Annotated[int, typer.Option(help="FSx for Lustre: 1200 or a multiple of 2400.")] = 2400,
+    budget_usd: Annotated[float, typer.Option(help="Budget; what it buys is said.")] = 300_000,
+) -> None:
+    """A ParallelCluster of p4d.24xlarge with EFA, the job that belongs to it, and what the budget buys."""
+    from kosmos.launch import prices
+    from kosmos.launch.files import aws_p4d as fill
+    from kosmos.launch.settings import P4d, check
+
+    values = _common(context, run_file, nodes, 8, None, run_output, name, restarts, setup)
+    where = {"region": region, "head_subnet": head_subnet, "compute_subnet": compute_subnet, "key": key}
+    more = {"time": time, "notice_s": notice_s, "reservation": reservation}
+    settings = check(P4d, {**values, **where, **more, "storage_gib": storage_gib, "budget_usd": budget_usd})
+    for file, text in fill(settings).items():
+        if output is None:
+            print(f"# ==> {file} <==")
+        _write(text, None if output is None else str(Path(output) / file))
+    print("\n".join(prices.lines(settings.budget_usd, settings.nodes)), file=sys.stderr)
+
+
+def _common(
+    context: typer.Context,
+    run_file: str,
+    nodes: int,
+    gpus_per_node: int,
+    procs_per_node: int | None,
+    run_output: str | None,
+    name: str | None,
+    restarts: int,
+    setup: str,
+) -> dict[str, Any]:
+    """The values of every kind of file, the run file read and held against the number of ranks."""
+    from kosmos.launch.settings import read_run
+
+    options = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
+    overrides, files = split_extra(context.args, options)
+    if files:
+        raise ConfigError(f"expected one run file, got {run_file}, {', '.join(files)}; fields are FIELD.PATH=VALUE")
+    procs = procs_per_node if procs_per_node is not None else max(1, gpus_per_node)
+    config = read_run(Path(run_file), overrides, max(1, nodes * procs))
+    name = name or _label(Path(run_file).stem)
+    return {
+        "run_file": run_file,
+        "output": run_output or _folder(config, name),
+        "overrides": tuple(overrides),
+        "name": name,
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "procs_per_node": procs,
+        "restarts": restarts,
+        "setup": setup,
+    }
+
+
+def _folder(config: RunConfig, name: str) -> str:
+    return str(config.output) if config.output else f"runs/{name}"
+
+
+def _label(stem: str) -> str:
+    """A name that every scheduler takes."""
+    plain = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:50].strip("-")
+    return plain if plain[:1].isalpha() else f"run-{plain}".strip("-")
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{output}: cannot write ({error.strerror}); name another --output") from error
+    print(f"{output}: written", file=sys.stderr)

@@ -1,0 +1,201 @@
+"""``kosmos report``: what a run has come to, from the files that it leaves. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+
+RECENT_STEPS = 100
+"""Throughput is the median of so many last steps: the first ones warm up, single ones wait for a save."""
+
+
+def report(
+    output: Annotated[str, typer.Argument(help="Folder of a run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Goodput by class, steps, tokens, throughput, last losses, bad samples and checkpoints of a run."""
+    from kosmos.train.output import RunFolder
+
+    result = collect(RunFolder.open(Path(output)).path)
+    print(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(table(result)))
+
+
+def collect(folder: Path) -> dict[str, Any]:
+    """All figures of the run in ``folder``; what it has no file for is None or empty."""
+    from kosmos.train.output import RunFolder
+
+    run = RunFolder(folder)
+    steps = [row for row in _rows(run.metrics) if "loss" in row]
+    held_out = [row for row in _rows(run.held_out) if "held_out" in row]
+    return {
+        "output": str(folder),
+        "steps": _steps(steps),
+        "last_losses": _losses(steps[-1]) if steps else None,
+        "held_out": {"step": held_out[-1]["step"], **held_out[-1]["held_out"]} if held_out else None,
+        "goodput": _goodput(folder / "goodput.jsonl"),
+        "guards": _guards(folder / "guards.jsonl"),
+        "bad_samples": _bad_samples(run.quarantine),
+        "checkpoints": [_checkpoint(path) for path in sorted(run.checkpoints.glob("step-*"))],
+    }
+
+
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a ledger; a line that a crash cut short is passed over."""
+    if not file.exists():
+        return
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict) and "step" in row:
+                yield row
+
+
+def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    if not rows:
+        return None
+    sums = {name: sum(row.get(name, 0) for row in rows) for name in ("tokens", "text_tokens", "media_tokens")}
+    spent = sum(row.get("step_s", 0.0) for row in rows)
+    recent = [row["tokens_per_s"] for row in rows[-RECENT_STEPS:] if "tokens_per_s" in row]
+    return {
+        "last": rows[-1]["step"],
+        "documents": sum(row.get("documents", 0) for row in rows),
+        **sums,
+        "step_s": spent,
+        "data_wait_s": sum(row.get("data_wait_s", 0.0) for row in rows),
+        "tokens_per_s": sums["tokens"] / spent if spent else None,
+        "tokens_per_s_recent": median(recent) if recent else None,
+    }
+
+
+def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
+    by = {f"by_{part}": dict(row.get(f"loss_by_{part}", {})) for part in ("modality", "source")}
+    return {"step": row["step"], "all": row["loss"], **by}
+
+
+def _goodput(file: Path) -> dict[str, Any] | None:
+    from kosmos.train.goodput_report import read_rows, summary
+
+    rows = read_rows(file) if file.exists() else []
+    if not rows:
+        return None
+    found = summary(rows)
+    return {
+        "goodput": found.goodput,
+        "wall_s": found.wall_s,
+        "launches": found.launches,
+        "steps": found.steps,
+        "lost_steps": found.lost_steps,
+        "seconds": found.seconds,
+    }
+
+
+def _guards(file: Path) -> list[dict[str, Any]]:
+    """Steps that went wrong, by what was wrong with them and what was done."""
+    found = Counter((row.get("kind", ""), row.get("action", "")) for row in _rows(file))
+    return [{"kind": kind, "action": action, "steps": count} for (kind, action), count in found.most_common()]
+
+
+def _bad_samples(file: Path) -> dict[str, Any]:
+    """Samples by kind of error, and the most frequent causes of each source."""
+    rows = [row for row in _rows(file) if "origin" in row]
+    unique = {(row["origin"], row.get("cause")): row for row in rows}.values()
+    causes = Counter((row.get("source", ""), row.get("code", ""), row.get("cause", "")) for row in unique)
+    return {
+        "samples": len({row["origin"] for row in rows}),
+        "causes": [
+            {"source": source, "code": code, "cause": cause, "samples": count}
+            for (source, code, cause), count in causes.most_common()
+        ],
+    }
+
+
+def _checkpoint(folder: Path) -> dict[str, Any]:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    step = folder.name.removeprefix("step-")
+    return {
+        "name": folder.name,
+        "step": int(step) if step.isdigit() else None,
+        "bytes": sum(file.stat().st_size for file in files),
+        "manifest": (folder / "manifest.json").is_file(),
+    }
+
+
+def table(result: Mapping[str, Any]) -> list[str]:
+    """The figures as plain lines."""
+    lines = [f"run        {result['output']}", *_step_lines(result["steps"])]
+    if result["last_losses"]:
+        lines += ["", *_loss_lines(result["last_losses"], result["held_out"])]
+    lines += ["", *_goodput_lines(result["goodput"]), "", *_bad_lines(result["bad_samples"])]
+    lines += [f"guard      {g['steps']:,} steps: {g['kind']}, {g['action']}" for g in result["guards"]] + [""]
+    return [*lines, *_checkpoint_lines(result["checkpoints"])]
+
+
+def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
+    if steps is None:
+        return ["steps      none yet"]
+    whole, recent = steps["tokens_per_s"], steps["tokens_per_s_recent"]
+    speed = f"{whole:,.0f} a second of its steps" if whole else "not timed"
+    late = f", {recent:,.0f} in the last {min(RECENT_STEPS, steps['last'])}" if recent else ""
+    return [
+        f"steps      {steps['last']:,}",
+        f"documents  {steps['documents']:,}",
+        f"tokens     {steps['tokens']:,} ({steps['text_tokens']:,} text, {steps['media_tokens']:,} media)",
+        f"throughput {speed}{late}",
+    ]
+
+
+def _loss_lines(last: Mapping[str, Any], held_out: Mapping[str, Any] | None) -> list[str]:
+    scored = f"held out, step {held_out['step']}" if held_out else "held out"
+    lines = [f"{'loss':<20} {'training, step ' + str(last['step']):>22} {scored:>22}"]
+    lines.append(_loss_line("all", last["all"], held_out and held_out.get("overall")))
+    for part in ("modality", "source"):
+        scores = (held_out or {}).get(part, {})
+        for name in sorted({*last[f"by_{part}"], *scores}):
+            lines.append(_loss_line(f"  {part} {name}", last[f"by_{part}"].get(name), scores.get(name)))
+    return lines
+
+
+def _loss_line(name: str, loss: float | None, score: Mapping[str, Any] | None) -> str:
+    cells = [None if value is None else f"{value:.4f}" for value in (loss, score["loss"] if score else None)]
+    return f"{name:<20} {cells[0] or '-':>22} {cells[1] or '-':>22}"
+
+
+def _goodput_lines(found: Mapping[str, Any] | None) -> list[str]:
+    if found is None:
+        return ["goodput    not recorded: the run has no goodput.jsonl"]
+    lost = f", {found['lost_steps']:,} steps taken again or lost" if found["lost_steps"] else ""
+    lines = [
+        f"goodput    {100 * found['goodput']:.1f} % of {found['wall_s']:,.1f} s, "
+        f"{found['steps']:,} steps kept in {found['launches']} launches{lost}"
+    ]
+    spent = sorted(found["seconds"].items(), key=lambda item: -item[1])
+    return lines + [f"  {name:<16} {s:>12,.1f} s {100 * s / found['wall_s']:>6.2f} %" for name, s in spent if s > 0]
+
+
+def _bad_lines(bad: Mapping[str, Any], at_most: int = 10) -> list[str]:
+    if not bad["samples"]:
+        return ["bad samples 0"]
+    lines = [f"bad samples {bad['samples']:,}, each in quarantine.jsonl"]
+    for row in bad["causes"][:at_most]:
+        lines.append(f"  {row['samples']:>6,}  {row['source']}: {row['cause']}")
+    rest = bad["causes"][at_most:]
+    return lines + ([f"  {sum(r['samples'] for r in rest):>6,}  {len(rest)} further causes"] if rest else [])
+
+
+def _checkpoint_lines(checkpoints: list[Mapping[str, Any]]) -> list[str]:
+    if not checkpoints:
+        return ["checkpoints none"]
+    lines = [f"checkpoints {len(checkpoints)}"]
+    for found in checkpoints:
+        problem = "" if found["manifest"] else "  no manifest: damaged"
+        lines.append(f"  {found['name']}  {found['bytes'] / 2**20:,.1f} MiB{problem}")
+    return lines

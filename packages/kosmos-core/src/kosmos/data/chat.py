@@ -1,0 +1,64 @@
+"""A chat as training lays it out (``kosmos.data.sources.messages``), up to where the assistant's answer begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kosmos.data.document import Document, Mark, Media, Segment, Text
+from kosmos.data.sources.jsonl import MAX_ROW_BYTES, parse_row
+from kosmos.data.tokenizer import ASSISTANT, END, SYSTEM, USER
+from kosmos.errors import SampleError
+
+
+def chat_prompt(
+    content: Sequence[Text | Media],
+    *,
+    system: str = "",
+    history: Sequence[tuple[Sequence[Text | Media], str]] = (),
+    origin: str = "chat",
+) -> Document:
+    """A document to continue with the assistant's answer: what training had in front of one, token for token.
+
+    Args:
+        content: the user's turn, text and media in order.
+        system: of the system's turn; empty leaves that turn out.
+        history: earlier turns, each the user's content and the assistant's answer.
+        origin: what errors call it.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from kosmos import Media, Text, chat_prompt
+        >>> prompt = chat_prompt([Media("image", Path("cat.png")), Text("What is this?")], system="Be brief.")
+    """
+    segments = list(_turn(SYSTEM, [Text(system)])) if system else []
+    for asked, answer in history:
+        segments += [*_turn(USER, asked), *_turn(ASSISTANT, [Text(answer)])]
+    return Document(origin, (*segments, *_turn(USER, content), Mark(ASSISTANT)))
+
+
+def _turn(role: str, content: Sequence[Text | Media]) -> Iterator[Segment]:
+    yield Mark(role)
+    yield from (part for part in content if not isinstance(part, Text) or part.text)
+    yield Mark(END)
+
+
+def holds_chats(path: Path, *, column: str = "messages") -> bool:
+    """Whether the first row of the first JSONL or parquet file at ``path`` (a file, or the folder it is in) has a chat.
+
+    A glance, for a hint: False where there is no such file, or it cannot be read.
+    """
+    kinds = (".jsonl", ".parquet")
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        first = next((file for file in files if file.suffix.lower() in kinds), None)
+        if first is None:
+            return False
+        if first.suffix.lower() == ".parquet":
+            from pyarrow import parquet
+
+            return column in parquet.read_schema(first).names
+        with first.open("rb") as stream:
+            return column in parse_row(stream.readline(MAX_ROW_BYTES + 1))
+    except (OSError, ValueError, SampleError):
+        return False

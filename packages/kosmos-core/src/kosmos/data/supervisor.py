@@ -1,0 +1,236 @@
+"""One worker process, watched: its pipe, the thread that empties it, its silences and its deaths."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from time import monotonic
+from typing import Any, Final
+
+from kosmos.data.foreign import first_line
+from kosmos.data.lane import Feed, Row, Touch
+from kosmos.data.marker import NBYTES, Marker
+from kosmos.data.orders import pickled
+from kosmos.errors import DataError
+
+MAX_DEATHS = 20
+"""Deaths of a worker in turn, without a row between, after which the run stops."""
+MAX_STILLBORN = 3
+"""The same for deaths before the first sample, which a file cannot be blamed for."""
+HANG_S = 300.0
+"""Seconds that a worker may be at one sample (or between two) while its row is waited for."""
+POLL_S = 0.5
+"""Seconds between two looks at whether to go on waiting."""
+FAULTS = frozenset(
+    {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
+)
+"""Signals by which a process dies of its own doing. Others come from outside: from the kernel, short of memory, or a
+person."""
+
+
+class StopWaiting(Exception):
+    """The caller asked to stop while rows were waited for. No row is lost: state and order are as before the call."""
+
+
+class Died:
+    """Stands for a row where the process is dead."""
+
+
+DIED: Final = Died()
+
+
+class Supervisor:
+    """See the module.
+
+    Args:
+        lanes: those of this worker.
+        hang_s: ``HANG_S``, or None to wait for ever.
+    """
+
+    PREFETCH = 2
+    """Rows that wait in this process, for each lane of the worker."""
+
+    def __init__(self, lanes: Sequence[int], hang_s: float | None) -> None:
+        self.lanes, self.hang_s = tuple(lanes), hang_s
+        self.ended: set[int] = set()
+        self.deaths = 0
+        self.suspect: Touch | None = None
+
+    def start(self, feed: Feed, states: Mapping[int, Any]) -> None:
+        """Start the process, at these states of the lanes that have not ended.
+
+        Raises:
+            PluginError: what it has to be given cannot be pickled.
+            DataError: the system starts no process.
+        """
+        orders = pickled(feed, {lane: states[lane] for lane in self.lanes if lane not in self.ended})
+        self.feed = feed
+        self.inbox: queue.Queue[Any] = queue.Queue(self.PREFETCH * len(self.lanes))
+        self.ready: dict[int, list[Row | None]] = {lane: [] for lane in self.lanes}
+        self.stopping = threading.Event()
+        self.hung_at: int | None = None
+        with tempfile.TemporaryFile() as shared:
+            shared.truncate(NBYTES)
+            self.marker = Marker(shared.fileno())
+            self.marker.clear()
+            orders_in, rows = self._spawn(shared.fileno())
+        given = (orders, orders_in, rows, self.inbox, self.stopping)
+        self.reader = threading.Thread(target=_converse, args=given, daemon=True)
+        self.reader.start()
+
+    def _spawn(self, marker: int) -> tuple[Connection, Connection]:
+        """The process, and this side's ends of the pipes for orders and rows."""
+        orders_out, orders_in = os.pipe()
+        rows_out, rows_in = os.pipe()
+        given = (orders_out, rows_in, marker)
+        orders, rows = Connection(orders_in, readable=False), Connection(rows_out, writable=False)
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # Blocked from its first instruction on: a signal to the whole group is the trainer's, not a broken sample.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kosmos.data.worker", *(str(fd) for fd in given)],
+                pass_fds=given,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **threads},
+            )
+        except OSError as error:
+            orders.close()
+            rows.close()
+            raise DataError(f"a data worker cannot be started ({first_line(error)}); lower data.workers") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.close(orders_out)
+            os.close(rows_in)
+        return orders, rows
+
+    def take(self, lane: int, should_stop: Callable[[], bool]) -> Row | Died | None:
+        """The lane's next row; None at its end.
+
+        Raises:
+            StopWaiting: ``should_stop`` said so before it came.
+            KosmosError: the worker's own.
+            MemoryError: in the worker.
+        """
+        if lane in self.ended:
+            return None
+        while not self.ready[lane]:
+            item = self._receive(should_stop)
+            if item is DIED:
+                return DIED
+            number, row = item
+            if not isinstance(number, int):
+                raise number(row) if number else DataError(f"a data worker failed:\n{row}")
+            self.ready[number].append(row)
+        self.deaths = 0
+        taken = self.ready[lane].pop(0)
+        if taken is None:
+            self.ended.add(lane)
+        return taken
+
+    def _receive(self, should_stop: Callable[[], bool]) -> Any:
+        """What the worker sends next. One that is at the same sample for too long is killed."""
+        still_s, seen, looked = 0.0, self.marker.count, monotonic()
+        while True:
+            gone = self.process.poll() is not None or not self.reader.is_alive()
+            try:
+                return self.inbox.get(timeout=POLL_S)
+            except queue.Empty:
+                if gone:  # and its pipe does not end: a process that it started still holds it
+                    return DIED
+            if should_stop():
+                raise StopWaiting
+            count, now = self.marker.count, monotonic()
+            # Not simply the time that went by: this process may have been suspended, and the worker with it.
+            still_s = still_s + min(now - looked, 2 * POLL_S) if count == seen else 0.0
+            seen, looked = count, now
+            if self.hang_s is not None and still_s > (self.hang_s if self.marker.touch else max(self.hang_s, HANG_S)):
+                self.hung_at = count
+                self.process.kill()
+
+    def autopsy(self) -> tuple[Touch, str] | None:
+        """What killed the process, and how, where a sample is to blame for it.
+
+        A fault at a sample, or standing still there, is the sample's. A signal from outside is laid to it
+        only where it comes twice in turn at the same sample; between samples nobody is blamed.
+
+        Raises:
+            DataError: it dies again and again.
+        """
+        status = self._status()
+        touch, hung = self.marker.touch, self.hung_at == self.marker.count
+        self.stop()
+        self.deaths += 1
+        if self.deaths >= (MAX_DEATHS if self.marker.count else MAX_STILLBORN):
+            raise DataError(self._obituary(status, touch, hung=hung))
+        suspect, self.suspect = self.suspect, None
+        if touch is None:
+            return None
+        if hung:
+            return touch, f"its decoder hung for {self.hang_s:g} s"
+        if status >= 0 or -status in FAULTS:
+            return touch, f"its decoder died ({_how(status)}); the file is broken"
+        if touch == suspect:
+            return touch, f"its decoder died twice ({_how(status)}); it takes too much memory, or the file is broken"
+        self.suspect = touch
+        return None
+
+    def _status(self) -> int:
+        try:
+            return self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:  # it closed the pipe, or sent what is no row, and lives
+            self.process.kill()
+            return self.process.wait()
+
+    def _obituary(self, status: int, touch: Touch | None, *, hung: bool) -> str:
+        begun = self.marker.count > 0
+        at = f"at {self.feed.mixture.origin(*touch[:2])}" if touch else "between samples" if begun else "as it started"
+        if hung:
+            why = "it stood still and was ended: data.workers=0 shows where it hangs"
+        elif status == -signal.SIGKILL:
+            why = "most likely memory ran out: lower data.workers or data.look_ahead"
+        else:
+            why = "most likely a library that a plugin loads is broken: data.workers=0 shows how"
+        return f"a data worker died {self.deaths} times in turn, the last time by {_how(status)} {at}; {why}"
+
+    def stop(self) -> None:
+        """End the process and its thread."""
+        self.stopping.set()
+        self.process.kill()
+        self.process.wait()
+        self.reader.join(timeout=5)
+
+
+def _how(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+def _converse(
+    orders: bytes, orders_in: Connection, rows: Connection, inbox: queue.Queue[Any], stopping: threading.Event
+) -> None:
+    """Give the worker its orders, then take its rows, until it is dead. Runs in a thread: both may have to wait."""
+    with orders_in, rows:
+        try:
+            orders_in.send(sys.path)
+            orders_in.send_bytes(orders)
+            orders_in.close()
+            while not stopping.is_set():
+                _put(rows.recv(), inbox, stopping)
+        except (EOFError, OSError):
+            _put(DIED, inbox, stopping)
+
+
+def _put(item: Any, inbox: queue.Queue[Any], stopping: threading.Event) -> None:
+    while not stopping.is_set():
+        try:
+            inbox.put(item, timeout=0.2)
+            return
+        except queue.Full:
+            continue

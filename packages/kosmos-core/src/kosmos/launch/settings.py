@@ -1,0 +1,193 @@
+"""The values of launch files, checked before anything is written."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import StringConstraints as Text
+
+from kosmos.config import RunConfig, make_run, parse_overrides, read_run_file
+from kosmos.errors import ConfigError
+
+SHAPES = {
+    "word": (r"^[A-Za-z0-9][A-Za-z0-9._:/@+=,-]*$", "a name without spaces"),
+    "label": (r"^[a-z]([a-z0-9-]*[a-z0-9])?$", "small letters, digits and -, a letter first"),
+    "line": (r"^[^\n\r]*$", "one line"),
+    "path": (r"^/[A-Za-z0-9._/-]+$", "an absolute path"),
+    "time": (r"^(\d+-)?\d{1,3}:\d{2}:\d{2}$", "[DAYS-]HOURS:MINUTES:SECONDS"),
+    "region": (r"^[a-z]{2}(-[a-z]+)+-\d$", "a region such as us-east-1"),
+    "subnet": (r"^subnet-[0-9a-f]{8,17}$", "subnet- and hexadecimal digits"),
+    "reservation": (r"^cr-[0-9a-f]{8,17}$", "cr- and hexadecimal digits"),
+}
+"""Texts that are written into files unquoted: the pattern of each kind, and what to say of it."""
+Word = Annotated[str, Text(pattern=SHAPES["word"][0])]
+"""A name that a scheduler knows: no spaces, nothing that a shell or YAML reads as more than a word."""
+DnsLabel = Annotated[str, Text(pattern=SHAPES["label"][0], max_length=50)]
+"""A name that Kubernetes and ParallelCluster take."""
+Line = Annotated[str, Text(pattern=SHAPES["line"][0])]
+"""One line of shell."""
+
+
+class Launch(BaseModel):
+    """What all launch files need."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    run_file: Line
+    """Path of the run file, as it is on the cluster."""
+    output: Line
+    """Folder of the run, on a file system that all nodes see."""
+    overrides: tuple[Line, ...] = ()
+    """Fields of the run file that are set on the command line."""
+    name: DnsLabel
+    """Name of the job."""
+    nodes: int = Field(ge=1, le=4096)
+    """Machines."""
+    gpus_per_node: int = Field(ge=0, le=16)
+    """GPUs of each; 0 trains on CPUs."""
+    procs_per_node: int = Field(ge=1, le=256)
+    """Ranks of each; as many as GPUs, where there are any."""
+    restarts: int = Field(default=3, ge=0, le=1000)
+    """Times that a crashed run is started again."""
+    setup: Line = ""
+    """Shell that makes ``kosmos`` available on a node."""
+
+    @model_validator(mode="after")
+    def _one_rank_a_gpu(self) -> Launch:
+        if self.gpus_per_node and self.procs_per_node != self.gpus_per_node:
+            raise ValueError(
+                f"procs_per_node: {self.procs_per_node} ranks for {self.gpus_per_node} GPUs; one a GPU is what runs"
+            )
+        return self
+
+    @property
+    def train(self) -> str:
+        """What a rank runs: go on with the run where there is one, else start it.
+
+        Every rank decides for itself, and all alike: the folder is made when all of them have met.
+        """
+        fields = "".join(f" {shlex.quote(pair)}" for pair in self.overrides)
+        return (
+            'if [ -f "$OUTPUT/run.yaml" ]; then exec python -m kosmos train --resume "$OUTPUT"; '
+            f'else exec python -m kosmos train "$RUN_FILE" --output "$OUTPUT"{fields}; fi'
+        )
+
+
+class Slurm(Launch):
+    """A Slurm batch job."""
+
+    time: Annotated[str, Text(pattern=SHAPES["time"][0])] = "24:00:00"
+    """Time limit, ``[DAYS-]HOURS:MINUTES:SECONDS``."""
+    notice_s: int = Field(default=300, ge=60, le=65535)
+    """Seconds before the limit at which the run stops with a checkpoint."""
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    constraint: Word | None = None
+    cpus_per_node: int | None = Field(default=None, ge=1)
+    """CPUs to ask for; None takes whole nodes."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Further variables of the ranks."""
+
+
+class Kubernetes(Launch):
+    """An indexed Job with a headless Service."""
+
+    container: Word
+    """The container image; ``python -m kosmos`` works in it."""
+    claim: DnsLabel
+    """PersistentVolumeClaim that all pods mount, ReadWriteMany."""
+    mount: Annotated[str, Text(pattern=SHAPES["path"][0])] = "/work"
+    """Where it is mounted; relative paths of the run file start here."""
+    namespace: DnsLabel = "default"
+    run_text: str
+    """The run file, which travels in the manifest."""
+    shared_memory_gib: int = Field(default=32, ge=1)
+    """Size of /dev/shm, through which data workers and NCCL pass data; 64 MiB otherwise."""
+    grace_s: int = Field(default=600, ge=30)
+    """Seconds that a pod has to save when it is asked to go."""
+    cpus_per_node: int | None = Field(default=None, ge=1)
+    memory_gib: int | None = Field(default=None, ge=1)
+
+
+class SkyPilot(Launch):
+    """A SkyPilot managed job."""
+
+    gpu: Word = "A100"
+    """SkyPilot's name of the GPU."""
+    infra: Word | None = None
+    """Where: ``aws``, ``gcp/us-central1``, ``k8s``; None is wherever it is cheapest."""
+    spot: bool = False
+    """Use spot instances."""
+    volume: DnsLabel | None = None
+    """A SkyPilot volume that all nodes mount."""
+    bucket: DnsLabel | None = None
+    """A bucket for the output; one node only."""
+
+    @model_validator(mode="after")
+    def _somewhere_to_save(self) -> SkyPilot:
+        if self.volume and self.bucket:
+            raise ValueError("bucket: give volume or bucket, not both")
+        if self.bucket and self.nodes > 1:
+            raise ValueError(
+                f"bucket: each of the {self.nodes} nodes would see a copy of its own; name a volume that all mount"
+            )
+        return self
+
+
+class P4d(Slurm):
+    """Two (or more) p4d.24xlarge under AWS ParallelCluster."""
+
+    region: Annotated[str, Text(pattern=SHAPES["region"][0])] = "us-east-1"
+    head_subnet: Annotated[str, Text(pattern=SHAPES["subnet"][0])]
+    """Public subnet of the head node."""
+    compute_subnet: Annotated[str, Text(pattern=SHAPES["subnet"][0])]
+    """Private subnet of the p4d, in an availability zone that has them."""
+    key: Word
+    """EC2 key pair for ssh to the head node."""
+    reservation: Annotated[str, Text(pattern=SHAPES["reservation"][0])] | None = None
+    """Capacity reservation."""
+    storage_gib: int = Field(default=2400, ge=1200)
+    """FSx for Lustre."""
+    budget_usd: float = Field(default=300_000, gt=0)
+
+    @model_validator(mode="after")
+    def _lustre_comes_in_steps(self) -> P4d:
+        if self.storage_gib != 1200 and self.storage_gib % 2400:
+            raise ValueError(f"storage_gib: {self.storage_gib} is neither 1200 nor a multiple of 2400")
+        return self
+
+
+def check(kind: type[Launch], values: dict[str, Any]) -> Any:
+    """The checked values.
+
+    Raises:
+        ConfigError: names the option, what was expected and found.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = "--" + "-".join(str(part) for part in first["loc"]).replace("_", "-") if first["loc"] else ""
+        expected = dict(SHAPES.values()).get(first.get("ctx", {}).get("pattern", ""))
+        reason = f"expected {expected}" if expected else first["msg"].removeprefix("Value error, ")
+        got = f", got {first['input']!r}" if first["loc"] else ""
+        raise ConfigError(f"kosmos launch: {option + ': ' if option else ''}{reason}{got}") from error
+
+
+def read_run(run_file: Path, overrides: list[str], ranks: int) -> RunConfig:
+    """The run file with its overrides, if so many ranks can train it.
+
+    Raises:
+        ConfigError: it is wrong, or its lanes cannot be dealt to the ranks.
+    """
+    config = make_run(read_run_file(run_file), parse_overrides(overrides), where=str(run_file))
+    if config.data.lanes % ranks:
+        nearest = -(-config.data.lanes // ranks) * ranks
+        raise ConfigError(
+            f"{run_file}: data.lanes: {config.data.lanes} lanes cannot be dealt to {ranks} ranks evenly; "
+            f"set it in the run file, or add data.lanes={nearest} here"
+        )
+    return config

@@ -1,0 +1,172 @@
+"""What each plugin of a run is made of: name, version and the SHA-256 of every file, to compare when it goes on.
+
+The comparison finds that code has changed. It protects from nothing: by then the plugin has been imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from kosmos.discovery import PluginRecord
+from kosmos.errors import PluginError
+from kosmos.names import listed
+from kosmos.plugins import Registry
+
+LOCK_FILE = "plugins.lock.json"
+"""Name of the lock in the folder of a run."""
+
+
+@dataclass(frozen=True)
+class LockedPlugin:
+    """One plugin as it was."""
+
+    name: str
+    distribution: str
+    version: str
+    files: Mapping[str, str]
+    """Path, relative to where packages are installed, to SHA-256 in hexadecimal."""
+
+
+@dataclass(frozen=True)
+class PluginLock:
+    """Some plugins as they were."""
+
+    plugins: tuple[LockedPlugin, ...]
+
+    def text(self) -> str:
+        """As JSON; ``read_lock`` reads it."""
+        return json.dumps({"lock": 1, **asdict(self)}, indent=2, sort_keys=True) + "\n"
+
+
+def lock_of(registry: Registry, names: Collection[str] | None = None) -> PluginLock:
+    """The plugins as they are now.
+
+    Args:
+        names: of the plugins to take, such as ``registry.used``; None takes all that are loaded.
+    """
+    loaded: dict[str, PluginRecord] = {}
+    for plugin in registry.plugins:
+        if names is None or plugin.name in names:
+            loaded.setdefault(plugin.name, plugin)  # a second one of the same name was ignored
+    return PluginLock(tuple(_locked(plugin) for plugin in loaded.values()))
+
+
+def _locked(plugin: PluginRecord) -> LockedPlugin:
+    hashes = {}
+    for name, file in sorted(_files(plugin)):
+        with file.open("rb") as stream:
+            hashes[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return LockedPlugin(plugin.name, plugin.distribution, plugin.version, hashes)
+
+
+def _files(plugin: PluginRecord) -> set[tuple[str, Path]]:
+    """What its distribution installed, and what is in its package: an editable installation lists nothing of it."""
+    found = set(_installed(plugin.distribution)) if plugin.distribution else set()
+    known = {file.resolve() for _, file in found}
+    return found | {(name, file) for name, file in _in_package(plugin.module) if file.resolve() not in known}
+
+
+def _installed(distribution: str) -> Iterator[tuple[str, Path]]:
+    try:
+        files = metadata.distribution(distribution).files or []
+    except metadata.PackageNotFoundError:  # a source tree on the path
+        return
+    for file in files:
+        place = Path(str(file.locate()))
+        about_itself = file.parts[0].endswith((".dist-info", ".egg-info")) or file.suffix == ".pth"
+        if file.parts[0] != ".." and not about_itself and _counts(place) and place.is_file():
+            yield file.as_posix(), place
+
+
+def _in_package(module: str) -> Iterator[tuple[str, Path]]:
+    """The files of the outermost regular package that the module is in; of a lone module that file."""
+    parts = module.partition(":")[0].strip().split(".")
+    for depth in range(1, len(parts) + 1):
+        try:
+            spec = util.find_spec(".".join(parts[:depth]))
+        except (ImportError, ValueError, AttributeError):
+            return
+        if spec is None or spec.origin is None:  # a namespace package is shared with others
+            continue
+        origin = Path(spec.origin)
+        if not spec.submodule_search_locations:
+            yield "/".join((*parts[: depth - 1], origin.name)), origin
+            return
+        for file in origin.parent.rglob("*"):
+            if _counts(file.relative_to(origin.parent)) and file.is_file():
+                yield "/".join((*parts[:depth], file.relative_to(origin.parent).as_posix())), file
+        return
+
+
+def _counts(file: Path) -> bool:
+    """Whether a file is no cache of the interpreter or an editor."""
+    return "__pycache__" not in file.parts and file.suffix != ".pyc" and not file.name.startswith(".")
+
+
+def read_lock(file: Path) -> PluginLock:
+    """A lock that was written.
+
+    Raises:
+        PluginError: it cannot be read or is no lock.
+    """
+    try:
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        plugins = tuple(LockedPlugin(**{**entry, "files": dict(entry["files"])}) for entry in content["plugins"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise PluginError(
+            f"{file}: cannot be read as a lock of plugins ({error!r}); without the file nothing is compared"
+        ) from error
+    return PluginLock(plugins)
+
+
+def compare(old: PluginLock, new: PluginLock) -> list[str]:
+    """One line for each plugin of ``old`` that is not the same in ``new``; what only ``new`` has does not count."""
+    now = {plugin.name: plugin for plugin in new.plugins}
+    return [line for plugin in old.plugins if (line := _difference(plugin, now.get(plugin.name)))]
+
+
+def _difference(old: LockedPlugin, new: LockedPlugin | None) -> str:
+    label = f"plugin {old.name}" + (f" ({old.distribution} {old.version})" if old.distribution else "")
+    if new is None:
+        return f"{label} is not loaded any more"
+    if new.distribution != old.distribution:
+        return f"{label} is now of the distribution {new.distribution or '-'} {new.version}"
+    changes = [f"{name} has changed" for name in old.files if name in new.files and new.files[name] != old.files[name]]
+    changes += [f"{name} is gone" for name in old.files if name not in new.files]
+    changes += [f"{name} is new" for name in new.files if name not in old.files]
+    if new.version != old.version:
+        changes.insert(0, f"version {old.version} is now {new.version}")
+    return f"{label}: {listed(changes, at_most=2)}" if changes else ""
+
+
+def keep_lock(folder: Path, registry: Registry) -> None:
+    """Write what a run uses to its folder. To be called once all its components have been resolved."""
+    folder.joinpath(LOCK_FILE).write_text(lock_of(registry, registry.used).text(), encoding="utf-8")
+
+
+def check_lock(folder: Path, registry: Registry, *, accept: bool = False) -> list[str]:
+    """Compare what a run used with what is installed now; a folder without a lock has nothing to compare.
+
+    Args:
+        accept: return the differences instead of raising.
+
+    Raises:
+        PluginError: a plugin that the run used is not the same.
+    """
+    file = folder / LOCK_FILE
+    if not file.exists():
+        return []
+    old = read_lock(file)
+    lines = compare(old, lock_of(registry, {plugin.name for plugin in old.plugins}))
+    if lines and not accept:
+        raise PluginError(
+            f"{file}: {'; '.join(lines)}; install what the run was trained with, or go on with what is there now: "
+            f"kosmos train --resume {folder} --accept-plugins"
+        )
+    return lines

@@ -1,0 +1,172 @@
+"""Gather the promises of a plugin, and check them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from types import ModuleType
+
+from kosmos.components import EncoderSpec, ModalitySpec, Spec
+from kosmos.discovery import PluginRecord
+from kosmos.errors import PluginError
+from kosmos.names import listed
+from kosmos.plugins import Registry, load_plugins
+from kosmos.testing.conditions import Conditions
+from kosmos.testing.promise import Promise, Rule, Subject
+from kosmos.testing.rules import backbone, connector, dataset, encoder, modality, plugin, training, training_run
+from kosmos.testing.scorecard import ScoreCard
+from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest, ModalityUnderTest, PluginUnderTest
+
+RULES: tuple[Rule, ...] = tuple(
+    rule
+    for module in (plugin, modality, training_run, encoder, connector, backbone, dataset, training)
+    for rule in module.RULES
+)
+"""Every rule, in the order in which they are checked."""
+
+
+def promises_of(
+    of: str | ModuleType | Registry,
+    *,
+    plugins: Sequence[str] | None = None,
+    conditions: Conditions | None = None,
+    fast: bool = False,
+) -> list[Promise]:
+    """The promises of a plugin, each to be checked on its own.
+
+    Args:
+        of: an installed distribution, a plugin module, or a registry.
+        plugins: of a registry, the names of those whose promises are wanted; all but core by default.
+        conditions: in place of what the plugin module names in ``KOSMOS_TESTING``.
+        fast: leave the slow ones out (they come back as skipped).
+
+    Raises:
+        PluginError: no such distribution is installed.
+    """
+    os.environ["HF_HUB_OFFLINE"] = "1"  # of an encoder that would fetch weights, say so at once
+    registry, records = _found(of, plugins)
+    return [
+        Promise(rule, subject, left_out=fast and rule.slow)
+        for record in records
+        for subject in _subjects(registry, record, conditions or _conditions(record))
+        for rule in RULES
+        if rule.kind in _kinds(subject)
+    ]
+
+
+def check_distribution(
+    name: str,
+    *,
+    conditions: Conditions | None = None,
+    fast: bool = False,
+    watch: Callable[[Promise], None] = lambda promise: None,
+) -> ScoreCard:
+    """The score card of an installed distribution.
+
+    Args:
+        name: such as ``kosmos-depth``.
+        conditions: see ``promises_of``.
+        fast: leave out what is slow.
+        watch: told each promise before it is checked.
+
+    Raises:
+        PluginError: no such distribution is installed.
+    """
+    promises = promises_of(name, conditions=conditions, fast=fast)
+    records = _found(name, None)[1]
+    return _score(records[0].distribution, records[0].version, promises, watch)
+
+
+def check_plugin(
+    of: ModuleType | Registry,
+    *,
+    plugins: Sequence[str] | None = None,
+    conditions: Conditions | None = None,
+    fast: bool = False,
+) -> ScoreCard:
+    """The score card of a plugin that is not installed: its module, or a registry that holds it.
+
+    Args: as of ``promises_of``.
+    """
+    names = listed(record.name for record in _found(of, plugins)[1])
+    return _score(names, "", promises_of(of, plugins=plugins, conditions=conditions, fast=fast), lambda promise: None)
+
+
+def _score(name: str, version: str, promises: Sequence[Promise], watch: Callable[[Promise], None]) -> ScoreCard:
+    verdicts = []
+    for promise in promises:
+        watch(promise)
+        verdicts.append(promise.verdict())
+    return ScoreCard(name, version, tuple(verdicts))
+
+
+def _found(of: str | ModuleType | Registry, plugins: Sequence[str] | None) -> tuple[Registry, list[PluginRecord]]:
+    if isinstance(of, str):
+        registry = load_plugins()
+        found = [record for record in registry.plugins if _plain(record.distribution) == _plain(of)]
+        if not found:
+            installed = sorted({record.distribution for record in registry.plugins if record.distribution})
+            raise PluginError(f"no plugin of a distribution {of!r} is installed; installed: {listed(installed)}")
+        return registry, found
+    if isinstance(of, ModuleType):
+        # By its name and not as an object, so that fresh processes can import it as well.
+        name = of.__name__
+        of, plugins = Registry.from_modules({name: name}), [name]
+    wanted = [record for record in of.plugins if (record.name in plugins if plugins else record.name != "core")]
+    return of, wanted
+
+
+def _plain(distribution: str) -> str:
+    return distribution.lower().replace("_", "-").replace(".", "-")
+
+
+def _conditions(record: PluginRecord) -> Conditions:
+    """What the plugin's module names in ``KOSMOS_TESTING``."""
+    if record.problems and not record.components:
+        return Conditions()
+    module = import_module(record.module.partition(":")[0])
+    target = getattr(module, "KOSMOS_TESTING", None)
+    if target is None:
+        return Conditions()
+    where, _, attribute = str(target).partition(":")
+    found = getattr(import_module(where), attribute, None)
+    if not isinstance(found, Conditions):
+        raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r} names no kosmos.testing.Conditions")
+    return found
+
+
+def _kinds(subject: Subject) -> tuple[str, ...]:
+    """Of the rules that a subject is checked by."""
+    return ("component", subject.spec.kind) if isinstance(subject, ComponentUnderTest) else ("plugin",)
+
+
+def _subjects(registry: Registry, record: PluginRecord, conditions: Conditions) -> Iterator[Subject]:
+    yield PluginUnderTest(registry, record)
+    made = {spec.name: _modality(registry, spec, conditions) for spec in _modalities(registry)}
+    own = [made[spec.name] for spec in record.components if isinstance(spec, ModalitySpec)]
+    for spec in record.components:
+        if isinstance(spec, ModalitySpec):
+            yield made[spec.name]
+        elif isinstance(spec, EncoderSpec):
+            yield _encoder(registry, spec, conditions, own or list(made.values()))
+        else:
+            yield ComponentUnderTest(registry, spec, conditions)
+
+
+def _modalities(registry: Registry) -> Iterator[ModalitySpec]:
+    return (spec for spec in registry.specs("modality").values() if isinstance(spec, ModalitySpec))
+
+
+def _modality(registry: Registry, spec: ModalitySpec, conditions: Conditions) -> ModalityUnderTest:
+    return ModalityUnderTest(registry, spec, conditions)
+
+
+def _encoder(
+    registry: Registry, spec: Spec, conditions: Conditions, modalities: Sequence[ModalityUnderTest]
+) -> EncoderUnderTest:
+    """Tried on the modality whose default it is, else on the first of the plugin's own, else on any."""
+    assert isinstance(spec, EncoderSpec)
+    owner = next((m for m in modalities if m.spec.encoder == spec.name), None)
+    defaults = dict(owner.spec.encoder_options) if owner else {}
+    return EncoderUnderTest(registry, spec, conditions, owner or next(iter(modalities), None), defaults)

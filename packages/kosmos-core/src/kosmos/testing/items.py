@@ -1,0 +1,116 @@
+"""Rows of encoder items, as a batch has them, and encoders put so that two calls can be compared.
+
+Letters: N = cells of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.processor import Grid
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One item: its cells [n, *cell] and their grid."""
+
+    values: NDArray[Any]
+    grid: Grid
+
+    def altered(self) -> Item:
+        """Other values in the same grid, none as before."""
+        if np.issubdtype(self.values.dtype, np.floating):
+            return replace(self, values=(self.values * -0.7 + 0.3).astype(self.values.dtype))
+        most = np.iinfo(self.values.dtype).max if self.values.dtype != np.bool_ else 1
+        return replace(self, values=(most - self.values).astype(self.values.dtype))
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self.grid))
+
+
+def cut_items(cells: NDArray[Any], grids: Sequence[Grid]) -> list[Item]:
+    """The items of a medium."""
+    ends = np.cumsum([grid.cells for grid in grids]).tolist()
+    return [Item(cells[end - grid.cells : end], grid) for grid, end in zip(grids, ends, strict=True)]
+
+
+def told(items: Sequence[Item]) -> str:
+    """``"a row of 2 items (3x1x1, 5x1x1 cells)"``."""
+    return f"a row of {len(items)} items ({', '.join(map(str, items))} cells)"
+
+
+def row(items: Sequence[Item], like: Item, *, exact: bool = False) -> tuple[Tensor, Tensor]:
+    """Values [N, *cell] and grids int64 [items, 3]; ``like`` tells the cell where there are no items.
+
+    Args:
+        exact: make floating values float64.
+    """
+    import torch
+
+    values = torch.from_numpy(np.concatenate([like.values[:0], *(item.values for item in items)]))
+    grids = torch.tensor([item.grid for item in items], dtype=torch.int64).reshape(-1, 3)
+    return (values.double() if exact and values.is_floating_point() else values), grids
+
+
+def silence(encoder: Any) -> None:
+    """Switch off what is drawn at random (dropout, stochastic depth), and leave training mode on."""
+    for module in encoder.modules():
+        for name in ("p", "drop_prob", "dropout", "attention_dropout", "activation_dropout", "layer_drop", "layerdrop"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+
+
+def comparable(make: Callable[[], Any], items: Sequence[Item]) -> tuple[Any, bool]:
+    """An encoder whose results can be compared, and whether it takes float64.
+
+    In training mode without dropout where that is deterministic (so that statistics of a batch show), else in
+    evaluation mode.
+    """
+    import torch
+
+    encoder = make()
+    silence(encoder)
+    exact = True
+    try:
+        encoder.double()
+        with torch.no_grad():
+            exact = bool(torch.isfinite(encoder(*row(items[:1], items[0], exact=True))).all())
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        exact = False
+    encoder = make()  # the trial may have changed buffers
+    silence(encoder)
+    if exact:
+        encoder.double()
+    with torch.no_grad():
+        first, second = (encoder(*row(items[:2], items[0], exact=exact)) for _ in range(2))
+    if not torch.equal(first, second):
+        encoder.eval()
+    return encoder, exact
+
+
+def gradients(module: Any, out: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """Gradients of ``(out * weights).sum()`` by name; a missing one is zero."""
+    import torch
+
+    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not named or not out.requires_grad:
+        return {name: torch.zeros_like(p) for name, p in named.items()}
+    found = torch.autograd.grad((out * weights.to(out.dtype)).sum(), list(named.values()), allow_unused=True)
+    zipped = zip(named.items(), found, strict=True)
+    return {name: torch.zeros_like(p) if g is None else g for (name, p), g in zipped}
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    """Largest difference, relative to the largest value of the two."""
+    if not one.numel():
+        return 0.0
+    scale = max(float(one.abs().max()), float(other.abs().max()), 1e-30)
+    return float((one - other).abs().max()) / scale

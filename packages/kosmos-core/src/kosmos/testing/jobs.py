@@ -1,0 +1,69 @@
+"""What the kit does in fresh processes. No torch here: that is part of what is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from typing import Any
+
+from kosmos.data.document import Media
+from kosmos.data.plan import PlannedMedia, decode_cells
+from kosmos.data.processor import MediaPlan
+from kosmos.testing.child import TorchWatch
+
+
+def discover(arguments: bytes) -> str | None:
+    """Import plugin ``module`` and ask its hooks; the line that imported torch, or None."""
+    from kosmos.discovery import Candidate, load
+
+    name, module = pickle.loads(arguments)  # noqa: S301  of our own parent, here and below
+    with TorchWatch() as watch:
+        load([Candidate(name, "", "", module)])
+    return watch.importer
+
+
+def plan_media(arguments: bytes) -> tuple[list[MediaPlan], list[str], str | None]:
+    """Plan and decode media with a processor that came by pickle.
+
+    Returns:
+        The plans, the digests of the cells, and the line that imported torch or None.
+    """
+    with TorchWatch() as watch:
+        processor, slots, media = pickle.loads(arguments)  # noqa: S301
+        plans = [processor.plan(medium) for medium in media]
+        for plan in plans:
+            for grid in plan.grids:
+                slots(grid)
+        digests = [digest(decode_cells(PlannedMedia(m, p, ""), processor)) for m, p in zip(media, plans, strict=True)]
+    return plans, digests, watch.importer
+
+
+def read_documents(arguments: bytes) -> tuple[list[str], str | None]:
+    """Fingerprints of the first documents of a source that came by pickle, and the line that imported torch."""
+    with TorchWatch() as watch:
+        source, count = pickle.loads(arguments)  # noqa: S301
+        found = [fingerprint(source.document(index)) for index in range(count)]
+    return found, watch.importer
+
+
+def digest(cells: Any) -> str:
+    """Of an array: type, shape and content."""
+    head = f"{cells.dtype} {cells.shape} ".encode()
+    return hashlib.blake2b(head + cells.tobytes(), digest_size=16).hexdigest()
+
+
+def fingerprint(document: Any) -> str:
+    """Of what a document holds; its origin does not count."""
+    parts = [_content(segment) for segment in document.segments]
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _content(segment: Any) -> str:
+    if not isinstance(segment, Media):
+        return repr(segment)
+    source = segment.source
+    if isinstance(source, bytes):
+        held = hashlib.blake2b(source, digest_size=16).hexdigest()
+    else:
+        held = digest(source) if hasattr(source, "tobytes") else str(source)
+    return f"{segment.modality} {held} {segment.clip} {segment.rate_hz}"

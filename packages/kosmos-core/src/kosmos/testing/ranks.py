@@ -1,0 +1,141 @@
+"""A small run in one process and in two, of which in every step only one has media."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kosmos.components import DatasetSpec, OptimizerSpec
+from kosmos.data.document import Document, Text
+from kosmos.data.mixture import Mixture
+from kosmos.discovery import PluginRecord
+from kosmos.plugins import Registry
+from kosmos.testing import child
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+STEPS = 2
+WORLD = 2
+
+
+class TwoRows:
+    """Row 0 holds the first documents of a dataset, joined; row 1 holds text alone."""
+
+    name = "kit-rows"
+
+    def __init__(self, split: str, *, target: str, modality: str, options: dict[str, Any], documents: int = 3) -> None:
+        """
+        Args:
+            split: whatever is asked for, the same rows.
+            target: of the dataset, ``"package.module:attribute"``.
+            modality: that the joined documents hold.
+            options: of the dataset.
+            documents: how many are joined.
+        """
+        module, _, attributes = target.partition(":")
+        factory: Any = import_module(module)
+        for attribute in attributes.split("."):
+            factory = getattr(factory, attribute)
+        source = factory("train", **options)
+        found = (source.document(index) for index in range(len(source)))
+        fit: Iterator[Document] = (document for document in found if modality in document.modalities)
+        self.segments = tuple(segment for document in islice(fit, documents) for segment in document.segments)
+
+    def __len__(self) -> int:
+        return 2
+
+    def document(self, index: int) -> Document:
+        """Row ``index`` of the two."""
+        if index == 0:
+            return Document("kit-rows with media", self.segments)
+        return Document("kit-rows without", (Text("two plus two is "), Text("four", train=True)))
+
+
+def descent(groups: list[dict[str, Any]], learning_rate: float) -> Optimizer:
+    """Plain gradient descent: a difference of gradients stays as small as it is in the weights."""
+    from torch.optim import SGD
+
+    return SGD([{"params": group["params"], "lr": group["lr"]} for group in groups], lr=learning_rate)
+
+
+def with_kit(registry: Registry, modality: str) -> Registry:
+    """The registry with the kit's own dataset and optimizer."""
+    components = (
+        DatasetSpec(name=TwoRows.name, target=f"{__name__}:TwoRows", summary="Two rows.", modalities=(modality,)),
+        OptimizerSpec(name="kit-descent", target=f"{__name__}:descent", summary="Gradient descent."),
+    )
+    return Registry([*registry.plugins, PluginRecord("kosmos-testing", "", "", __name__, components)])
+
+
+def seed_of_turns(source: TwoRows) -> int:
+    """A seed of the order of samples with which the first rank has the media in step 1 and the other in step 2."""
+    for seed in range(1000):
+        mixture = Mixture((source,), (1.0,), True, seed)
+        if (mixture.row(0, 0), mixture.row(0, WORLD)) == (0, 1):
+            return seed
+    raise AssertionError("no order of two rows has them in turn")
+
+
+def train(arguments: bytes) -> None:
+    """Train as one rank (or alone). Runs in a child process."""
+    from kosmos.config import make_run
+    from kosmos.train.run import train_model
+
+    registry, run = pickle.loads(arguments)  # noqa: S301  of our own parent
+    train_model(make_run(run), registry=registry)
+
+
+def train_alone_and_together(registry: Registry, run: Mapping[str, Any], folder: Path, *, seconds: float) -> None:
+    """Train ``run`` in one process, into ``folder/alone``, and in two, into ``folder/together``.
+
+    Raises:
+        kosmos.testing.child.ChildFailed: a process raised or died, or they did not come to an end in time.
+    """
+    loopback = {"GLOO_SOCKET_IFNAME": "lo"} if Path("/sys/class/net/lo").exists() else {}
+    shared = {"WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), **loopback}
+    wanted: dict[str, tuple[str, dict[str, str]]] = {"alone": ("alone", {"WORLD_SIZE": "1"})}
+    for rank in range(WORLD):
+        wanted[f"rank {rank}"] = "together", {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
+    running = {}
+    for name, (output, variables) in wanted.items():
+        place = folder / name
+        place.mkdir()
+        settings = {**run, "output": str(folder / output)}
+        running[name] = child.start(f"{__name__}:train", registry, settings, folder=place, **variables)
+    try:
+        _wait(running, folder, seconds)
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+
+
+def _wait(running: dict[str, Any], folder: Path, seconds: float) -> None:
+    """Until all are done, or the first that fails: the others may wait for it for ever."""
+    end = time.monotonic() + seconds
+    pending = dict(running)
+    while pending:
+        for name, process in list(pending.items()):
+            if process.poll() is None:
+                continue
+            try:
+                child.finish(pending.pop(name), folder=folder / name, seconds=seconds)
+            except child.ChildFailed as error:
+                raise child.ChildFailed(f"{name}: {error}") from error
+        if time.monotonic() > end:
+            raise child.ChildFailed(f"{' and '.join(pending)} did not come to an end within {seconds:g} s: a hang")
+        time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

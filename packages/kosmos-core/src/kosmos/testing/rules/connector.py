@@ -1,0 +1,107 @@
+"""What a connector promises: as many slots as it counts, each from its own item.
+
+Letters: N = cells of a row, M = token slots.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_model, save_model
+
+from kosmos.data.processor import Grid
+from kosmos.discovery import cause
+from kosmos.testing.items import Item, apart, gradients, row, silence, told
+from kosmos.testing.promise import BrokenPromise, rule
+from kosmos.testing.search import rows_of, search
+from kosmos.testing.subjects import ComponentUnderTest
+
+WIDTH_IN, WIDTH_OUT = 24, 32
+SHAPES = (Grid(1, 1, 1), Grid(3, 1, 1), Grid(1, 4, 4), Grid(1, 2, 6), Grid(2, 4, 4), Grid(17, 1, 1))
+TOLERANCE = 1e-6
+"""Of the largest value, in float64."""
+
+
+def _features() -> tuple[Item, ...]:
+    random = np.random.default_rng(0)
+    return tuple(Item(random.standard_normal((grid.cells, WIDTH_IN)), grid) for grid in SHAPES)
+
+
+def _fresh(connector: ComponentUnderTest, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    module = connector.build(WIDTH_IN, WIDTH_OUT).double().train()
+    silence(module)
+    return module
+
+
+@rule("connector", "slots-as-counted", "an item fills as many slots as its slot count says, which can be pickled")
+def slots_as_counted(connector: ComponentUnderTest) -> None:
+    module = _fresh(connector)
+    try:
+        slots = pickle.loads(pickle.dumps(module.slots))  # noqa: S301  pickled in this line
+    except Exception as error:  # a seam: pickling runs the plugin's code
+        raise BrokenPromise(f"slots cannot be pickled: {cause(error)}") from error
+
+    def check(items: Sequence[Item]) -> None:
+        out = module(*row(items, _features()[0]))
+        counted = sum(slots(item.grid) for item in items)
+        if tuple(out.shape) != (counted, WIDTH_OUT):
+            raise BrokenPromise(f"{told(items)}: {list(out.shape)}; slots counts [{counted}, {WIDTH_OUT}]")
+
+    search(rows_of(_features()), check)
+
+
+@rule("connector", "zero-length", "no items at all give [0, width], forward and backward")
+def zero_length(connector: ComponentUnderTest) -> None:
+    module = _fresh(connector)
+    out = module(*row([], _features()[0]))
+    if tuple(out.shape) != (0, WIDTH_OUT):
+        raise BrokenPromise(f"no items give {list(out.shape)}; expected [0, {WIDTH_OUT}]")
+    for name, gradient in gradients(module, out, torch.zeros(out.shape)).items():
+        if not gradient.isfinite().all() or gradient.any():
+            raise BrokenPromise(f"no items give the parameter {name} a gradient that is not zero")
+
+
+@rule("connector", "packed-equals-alone", "items in one row fill their slots as they do one by one")
+def packed_equals_alone(connector: ComponentUnderTest) -> None:
+    module = _fresh(connector)
+
+    def check(items: Sequence[Item]) -> None:
+        packed = module(*row(items, items[0]))
+        alone = torch.cat([module(*row([item], item)) for item in items])
+        if packed.shape != alone.shape or not apart(packed, alone) <= TOLERANCE:
+            error = apart(packed, alone) if packed.shape == alone.shape else float("inf")
+            raise BrokenPromise(f"{told(items)}: slots differ by {error:.2g} of the largest")
+
+    search(rows_of(_features(), least=2), check, most=20)
+
+
+@rule("connector", "gradient-everywhere", "every trainable parameter gets a gradient")
+def gradient_reaches_everything(connector: ComponentUnderTest) -> None:
+    module = _fresh(connector)
+    out = module(*row(_features(), _features()[0]))
+    found = gradients(module, out, torch.randn(out.shape, generator=torch.Generator().manual_seed(1)))
+    if missing := [name for name, gradient in found.items() if not gradient.any()]:
+        raise BrokenPromise(f"no gradient reaches {', '.join(missing[:3])}")
+
+
+@rule("connector", "state-round-trips", "what is saved of it and loaded into a new one gives the same slots")
+def state_round_trips(connector: ComponentUnderTest) -> None:
+    first, second = _fresh(connector, seed=1), _fresh(connector, seed=2)
+    batch = row(_features(), _features()[0])
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "connector.safetensors")
+        save_model(first, file)
+        load_model(second, file)
+        out, again = (module.eval()(*batch) for module in (first, second))
+    if not torch.equal(out, again):
+        raise BrokenPromise(f"slots differ by {apart(out, again):.2g} of the largest")
+
+
+RULES = (slots_as_counted, zero_length, packed_equals_alone, gradient_reaches_everything, state_round_trips)

@@ -1,0 +1,159 @@
+"""What a dataset promises: the same documents every time, in two parts that share nothing."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from kosmos.components import DatasetSpec
+from kosmos.data.document import Document, Media, Text
+from kosmos.discovery import cause
+from kosmos.testing import child
+from kosmos.testing.jobs import fingerprint
+from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
+from kosmos.testing.subjects import ComponentUnderTest
+
+LOOKED_AT = 300
+"""Documents of a part that are compared, evenly spread."""
+IN_A_WORKER = 4
+
+
+def _open(dataset: ComponentUnderTest, split: str) -> Any:
+    return dataset.build(split)
+
+
+def _rows(source: Any) -> range:
+    return range(0, len(source), max(1, len(source) // LOOKED_AT))
+
+
+def _documents(source: Any) -> list[Document]:
+    return [source.document(index) for index in _rows(source)]
+
+
+@rule("dataset", "builds", "the train and the held-out part are opened with the defaults, and hold documents")
+def parts_hold_documents(dataset: ComponentUnderTest) -> None:
+    for split in ("train", "held_out"):
+        try:
+            source = _open(dataset, split)
+        except NotBuilt as error:
+            if any(getattr(spec, "sample_set", None) == dataset.spec.name for spec in _modalities(dataset)):
+                raise BrokenPromise(f"a sample set has to need nothing: {error}") from error
+            raise
+        if not len(source) > 0:
+            raise BrokenPromise(f"{split} holds {len(source)} documents")
+        if not isinstance(getattr(source, "name", None), str) or not source.name:
+            raise BrokenPromise(f"{split}: its name is {getattr(source, 'name', None)!r}; metrics need one")
+        document = source.document(len(source) - 1)
+        if not isinstance(document, Document) or not document.segments:
+            raise BrokenPromise(f"{split}: the last document is {document!r:.80}; expected segments")
+
+
+def _modalities(dataset: ComponentUnderTest) -> list[Any]:
+    return list(dataset.registry.specs("modality").values())
+
+
+@rule("dataset", "documents-deterministic", "a row holds the same document whenever it is read, in any order")
+def documents_are_deterministic(dataset: ComponentUnderTest) -> None:
+    for split in ("train", "held_out"):
+        one, other = _open(dataset, split), _open(dataset, split)
+        rows = _rows(one)[:50]
+        first = {index: (fingerprint(d), d.origin) for index in rows for d in [one.document(index)]}
+        for source, how in ((one, "again"), (other, "by a new source")):
+            for index in reversed(rows):
+                document = source.document(index)
+                if (fingerprint(document), document.origin) != first[index]:
+                    raise BrokenPromise(f"{split} row {index} ({document.origin}) is another document when read {how}")
+
+
+@rule("dataset", "parts-disjoint", "no document is in both the train and the held-out part")
+def parts_are_disjoint(dataset: ComponentUnderTest) -> None:
+    trained = {fingerprint(document): document.origin for document in _documents(_open(dataset, "train"))}
+    for document in _documents(_open(dataset, "held_out")):
+        if (same := trained.get(fingerprint(document))) is not None:
+            raise BrokenPromise(f"{document.origin!r} of held_out is {same!r} of train")
+
+
+@rule("dataset", "origins-name-rows", "every document has an origin of its own")
+def origins_name_rows(dataset: ComponentUnderTest) -> None:
+    for split in ("train", "held_out"):
+        source = _open(dataset, split)
+        known: dict[str, int] = {}
+        for index, document in zip(_rows(source), _documents(source), strict=True):
+            if not isinstance(document.origin, str) or not document.origin.strip():
+                raise BrokenPromise(f"{split} row {index}: its origin is {document.origin!r}")
+            if document.origin in known:
+                raise BrokenPromise(f"{split} rows {known[document.origin]} and {index} are both {document.origin!r}")
+            known[document.origin] = index
+
+
+@rule(
+    "dataset", "modalities-declared", "documents hold text and the modalities that the dataset declares, and them all"
+)
+def modalities_are_declared(dataset: ComponentUnderTest) -> None:
+    assert isinstance(dataset.spec, DatasetSpec)
+    declared = set(dataset.spec.modalities)
+    found: set[str] = set()
+    for document in _documents(_open(dataset, "train")):
+        held = {medium.modality for medium in document.media}
+        found |= held
+        if not held <= declared:
+            raise BrokenPromise(f"{document.origin} holds {sorted(held - declared)}; declared: {sorted(declared)}")
+    if found != declared:
+        raise BrokenPromise(f"no document holds {sorted(declared - found)}, which the dataset declares")
+
+
+@rule("dataset", "something-to-learn", "every document trains some text, and held-out ones end in an answer")
+def there_is_something_to_learn(dataset: ComponentUnderTest) -> None:
+    for document in _documents(_open(dataset, "train")):
+        if not any(getattr(s, "train", False) for s in document.segments):
+            raise BrokenPromise(f"{document.origin} has no text that the loss looks at: Text(..., train=True)")
+    for document in _documents(_open(dataset, "held_out")):
+        last = document.segments[-1]
+        if not (isinstance(last, Text) and last.train and last.text.strip()):
+            kind = last.modality if isinstance(last, Media) else repr(last)
+            raise BrokenPromise(f"{document.origin} ends in {kind:.80}; expected Text(answer, train=True)")
+
+
+@rule("dataset", "spawn-picklable", "a source can be pickled into a fresh process and gives the same documents")
+def works_in_a_worker(dataset: ComponentUnderTest) -> None:
+    source = _open(dataset, "train")
+    mine = [fingerprint(source.document(index)) for index in range(min(IN_A_WORKER, len(source)))]
+    theirs, _ = _in_a_worker(source, len(mine))
+    if mine != theirs:
+        row = [one == other for one, other in zip(mine, theirs, strict=True)].index(False)
+        raise BrokenPromise(f"row {row} is another document in a fresh process")
+
+
+@rule("dataset", "torch-free", "reading documents imports no torch")
+def reading_needs_no_torch(dataset: ComponentUnderTest) -> None:
+    source = _open(dataset, "train")
+    try:
+        _, importer = _in_a_worker(source, 1)
+    except BrokenPromise as error:
+        raise Unchecked("no fresh process could be made to read: see spawn-picklable") from error
+    if importer:
+        raise BrokenPromise(f"torch is imported by {importer}")
+
+
+def _in_a_worker(source: Any, count: int) -> tuple[list[str], str | None]:
+    try:
+        pickle.dumps(source)
+    except Exception as error:  # a seam: pickling runs the plugin's code
+        raise BrokenPromise(f"cannot be pickled: {cause(error)}") from error
+    try:
+        found: tuple[list[str], str | None] = child.call("kosmos.testing.jobs:read_documents", source, count)
+    except child.ChildFailed as error:
+        raise BrokenPromise(f"a fresh process {error}") from error
+    return found
+
+
+RULES = (
+    parts_hold_documents,
+    documents_are_deterministic,
+    parts_are_disjoint,
+    origins_name_rows,
+    modalities_are_declared,
+    there_is_something_to_learn,
+    works_in_a_worker,
+    reading_needs_no_torch,
+)

@@ -1,0 +1,198 @@
+"""What an encoder promises: its items are alone, none is a case like any other, and training reaches all of it.
+
+Letters: N = cells of a row, D = width of a backbone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model, save_model
+from torch import Tensor
+
+from kosmos.testing.items import Item, apart, comparable, gradients, row, silence, told
+from kosmos.testing.promise import BrokenPromise, Unchecked, rule
+from kosmos.testing.search import rows_of, search
+from kosmos.testing.subjects import EncoderUnderTest
+
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+"""Largest difference relative to the largest value: of kosmos's own encoders at most 4e-13 and 6e-6 were measured."""
+GRADIENT_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}
+LEAK = 1e-6
+
+
+@rule("encoder", "width-and-count", "N cells come out as [N, width], in a floating type")
+def width_and_count(encoder: EncoderUnderTest) -> None:
+    module = encoder.fresh()
+    for items in (encoder.items[:1], encoder.items[:3]):
+        values, grids = row(items, encoder.items[0])
+        out = module(values, grids)
+        if tuple(out.shape) != (len(values), module.width) or not out.is_floating_point():
+            raise BrokenPromise(f"{told(items)} gives {out.dtype} {list(out.shape)}; [{len(values)}, {module.width}]")
+
+
+@rule("encoder", "zero-length", "no items at all give [0, width], forward and backward, in fp32 and bf16")
+def zero_length(encoder: EncoderUnderTest) -> None:
+    for autocast in (False, True):
+        module = encoder.fresh()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            out = module(*row([], encoder.items[0]))
+        if tuple(out.shape) != (0, module.width):
+            raise BrokenPromise(f"no items give {list(out.shape)}; expected [0, {module.width}]")
+        if out.requires_grad:
+            out.sum().backward()
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None and (not parameter.grad.isfinite().all() or parameter.grad.any()):
+                raise BrokenPromise(f"no items give the parameter {name} a gradient that is not zero")
+        _finite_buffers(module)
+
+
+def _finite_buffers(module: Any) -> None:
+    for name, buffer in module.named_buffers():
+        if buffer.is_floating_point() and not buffer.isfinite().all():
+            raise BrokenPromise(f"no items make the buffer {name} not finite")
+
+
+@rule("encoder", "packed-equals-alone", "items in one row have the features and gradients that they have one by one")
+def packed_equals_alone(encoder: EncoderUnderTest) -> None:
+    module, exact = comparable(encoder.fresh, encoder.items)
+
+    def check(items: Sequence[Item]) -> None:
+        values, grids = row(items, encoder.items[0], exact=exact)
+        packed = module(values, grids)
+        alone = torch.cat([module(*row([item], item, exact=exact)) for item in items])
+        if packed.shape != alone.shape:
+            raise BrokenPromise(f"{told(items)}: {list(packed.shape)} packed, {list(alone.shape)} one by one")
+        precision = packed.dtype if packed.dtype in TOLERANCE else torch.float32
+        if not apart(packed, alone) <= TOLERANCE[precision]:
+            raise BrokenPromise(f"{told(items)}: features differ by {apart(packed, alone):.2g} of the largest")
+        weights = _weights(packed)
+        mine, theirs = gradients(module, packed, weights), gradients(module, alone, weights)
+        largest = max((float(g.abs().max()) for g in theirs.values() if g.numel()), default=0.0)
+        for name, gradient in mine.items():
+            error = float((gradient - theirs[name]).abs().max()) / max(largest, 1e-30) if gradient.numel() else 0.0
+            if not error <= GRADIENT_TOLERANCE[precision]:
+                raise BrokenPromise(f"{told(items)}: the gradient of {name} differs by {error:.2g} of the largest")
+
+    search(rows_of(encoder.items, least=2), check, most=10)
+
+
+def _weights(out: Tensor) -> Tensor:
+    """Fixed weights of a loss: a plain sum is blind where features are normalized."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(out.shape, generator=generator, dtype=torch.float64)
+
+
+@rule("encoder", "no-leak", "changing one item leaves the features of the others as they were")
+def nothing_leaks(encoder: EncoderUnderTest) -> None:
+    module, exact = comparable(encoder.fresh, encoder.items)
+
+    def check(items: Sequence[Item]) -> None:
+        before = _features(module, items, exact)
+        for changed, item in enumerate(items):
+            others = [*items[:changed], item.altered(), *items[changed + 1 :]]
+            after = _features(module, others, exact)
+            for number in (number for number in range(len(items)) if number != changed):
+                if not (found := apart(before[number], after[number])) <= LEAK:
+                    who = f"item {changed + 1} changes the features of item {number + 1} by {found:.2g} of the largest"
+                    raise BrokenPromise(f"{told(items)}: {who}")
+
+    search(rows_of(encoder.items, least=2, most=3), check, most=6)
+
+
+def _features(module: Any, items: Sequence[Item], exact: bool) -> Sequence[Tensor]:
+    with torch.no_grad():
+        out: Tensor = module(*row(items, items[0], exact=exact))
+    return torch.split(out, [item.grid.cells for item in items])
+
+
+@rule("encoder", "finite", "features and gradients are finite in fp32 and under bf16 autocast")
+def finite_in_both_types(encoder: EncoderUnderTest) -> None:
+    items = encoder.items[:4]
+    for autocast in (False, True):
+        module = encoder.fresh()
+        silence(module)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            out = module(*row(items, items[0]))
+        named = {"the features": out, **gradients(module, out.float(), _weights(out))}
+        for name, tensor in named.items():
+            if not tensor.isfinite().all():
+                what = name if tensor is out else f"the gradient of {name}"
+                raise BrokenPromise(f"{told(items)}: {what} is not finite in {'bf16' if autocast else 'fp32'}")
+
+
+@rule("encoder", "gradient-everywhere", "every trainable parameter gets a gradient from the sample set")
+def gradient_reaches_everything(encoder: EncoderUnderTest) -> None:
+    module = encoder.fresh()
+    silence(module)
+    missing = {name for name, p in module.named_parameters() if p.requires_grad}
+    for begin in range(0, len(encoder.items), 4):
+        if not missing:
+            break
+        items = encoder.items[begin : begin + 4]
+        out = module(*row(items, items[0]))
+        missing -= {name for name, g in gradients(module, out, _weights(out)).items() if g.any()}
+    if missing:
+        shown = ", ".join(sorted(missing)[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise BrokenPromise(f"no gradient over {len(encoder.items)} items: {shown}; train it, or freeze it")
+
+
+@rule("encoder", "state-round-trips", "what is saved of it and loaded into a new one gives the same features")
+def state_round_trips(encoder: EncoderUnderTest) -> None:
+    first, second = encoder.fresh(seed=1), encoder.fresh(seed=2)
+    values, grids = row(encoder.items[:3], encoder.items[0])
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        first(values, grids)  # statistics of training, if it keeps any, are part of the state
+        file = Path(folder) / "encoder.safetensors"
+        save_model(first, str(file))
+        load_model(second, str(file))
+        out, again = (module.eval()(values, grids) for module in (first, second))
+    if not torch.equal(out, again):
+        raise BrokenPromise(f"features differ by {apart(out, again):.2g} of the largest; is a tensor no buffer?")
+
+
+@rule("encoder", "recomputation", "with gradient checkpointing the features and gradients are the same")
+def recomputation_changes_nothing(encoder: EncoderUnderTest) -> None:
+    if not hasattr(encoder.fresh(), "set_gradient_checkpointing"):
+        raise Unchecked("the encoder has no set_gradient_checkpointing")
+    module, exact = comparable(encoder.fresh, encoder.items)
+    items = encoder.items[:3]
+    found = []
+    for on in (False, True):
+        module.set_gradient_checkpointing(on)
+        out = module(*row(items, items[0], exact=exact))
+        found.append({"the features": out.detach(), **gradients(module, out, _weights(out))})
+        module(*row([], items[0], exact=exact))
+    for name, plain in found[0].items():
+        if not (error := apart(plain, found[1][name])) <= TOLERANCE[torch.float64 if exact else torch.float32]:
+            raise BrokenPromise(f"{told(items)}: {name} differs by {error:.2g} of the largest")
+
+
+@rule("encoder", "compiles", "compiled, it gives the same features, where it says compiles = True", slow=True)
+def compiles(encoder: EncoderUnderTest) -> None:
+    module = encoder.fresh().eval()
+    if getattr(module, "compiles", False) is not True:
+        raise Unchecked("the encoder does not say compiles = True")
+    compiled: Any = torch.compile(module)
+    for items in (encoder.items[:2], encoder.items[1:4], encoder.items[:0]):
+        with torch.no_grad():
+            plain, fast = (run(*row(items, encoder.items[0])) for run in (module, compiled))
+        if plain.shape != fast.shape or not apart(plain, fast) <= 1e-3:
+            raise BrokenPromise(f"{told(items)}: {list(fast.shape)}, {apart(plain, fast):.2g} of the largest apart")
+
+
+RULES = (
+    width_and_count,
+    zero_length,
+    packed_equals_alone,
+    nothing_leaks,
+    finite_in_both_types,
+    gradient_reaches_everything,
+    state_round_trips,
+    recomputation_changes_nothing,
+    compiles,
+)

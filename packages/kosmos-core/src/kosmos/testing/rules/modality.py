@@ -1,0 +1,241 @@
+"""What a modality promises: plans that are exact, the same everywhere, made without torch, and safe on bad media."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+
+from kosmos.data.document import Media
+from kosmos.data.processor import Grid, MediaPlan
+from kosmos.discovery import cause
+from kosmos.errors import SampleError
+from kosmos.testing import child
+from kosmos.testing.jobs import digest
+from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
+from kosmos.testing.search import described, media_like, search
+from kosmos.testing.subjects import ModalityUnderTest
+
+MARK = re.compile(r"</?[^\s<>]+>")
+CHILD_MEDIA = 4
+"""Media that are sent to a fresh process."""
+
+
+@rule("modality", "builds", "the modality's own encoder, connector and processor are made with their defaults, offline")
+def builds(modality: ModalityUnderTest) -> None:
+    try:
+        processor, stream = modality.route.processor, modality.stream
+    except NotBuilt as error:
+        raise BrokenPromise(str(error)) from error
+    parts: list[tuple[Any, str, type]] = [
+        (processor, "cell_shape", tuple),
+        (processor, "cell_dtype", np.dtype),
+        (stream.encoder, "width", int),
+        (stream.encoder, "input", object),
+        (stream.connector, "slots", object),
+    ]
+    for part, name, kind in parts:
+        if not isinstance(getattr(part, name, None), kind) or getattr(part, name) is None:
+            told = f"{type(part).__name__}.{name} is {getattr(part, name, None)!r:.80}"
+            raise BrokenPromise(f"{told}; expected {kind.__name__}")
+
+
+@rule("modality", "sample-set", "there is a sample set to train on where no data is named, and it holds the modality")
+def has_a_sample_set(modality: ModalityUnderTest) -> None:
+    if modality.spec.sample_set is None:
+        raise Unchecked("the modality names no sample set; kosmos train then needs --data")
+    try:
+        found = modality.documents
+    except NotBuilt as error:
+        raise BrokenPromise(str(error)) from error
+    if not found:
+        raise BrokenPromise(f"no document of {modality.spec.sample_set} holds {modality.spec.name}")
+
+
+@rule("modality", "marks-declared", "the special tokens of its layouts are among the modality's marks")
+def marks_are_declared(modality: ModalityUnderTest) -> None:
+    for medium in modality.media:
+        for part in modality.route.processor.plan(medium).layout:
+            if isinstance(part, str) and MARK.fullmatch(part) and part not in modality.spec.marks:
+                raise BrokenPromise(f"{part} in the layout of {described(medium)}; marks: {modality.spec.marks}")
+
+
+@rule(
+    "modality", "plan-deterministic", "the same medium has the same plan whenever it is planned, and by any processor"
+)
+def plans_are_deterministic(modality: ModalityUnderTest) -> None:
+    processor = modality.route.processor
+    other = modality.build(modality.stream.encoder.input)
+    first = [processor.plan(medium) for medium in modality.media]
+    for how, planner in (("again", processor), ("by a new processor", other)):
+        for medium, plan in reversed(list(zip(modality.media, first, strict=True))):
+            if (found := _difference(plan, planner.plan(medium))) is not None:
+                raise BrokenPromise(f"{described(medium)} planned {how}: {found}")
+
+
+@rule("modality", "spawn-picklable", "processor and slot counts can be pickled into a fresh process and plan the same")
+def works_in_a_worker(modality: ModalityUnderTest) -> None:
+    media = modality.media[:CHILD_MEDIA]
+    plans, digests, _ = _in_a_worker(modality)
+    processor = modality.route.processor
+    for medium, theirs, cells in zip(media, plans, digests, strict=True):
+        mine = processor.plan(medium)
+        if (found := _difference(mine, theirs)) is not None:
+            raise BrokenPromise(f"{described(medium)} in a fresh process: {found}")
+        if digest(processor.decode(medium, mine)) != cells:
+            raise BrokenPromise(f"{described(medium)} is decoded to other cells in a fresh process")
+
+
+@rule("modality", "plan-torch-free", "planning and decoding import no torch")
+def plans_need_no_torch(modality: ModalityUnderTest) -> None:
+    try:
+        importer = _in_a_worker(modality)[2]
+    except BrokenPromise as error:
+        raise Unchecked("no fresh process could be made to plan: see spawn-picklable") from error
+    if importer:
+        raise BrokenPromise(f"torch is imported by {importer}; processor and encoder input need a module without it")
+
+
+def _in_a_worker(modality: ModalityUnderTest) -> tuple[list[MediaPlan], list[str], str | None]:
+    known = modality.__dict__.get("_worker")
+    if known is None:
+        arguments = modality.route.processor, modality.route.slots, modality.media[:CHILD_MEDIA]
+        try:
+            pickle.dumps(arguments)
+        except Exception as error:  # a seam: pickling runs the plugin's code
+            raise BrokenPromise(f"cannot be pickled: {cause(error)}") from error
+        try:
+            known = child.call("kosmos.testing.jobs:plan_media", *arguments)
+        except child.ChildFailed as error:
+            raise BrokenPromise(f"a fresh process {error}") from error
+        modality.__dict__["_worker"] = known
+    return known  # type: ignore[no-any-return]
+
+
+def _difference(one: MediaPlan, other: MediaPlan) -> str | None:
+    if one.layout != other.layout:
+        return f"layout {_short(one.layout)}, then {_short(other.layout)}"
+    if not _same(one.recipe, other.recipe):
+        return f"recipe {one.recipe!r:.80}, then {other.recipe!r:.80}"
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    return bool(one == other) or pickle.dumps(one) == pickle.dumps(other)
+
+
+def _short(layout: tuple[str | Grid, ...]) -> str:
+    return "[" + " ".join(part if isinstance(part, str) else "x".join(map(str, part)) for part in layout) + "]"
+
+
+@rule(
+    "modality", "cells-as-planned", "decode gives as many cells as planned, for media of the sample set and generated"
+)
+def as_many_cells_as_planned(modality: ModalityUnderTest) -> None:
+    def check(medium: Media) -> None:
+        plan, cells = _decoded(modality, medium)
+        if cells is not None and len(cells) != plan.cells:
+            raise BrokenPromise(f"{described(medium)}: planned {plan.cells} cells, decoded {len(cells)}")
+
+    _search(modality, check)
+
+
+@rule("modality", "cells-as-described", "cells have the shape and the type that the processor states")
+def cells_are_as_described(modality: ModalityUnderTest) -> None:
+    processor = modality.route.processor
+
+    def check(medium: Media) -> None:
+        _, cells = _decoded(modality, medium)
+        if cells is None:
+            return
+        shape, dtype = tuple(processor.cell_shape), processor.cell_dtype
+        if not isinstance(cells, np.ndarray) or cells.shape[1:] != shape or cells.dtype != dtype:
+            got = f"{cells.dtype} {cells.shape[1:]}" if isinstance(cells, np.ndarray) else type(cells).__name__
+            raise BrokenPromise(f"{described(medium)}: cells are {got}, the processor states {dtype} {shape}")
+
+    _search(modality, check)
+
+
+@rule("modality", "grids-hold-cells", "every grid of a plan holds a cell, and fills a token slot")
+def grids_hold_cells(modality: ModalityUnderTest) -> None:
+    for medium in modality.media:
+        for grid in modality.route.processor.plan(medium).grids:
+            slots = modality.route.slots(grid)
+            if min(grid) < 1 or not isinstance(slots, int) or slots < 1:
+                raise BrokenPromise(f"{described(medium)}: grid {tuple(grid)} fills {slots!r} slots")
+
+
+def _search(modality: ModalityUnderTest, check: Any) -> None:
+    search(media_like(modality.media), check, most=40)
+    if (strategy := modality.conditions.media.get(modality.spec.name)) is not None:
+        search(strategy, check, most=100)
+
+
+def _decoded(modality: ModalityUnderTest, medium: Media) -> tuple[MediaPlan, Any]:
+    """The plan and the cells; None for a medium that is refused."""
+    processor = modality.route.processor
+    try:
+        plan = processor.plan(medium)
+        return plan, processor.decode(medium, plan)
+    except SampleError:
+        return MediaPlan(()), None
+    except Exception as error:
+        raise BrokenPromise(f"{described(medium)} raised {cause(error)}; expected cells or a SampleError") from error
+
+
+@rule(
+    "modality",
+    "hostile-input",
+    "a medium that is broken, foreign or far too large is refused with a SampleError, in time and within memory",
+)
+def survives_hostile_input(modality: ModalityUnderTest) -> None:
+    _survive(modality, "survive")
+
+
+@rule("modality", "runs-no-code", "nothing in a medium is run: no pickle in a file or an array is loaded")
+def runs_no_code(modality: ModalityUnderTest) -> None:
+    _survive(modality, "run_code")
+
+
+def _survive(modality: ModalityUnderTest, job: str) -> None:
+    conditions = modality.conditions
+    arguments = modality.route.processor, _some_of_each(modality.media), conditions.memory_mib, conditions.seconds
+    try:
+        wrong = child.call(f"kosmos.testing.hostile:{job}", *arguments, seconds=90 + 2 * conditions.seconds)
+    except child.ChildFailed as error:
+        raise BrokenPromise(f"the process {error}") from error
+    if wrong:
+        raise BrokenPromise(wrong)
+
+
+def _some_of_each(media: tuple[Media, ...]) -> list[Media]:
+    """A few media of every form (bytes, path, array), the smallest first."""
+    kinds: dict[type, list[Media]] = {}
+    for medium in media:
+        kinds.setdefault(type(medium.source), []).append(medium)
+    return [medium for found in kinds.values() for medium in found[:CHILD_MEDIA]]
+
+
+RULES = (
+    builds,
+    has_a_sample_set,
+    marks_are_declared,
+    plans_are_deterministic,
+    works_in_a_worker,
+    plans_need_no_torch,
+    as_many_cells_as_planned,
+    cells_are_as_described,
+    grids_hold_cells,
+    survives_hostile_input,
+    runs_no_code,
+)

@@ -1,0 +1,182 @@
+"""What the parts of a training promise: optimizers, schedules, metrics, trackers, observers, commands."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kosmos.testing.promise import BrokenPromise, rule
+from kosmos.testing.subjects import ComponentUnderTest
+
+Optimizer = torch.optim.Optimizer
+STEP_ROW = {
+    "step": 1, "loss": 2.5, "tokens": 512, "text_tokens": 400, "media_tokens": 112, "target_tokens": 90,
+    "documents": 8, "fill": 0.98, "loss_by_modality": {"text": 2.5}, "loss_by_source": {"sums": 2.5},
+    "learning_rate": 3e-4, "grad_norm": 0.7, "step_s": 0.1, "data_wait_s": 0.0, "tokens_per_s": 5120.0,
+}  # fmt: skip
+SCORE_ROW = {"step": 1, "held_out": {"overall": {"documents": 8, "loss": 2.5, "perplexity": 12.2, "exact_match": 0.5}}}
+
+
+def _quadratic(optimizer: ComponentUnderTest, rate: float = 0.01) -> tuple[list[nn.Parameter], Optimizer]:
+    torch.manual_seed(0)
+    matrix, vector = nn.Parameter(torch.randn(8, 4)), nn.Parameter(torch.randn(5))
+    groups = [
+        {"name": "w", "names": ["w"], "params": [matrix], "lr": rate, "weight_decay": 0.1},
+        {"name": "b", "names": ["b"], "params": [vector], "lr": rate, "weight_decay": 0.0},
+    ]
+    return [matrix, vector], optimizer.build(groups, rate)
+
+
+def _steps(parameters: list[nn.Parameter], optimizer: Optimizer, count: int) -> list[float]:
+    losses = []
+    for _ in range(count):
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.stack([parameter.square().mean() for parameter in parameters]).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@rule("optimizer", "lowers-a-loss", "200 steps lower a quadratic loss, at a rate of 0.01")
+def lowers_a_loss(optimizer: ComponentUnderTest) -> None:
+    parameters, made = _quadratic(optimizer)
+    losses = _steps(parameters, made, 200)
+    if not losses[-1] < 0.9 * losses[0]:
+        raise BrokenPromise(f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}")
+
+
+@rule("optimizer", "obeys-the-rate", "the groups stay as they were given, and at a rate of 0 nothing moves")
+def obeys_the_rate(optimizer: ComponentUnderTest) -> None:
+    parameters, made = _quadratic(optimizer)
+    if len(made.param_groups) != 2 or [p for g in made.param_groups for p in g["params"]] != parameters:
+        raise BrokenPromise(f"2 groups were given and param_groups has {len(made.param_groups)}")
+    for group in made.param_groups:
+        group["lr"] = 0.0
+    before = [parameter.detach().clone() for parameter in parameters]
+    _steps(parameters, made, 2)
+    if not all(torch.equal(a, b) for a, b in zip(before, parameters, strict=True)):
+        raise BrokenPromise("with lr = 0 in every group the parameters moved; the schedule sets it there")
+
+
+@rule("optimizer", "state-round-trips", "a run that goes on from the saved state takes the same steps")
+def optimizer_state_round_trips(optimizer: ComponentUnderTest) -> None:
+    first, made = _quadratic(optimizer)
+    _steps(first, made, 5)
+    second, again = _quadratic(optimizer)
+    with torch.no_grad():
+        for mine, theirs in zip(second, first, strict=True):
+            mine.copy_(theirs)
+    # As checkpoints do it: the state of each parameter, tensors and plain values, put into a new optimizer.
+    for mine, theirs in zip(second, first, strict=True):
+        saved = made.state.get(theirs, {})
+        if bad := [key for key, v in saved.items() if not isinstance(v, torch.Tensor | int | float | str | bool)]:
+            raise BrokenPromise(f"state {bad[0]!r} is {type(saved[bad[0]]).__name__}; use tensors and plain values")
+        again.state[mine] = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in saved.items()}
+    one, other = _steps(first, made, 5), _steps(second, again, 5)
+    if one != other:
+        step = [a == b for a, b in zip(one, other, strict=True)].index(False)
+        raise BrokenPromise(f"step {step + 1} after loading has loss {other[step]:.8g}, without a stop {one[step]:.8g}")
+
+
+@rule("schedule", "share-of-the-peak", "each step has a finite share of the peak rate, from 0 to 1, and one is above 0")
+def shares_of_the_peak(schedule: ComponentUnderTest) -> None:
+    for steps, warmup in ((100, 10), (1, 0), (5, 5), (10, 60), (1000, 0)):
+        share = schedule.build(steps, warmup)
+        found = [share(step) for step in range(steps)]
+        for step, value in enumerate(found):
+            if not isinstance(value, int | float) or not math.isfinite(value) or not -1e-9 <= value <= 1 + 1e-9:
+                raise BrokenPromise(f"steps={steps}, warmup_steps={warmup}: {value!r} at step {step}")
+        if not max(found) > 0:
+            raise BrokenPromise(f"steps={steps}, warmup_steps={warmup}: every share is 0")
+
+
+@rule("schedule", "warms-up", "the rate rises over the warmup steps")
+def warms_up(schedule: ComponentUnderTest) -> None:
+    share = schedule.build(100, 10)
+    if not share(0) < share(9):
+        raise BrokenPromise(f"warmup_steps=10: {share(0):.4g} at step 0 and {share(9):.4g} at step 9")
+
+
+@rule(
+    "metric",
+    "tells-right-from-wrong",
+    "a metric of texts is a finite float, and right texts do not score as wrong ones",
+)
+def tells_right_from_wrong(metric: ComponentUnderTest) -> None:
+    references = ["a red square", "two blue circles", "three plus four is seven"]
+    wrong = ["nothing", "of that", "sort at all here"]
+    score = metric.build()
+    right, bad = score(list(references), list(references)), score(wrong, list(references))
+    for name, value in (("right", right), ("wrong", bad)):
+        if not isinstance(value, float) or not math.isfinite(value):
+            raise BrokenPromise(f"{name} texts score {value!r}; expected a finite float")
+    if right == bad:
+        raise BrokenPromise(f"texts that are all right and all wrong both score {right}")
+    if score(list(references), list(references)) != right:
+        raise BrokenPromise("the same texts score otherwise the second time")
+
+
+@rule("metric", "empty-texts", "texts of no words are scored, alone too")
+def scores_empty_texts(metric: ComponentUnderTest) -> None:
+    score = metric.build()
+    for predictions, references in (([""], ["a word"]), (["a word"], ["other words"]), (["", "x"], ["x", "x"])):
+        value = score(list(predictions), list(references))
+        if not isinstance(value, float) or not math.isfinite(value):
+            raise BrokenPromise(f"predictions {predictions}, references {references}: {value!r}")
+
+
+@rule("tracker", "logs-and-closes", "rows of steps and of held-out scores are logged, and close() ends it")
+def logs_and_closes(tracker: ComponentUnderTest) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "run-001"
+        output.mkdir()
+        made = tracker.build(output, {"train": {"steps": 2}, "modalities": {}})
+        for row in (SCORE_ROW, STEP_ROW, {**STEP_ROW, "step": 2}):
+            made.log(row)
+        made.close()
+
+
+@rule("observer", "sees-rows", "it is called with each row of metrics and leaves the row as it is")
+def sees_rows(observer: ComponentUnderTest) -> None:
+    made, row = observer.build(), dict(STEP_ROW)
+    with contextlib.redirect_stdout(io.StringIO()):
+        made(row)
+    if row != STEP_ROW:
+        raise BrokenPromise(f"it changed {sorted(k for k in {*row, *STEP_ROW} if row.get(k) != STEP_ROW.get(k))}")
+
+
+@rule("command", "has-help", "typer wraps it, and --help says what it does")
+def has_help(command: ComponentUnderTest) -> None:
+    import typer
+
+    target: Any = command.registry.resolve("command", command.spec.name)
+    if not isinstance(target, typer.Typer):
+        app = typer.Typer(add_completion=False)
+        app.command(command.spec.name)(target)
+        target = app
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        typer.main.get_command(target).main(["--help"], prog_name=command.spec.name, standalone_mode=False)
+    if "usage" not in said.getvalue().lower():
+        raise BrokenPromise(f"--help printed {said.getvalue()!r:.80}")
+
+
+RULES = (
+    lowers_a_loss,
+    obeys_the_rate,
+    optimizer_state_round_trips,
+    shares_of_the_peak,
+    warms_up,
+    tells_right_from_wrong,
+    scores_empty_texts,
+    logs_and_closes,
+    sees_rows,
+    has_help,
+)

@@ -1,0 +1,211 @@
+"""The clock of goodput: every second of a launch in exactly one class, row by row in ``goodput.jsonl``.
+
+What several launches of a run come to is in ``kosmos.train.goodput_report``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PRODUCTIVE = "productive"
+START_UP = "start_up"
+RESTART = "restart"
+LOST_WORK = "lost_work"
+SKIPPED = "skipped_steps"
+UNKNOWN = "unknown"
+CLASSES = (
+    PRODUCTIVE, START_UP, "compile", "checkpoint_load", "blocking_save", "data_wait", "evaluation",
+    "fault_detection", RESTART, LOST_WORK, SKIPPED, UNKNOWN,
+)  # fmt: skip
+"""``start_up`` is from the start of the process to the first step, ``restart`` the time between two launches;
+``unknown`` what nobody claimed."""
+
+
+class Goodput:
+    """The clock of one launch. Whatever is not claimed is ``start_up`` before the first step and ``unknown`` after.
+
+    Rows go to a file once ``open`` has named it; a rank that is not the first leaves it closed and writes nothing.
+    A row never ends within a step, so that a launch that is killed leaves whole steps; what it did since its last
+    row is then part of the time between two launches.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_s: float = 5.0,
+        age_s: float | None = None,
+        now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """
+        Args:
+            every_s: a row is written after so many seconds, at the end of what is going on.
+            age_s: seconds since the launch began; None is since the start of this process.
+            now: the clock that runs.
+            wall: the clock of the day, in seconds since 1970. Read once, so that setting it breaks no sum.
+        """
+        age_s = _process_age() if age_s is None else age_s
+        self._now, self._every_s = now, every_s
+        self._last = now()
+        self._row_begin = self._last - age_s
+        self._to_wall = wall() - self._last
+        self.launch = f"{self._to_wall + self._row_begin:.3f}-{os.getpid()}"
+        self._file: Path | None = None
+        self._row_step = self._step = 0
+        self._stack: list[str] = []
+        self._stepped = False
+        self._seconds = {START_UP: age_s}
+        self._step_s = 0.0
+        """Productive seconds of the step that is not finished."""
+        self._lock = threading.RLock()
+
+    def open(self, file: Path, step: int) -> None:
+        """Write to ``file`` from here on; the launch goes on from ``step``."""
+        with self._lock:
+            self._charge()
+            self._file = file
+            self._row_step = self._step = step
+            _end_last_line(file)
+            self._write()
+
+    @contextmanager
+    def spending(self, what: str) -> Iterator[None]:
+        """The seconds inside go to the class ``what``; of nested ones the inner wins."""
+        assert what in CLASSES, f"{what} is no class of time"
+        with self._lock:
+            self._charge()
+            self._stack.append(what)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._charge()
+                self._stack.pop()
+                self._stepped |= what == PRODUCTIVE
+                self._write_if_due()
+
+    def finish_step(self, step: int, *, kept: bool = True, waited_s: float = 0.0) -> None:
+        """Step ``step`` is done: only now do its seconds count.
+
+        Args:
+            kept: False if its update was skipped.
+            waited_s: of its seconds, those that it waited for data, where no ``spending`` has taken them out.
+        """
+        with self._lock:
+            self._charge()
+            waited = min(waited_s, self._step_s)
+            self._add("data_wait", waited)
+            self._add(PRODUCTIVE if kept else SKIPPED, self._step_s - waited)
+            self._step_s = 0.0
+            self._step = step
+            self._write_if_due()
+
+    def roll_back(self, step: int) -> None:
+        """The run goes on from ``step``, which it had passed: the steps since are lost work, an unfinished one too."""
+        with self._lock:
+            self._charge()
+            self._lose_step()
+            self._write()
+            self._row_step = self._step = step
+
+    def reassign(self, seconds: float, to: str) -> None:
+        """Of what is going on, the last ``seconds`` were in truth spent on ``to``: those of a hang, once it is found.
+
+        May be called by another thread. Takes no more than the present row has of it.
+        """
+        assert to in CLASSES, f"{to} is no class of time"
+        with self._lock:
+            self._charge()
+            what = self._stack[-1] if self._stack else self._base
+            have = self._step_s if what == PRODUCTIVE else self._seconds.get(what, 0.0)
+            moved = min(max(0.0, seconds), have)
+            if what == PRODUCTIVE:
+                self._step_s -= moved
+            else:
+                self._add(what, -moved)
+            self._add(to, moved)
+
+    def flush(self) -> None:
+        """Write a row now, unless a step is going on.
+
+        To be called after each checkpoint: then no row holds steps that are kept beside steps that are lost.
+        """
+        with self._lock:
+            self._charge()
+            self._write()
+
+    def close(self) -> None:
+        """The launch ends; the step that it had begun, if any, is lost work."""
+        with self._lock:
+            self._charge()
+            self._lose_step()
+            self._write(within_step=True)
+            self._file = None
+
+    @property
+    def _base(self) -> str:
+        return UNKNOWN if self._stepped else START_UP
+
+    def _charge(self) -> None:
+        now = self._now()
+        spent, self._last = now - self._last, now
+        what = self._stack[-1] if self._stack else self._base
+        if what == PRODUCTIVE:
+            self._step_s += spent
+        else:
+            self._add(what, spent)
+
+    def _lose_step(self) -> None:
+        self._add(LOST_WORK, self._step_s)
+        self._step_s = 0.0
+
+    def _add(self, what: str, seconds: float) -> None:
+        self._seconds[what] = self._seconds.get(what, 0.0) + seconds
+
+    def _write_if_due(self) -> None:
+        if self._last - self._row_begin >= self._every_s:
+            self._write()
+
+    def _write(self, *, within_step: bool = False) -> None:
+        if self._file is None or ((self._step_s or PRODUCTIVE in self._stack) and not within_step):
+            return
+        row = {
+            "launch": self.launch,
+            "begin": round(self._to_wall + self._row_begin, 6),
+            "end": round(self._to_wall + self._last, 6),
+            "steps": [self._row_step, self._step],
+            "seconds": {what: round(s, 6) for what, s in self._seconds.items() if s},
+        }
+        try:
+            with self._file.open("a", encoding="utf-8") as ledger:
+                ledger.write(json.dumps(row) + "\n")
+        except OSError:  # a full disk: the row goes on and is written once there is room
+            return
+        self._seconds = {}
+        self._row_begin, self._row_step = self._last, self._step
+
+
+def _end_last_line(file: Path) -> None:
+    """A crash may have cut the last line short: what follows must not be joined to it."""
+    try:
+        if file.exists() and (text := file.read_bytes()) and not text.endswith(b"\n"):
+            with file.open("ab") as ledger:
+                ledger.write(b"\n")
+    except OSError:  # as for rows: accounts never stop a run
+        pass
+
+
+def _process_age() -> float:
+    """Seconds since this process began; 0 where the system does not say (not Linux)."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+        up_s = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
+        return max(0.0, up_s - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -1,0 +1,64 @@
+"""Steps that went wrong: a loss or gradient that is not finite, a loss that jumps."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from kosmos.config import GuardConfig
+
+WINDOW = 64
+"""Steps whose losses a spike is measured against."""
+LEAST = 16
+"""Below so many steps nothing is called a spike."""
+Action = Literal["stop", "skip", "roll_back"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a step, and what the run file says to do about it."""
+
+    kind: Literal["non_finite", "spike"]
+    action: Action
+    text: str
+
+
+class Guard:
+    """Looks at every step before its update. Its decisions depend on numbers that all ranks have."""
+
+    def __init__(self, config: GuardConfig) -> None:
+        self.config = config
+        self.losses: deque[float] = deque(maxlen=WINDOW)
+        self.in_turn = 0
+
+    def look(self, loss: float, norm: float) -> Finding | None:
+        """None where the step may be taken."""
+        found = self._find(loss, norm)
+        if found is None:
+            self.losses.append(loss)
+            self.in_turn = 0
+            return None
+        self.in_turn += 1
+        if found.action != "stop" and self.in_turn > self.config.at_most:
+            return Finding(found.kind, "stop", f"{found.text}, {self.in_turn} steps in turn (guard.at_most)")
+        return found
+
+    def _find(self, loss: float, norm: float) -> Finding | None:
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            return Finding("non_finite", self.config.non_finite, f"loss {loss:g}, gradient norm {norm:g}: not finite")
+        if self.config.spike is not None and len(self.losses) >= LEAST:
+            usual = median(self.losses)
+            if loss > self.config.spike * usual:
+                return Finding("spike", self.config.on_spike, f"loss {loss:g}, usually {usual:g}: a spike")
+        return None
+
+    def state(self) -> dict[str, Any]:
+        return {"losses": list(self.losses), "in_turn": self.in_turn}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.losses = deque(state["losses"], maxlen=WINDOW)
+        self.in_turn = state["in_turn"]

@@ -1,0 +1,91 @@
+"""Momentum in 8 bits: int8 codes and one fp32 scale for each block of a row.
+
+A block is a part of one row of the parameter (its first dimension), so that a parameter sharded by rows keeps its
+blocks whole, and so that a row without a gradient decays exactly: all of its codes stay and its scales shrink.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+from kosmos.train.optim.operands import local
+
+LEAST = 64
+"""Smallest block: a scale adds at most 4 / 64 bytes an element."""
+TINY = 1e-30
+"""Scales under it mean zero: their inverses would overflow."""
+
+
+def block_of(parameter: Tensor, most: int) -> int | None:
+    """Elements of a block: the largest divisor of a row up to ``most``; None where no block would be worth a scale.
+
+    Vectors (norms, biases) and rows without a divisor from ``LEAST`` on stay unquantized.
+    """
+    if parameter.ndim < 2 or not parameter.numel() or not _keeps_rows(parameter):
+        return None
+    return _divisor(_row(parameter), most)
+
+
+@functools.cache
+def _divisor(row: int, most: int) -> int | None:
+    return next((size for size in range(min(most, row), LEAST - 1, -1) if row % size == 0), None)
+
+
+def _row(parameter: Tensor) -> int:
+    """Elements of a row on this process; a shard may hold no row."""
+    part = local(parameter)
+    return part.numel() // part.shape[0] if part.shape[0] else parameter.numel() // parameter.shape[0]
+
+
+def _keeps_rows(parameter: Tensor) -> bool:
+    """Whether blocks of the local rows are blocks of whole rows, or of equal parts of them."""
+    if not isinstance(parameter, DTensor):
+        return True
+    sizes = parameter.device_mesh.shape
+    cut = [(p.dim, n) for p, n in zip(parameter.placements, sizes, strict=True) if isinstance(p, Shard)]
+    return all(dim == 0 or (dim == 1 and parameter.shape[1] % size == 0) for dim, size in cut)
+
+
+def zero_scales(parameter: Tensor, block: int) -> Tensor:
+    """Scales of all blocks, [rows, blocks of a row]; a DTensor sharded like the parameter if that is one."""
+    part = local(parameter)
+    scales = torch.zeros(part.shape[0], _row(parameter) // block, dtype=torch.float32, device=part.device)
+    if not isinstance(parameter, DTensor):
+        return scales
+    shape = torch.Size((parameter.shape[0], parameter.numel() // parameter.shape[0] // block))
+    return DTensor.from_local(
+        scales, parameter.device_mesh, parameter.placements, run_check=False, shape=shape, stride=(shape[1], 1)
+    )
+
+
+def shard_scales(scales: Tensor, parameter: Tensor) -> Tensor:
+    """Scales sharded like their parameter: a checkpoint gives them back whole, since their shape is another."""
+    if not isinstance(parameter, DTensor) or isinstance(scales, DTensor):
+        return scales
+    return distribute_tensor(scales, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+
+def decode(codes: Tensor, scales: Tensor, out: Tensor) -> None:
+    """Momentum of the codes. ``codes`` int8 [n], ``scales`` fp32 [n / B], ``out`` fp32 [n]."""
+    out.copy_(codes).view(len(scales), -1).mul_(scales[:, None])
+
+
+def encode(value: Tensor, codes: Tensor, scales: Tensor, spare: Tensor) -> None:
+    """Codes and scales of a momentum, rounded to nearest: an error of at most half a scale.
+
+    Args:
+        value: fp32 [n], overwritten.
+        codes: int8 [n].
+        scales: fp32 [n / B].
+        spare: fp32 [n], overwritten.
+    """
+    torch.abs(value, out=spare)
+    torch.amax(spare.view(len(scales), -1), 1, out=scales)
+    scales.div_(127)
+    inverse = torch.where(scales > TINY, 1 / scales, 0)
+    value.view(len(scales), -1).mul_(inverse[:, None])
+    codes.copy_(value.round_())

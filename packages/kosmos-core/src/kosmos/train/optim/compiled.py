@@ -1,0 +1,111 @@
+"""Lion as one compiled pass on the CPU: every byte is read and written once and nothing is computed from memory.
+
+The first step waits for the compiler. The arithmetic is that of ``passes``, without fused multiply-add.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kosmos.errors import ConfigError
+from kosmos.train.optim import blocks, masters
+from kosmos.train.optim.operands import Operands, Step
+
+LEAST = 4096
+"""Fewest elements that are worth the call: smaller parameters take the passes."""
+
+
+def check_compiler(where: str) -> None:
+    """Refuse to go on without a C++ compiler.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    names = (os.environ.get("CXX", "g++"), "g++", "clang++")
+    if not any(shutil.which(name) for name in names):
+        raise ConfigError(
+            f"{where}: true needs a C++ compiler and none of {', '.join(dict.fromkeys(names))} is on the path; "
+            f"install one or leave {where} out"
+        )
+
+
+def lion(whole: Operands, step: Step) -> None:
+    """One step of Lion on all elements."""
+    numbers = torch.tensor([step.rate, step.keep, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2])
+    key = None if step.noise is None else torch.tensor(masters.signed(step.noise), dtype=torch.int32)
+    run = _compiled(whole.block, torch.get_num_threads())
+    run(whole.weight, whole.gradient, whole.momentum, whole.scales, whole.low, numbers, key)
+
+
+@functools.cache
+def _compiled(block: int, threads: int) -> Callable[..., None]:
+    # The number of threads is compiled in; stated, it also keeps the cache of another number from being taken.
+    pass_ = functools.partial(_pass, block=block)
+    return torch.compile(pass_, dynamic=True, fullgraph=True, options={"cpp.threads": threads})
+
+
+def _pass(
+    weight: Tensor,
+    gradient: Tensor,
+    momentum: Tensor,
+    scales: Tensor | None,
+    low: Tensor | None,
+    numbers: Tensor,
+    key: Tensor | None,
+    *,
+    block: int,
+) -> None:
+    rate, keep, beta1, rest1, beta2, rest2 = numbers.unbind()
+    value, slope, mean = _joined(weight, low), gradient.float(), momentum.float()
+    if scales is not None:
+        mean = (mean.view(-1, block) * scales[:, None]).view(-1)
+    value = value * keep - rate * torch.sign(mean * beta1 + slope * rest1)
+    mean = mean * beta2 + slope * rest2
+    _split(value, weight, low, key)
+    if scales is None:
+        momentum.copy_(mean)
+        return
+    rows = mean.view(-1, block)
+    new = rows.abs().amax(1) / 127
+    scales.copy_(new)
+    inverse = torch.where(new > blocks.TINY, 1 / new, 0.0)
+    momentum.copy_((rows * inverse[:, None]).round().to(torch.int8).view(-1))
+
+
+def _joined(weight: Tensor, low: Tensor | None) -> Tensor:
+    if low is None:
+        return weight.float()
+    unit = 16 - 8 * low.element_size()
+    bits = (weight.view(torch.int16).to(torch.int32) << 16) + (low.to(torch.int32) << unit)
+    return bits.view(torch.float32)
+
+
+def _split(value: Tensor, weight: Tensor, low: Tensor | None, key: Tensor | None) -> None:
+    """As ``masters.store``."""
+    if low is not None:
+        unit, bits = 16 - 8 * low.element_size(), value.view(torch.int32)
+        if unit:
+            bits = ((bits + (1 << (unit - 1))) >> unit) << unit
+        high = (bits + (1 << 15)) >> 16
+        weight.view(torch.int16).copy_(high.to(torch.int16))
+        low.copy_(((bits - (high << 16)) >> unit).to(low.dtype))
+    elif key is not None:
+        bits = value.view(torch.int32) + _random_bits(weight.numel(), key)
+        weight.view(torch.int16).copy_((bits >> 16).to(torch.int16))
+    else:
+        weight.copy_(value)
+
+
+def _random_bits(count: Any, key: Tensor) -> Tensor:
+    """As ``masters.random_bits``."""
+    x = torch.arange(count, dtype=torch.int32) * masters.signed(masters.WEYL) + key
+    for shift, factor in ((16, masters.MIX1), (13, masters.MIX2)):
+        x = (x ^ ((x >> shift) & ((1 << (32 - shift)) - 1))) * masters.signed(factor)
+    return (x >> 16) & 0xFFFF

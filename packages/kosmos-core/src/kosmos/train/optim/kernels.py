@@ -1,0 +1,110 @@
+"""Lion as one Triton kernel for each parameter: read weight, gradient and momentum once, write two of them once.
+
+Imported only where there is a GPU and Triton (or its interpreter, ``TRITON_INTERPRET=1``, on a CPU).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kosmos.train.optim.blocks import TINY
+from kosmos.train.optim.masters import MIX1, MIX2, WEYL, signed
+from kosmos.train.optim.operands import Operands, Step
+
+ELEMENTS = 4096
+"""Elements of a program: 16 bytes a thread and load with bf16 and 8 warps, twice."""
+
+_WEYL, _MIX1, _MIX2, _TINY = (tl.constexpr(value) for value in (WEYL, MIX1, MIX2, TINY))
+
+
+def lion(whole: Operands, step: Step) -> None:
+    """One step of Lion on all elements, on the GPU that holds them."""
+    count, block = whole.weight.numel(), whole.block
+    wide = triton.next_power_of_2(block)
+    rows = max(1, ELEMENTS // wide)
+    width, height = (wide, rows) if whole.scales is not None else (ELEMENTS, 1)
+    per_program = block * rows if whole.scales is not None else ELEMENTS
+    numbers = (step.rate, step.keep, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2)
+    with _on(whole.weight):
+        _lion_kernel[(triton.cdiv(count, per_program),)](
+            whole.weight.view(torch.int16) if whole.low is not None or step.noise is not None else whole.weight,
+            whole.gradient, whole.momentum, whole.scales, whole.low, count, *numbers, signed(step.noise or 0),
+            BLOCK=block if whole.scales is not None else ELEMENTS, WIDTH=width, HEIGHT=height,
+            CODES=whole.scales is not None, NOISE=step.noise is not None,
+            LOW_BITS=0 if whole.low is None else 8 * whole.low.element_size(), num_warps=8,
+        )  # fmt: skip
+
+
+def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
+    """Make the tensor's GPU the current one: Triton launches there."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+
+
+@triton.jit(do_not_specialize=["key"])  # type: ignore[untyped-decorator]
+def _lion_kernel(
+    weight_ptr: Any, gradient_ptr: Any, momentum_ptr: Any, scales_ptr: Any, low_ptr: Any, count: Any,
+    rate: Any, keep: Any, beta1: Any, rest1: Any, beta2: Any, rest2: Any, key: Any,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
+    CODES: tl.constexpr, NOISE: tl.constexpr, LOW_BITS: tl.constexpr,
+) -> None:  # fmt: skip
+    # HEIGHT blocks of BLOCK elements, each padded to WIDTH, a power of two.
+    row = tl.program_id(0).to(tl.int64) * HEIGHT + tl.arange(0, HEIGHT)
+    column = tl.arange(0, WIDTH)
+    place = row[:, None] * BLOCK + column[None, :]
+    inside = (column[None, :] < BLOCK) & (place < count)
+
+    stored = tl.load(weight_ptr + place, mask=inside, other=0)
+    if LOW_BITS > 0:
+        low = tl.load(low_ptr + place, mask=inside, other=0).to(tl.int32)
+        weight = ((stored.to(tl.int32) << 16) + (low << (16 - LOW_BITS))).to(tl.float32, bitcast=True)
+    elif NOISE:
+        weight = (stored.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    else:
+        weight = stored.to(tl.float32)
+    gradient = tl.load(gradient_ptr + place, mask=inside, other=0).to(tl.float32)
+    momentum = tl.load(momentum_ptr + place, mask=inside, other=0).to(tl.float32)
+    if CODES:
+        momentum = momentum * tl.load(scales_ptr + row, mask=row * BLOCK < count, other=0)[:, None]
+
+    mean = momentum * beta1 + gradient * rest1
+    sign = tl.where(mean > 0, 1.0, tl.where(mean < 0, -1.0, 0.0))
+    weight = weight * keep - rate * sign
+    momentum = momentum * beta2 + gradient * rest2
+
+    if LOW_BITS > 0:
+        bits = weight.to(tl.int32, bitcast=True)
+        if LOW_BITS < 16:
+            bits = ((bits + (1 << (15 - LOW_BITS))) >> (16 - LOW_BITS)) << (16 - LOW_BITS)
+        high = (bits + (1 << 15)) >> 16
+        tl.store(weight_ptr + place, high.to(tl.int16), mask=inside)
+        rest = (bits - (high << 16)) >> (16 - LOW_BITS)
+        tl.store(low_ptr + place, rest.to(low_ptr.dtype.element_ty), mask=inside)
+    elif NOISE:
+        bits = weight.to(tl.int32, bitcast=True) + _random_bits(place, key)
+        tl.store(weight_ptr + place, (bits >> 16).to(tl.int16), mask=inside)
+    else:
+        tl.store(weight_ptr + place, weight.to(weight_ptr.dtype.element_ty), mask=inside)
+
+    if CODES:
+        scale = tl.max(tl.abs(momentum), axis=1) / 127
+        tl.store(scales_ptr + row, scale, mask=row * BLOCK < count)
+        code = momentum * tl.where(scale > _TINY, 1 / scale, 0.0)[:, None]
+        # Adding and taking away 1.5 * 2**23 rounds to nearest, ties to even, as torch.round does.
+        code = (code + 12582912.0) - 12582912.0
+        tl.store(momentum_ptr + place, code.to(tl.int8), mask=inside)
+    else:
+        tl.store(momentum_ptr + place, momentum.to(momentum_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _random_bits(place: Any, key: Any) -> Any:
+    # As masters.random_bits.
+    x = place.to(tl.uint32) * _WEYL + key.to(tl.uint32)
+    x = (x ^ (x >> 16)) * _MIX1
+    x = (x ^ (x >> 13)) * _MIX2
+    return (x >> 16).to(tl.int32)

@@ -1,0 +1,154 @@
+"""Lion: the sign of an interpolated momentum, in one pass over memory.
+
+Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675, algorithm 2. fp32 steps on a CPU equal those of
+lion-pytorch; bf16 weights are computed in fp32 and rounded once, where lion-pytorch rounds after every operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kosmos.errors import ConfigError
+from kosmos.train.optim import blocks, compiled, masters
+from kosmos.train.optim.operands import Operands, Step
+from kosmos.train.optim.passes import Passes
+from kosmos.train.optim.states import (
+    check_keys,
+    check_master,
+    first_place,
+    flat,
+    put_back,
+    restore_dtypes,
+    zeros_like,
+)
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion for dense parameters, DTensors included, with momentum in the weights' dtype or in 8 bits.
+
+    The state of a parameter is tensors of its shape: ``exp_avg``, or ``codes`` with ``scales``; with ``master`` also
+    ``low`` or a ``step``. On a GPU a Triton kernel takes the step; without Triton, the passes of the CPU do.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-4,
+        *,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        block: int | None = None,
+        master: masters.Master = "none",
+        compile: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """
+        Args:
+            params: parameters or groups of them, each with ``lr`` and ``weight_decay`` of its own if it states them.
+            betas: of the update, and of the momentum.
+            block: most elements that share a scale of 8-bit momentum; None keeps the momentum in the weights' dtype.
+            master: what keeps updates that bf16 weights would round away; see ``masters``.
+            compile: compile the pass on a CPU; the first step waits for it.
+            seed: of stochastic rounding.
+
+        Raises:
+            ConfigError: betas outside [0, 1], a block under 64, ``master`` without bf16 weights, no compiler.
+        """
+        if not all(0 <= beta <= 1 for beta in betas):
+            raise ConfigError(f"train.optimizer.betas: expected two numbers from 0 to 1, got {betas}")
+        if block is not None and block < blocks.LEAST:
+            raise ConfigError(f"train.optimizer.block: expected {blocks.LEAST} or more elements, got {block}")
+        if compile:
+            compiled.check_compiler("train.optimizer.compile")
+        self._numbers: dict[Tensor, int] = {}
+        super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay})
+        check_master(master, self._numbers)
+        self.block, self.master, self.compile, self.seed = block, master, compile, seed
+        self._passes = Passes()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Parameters are numbered in the order of their groups: their random bits depend on it."""
+        super().add_param_group(param_group)
+        for parameter in self.param_groups[-1]["params"]:
+            self._numbers[parameter] = len(self._numbers)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step for every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state, in the dtypes that it has."""
+        super().load_state_dict(state_dict)
+        restore_dtypes(self, state_dict)
+
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
+        state, noise = self._state(parameter), None
+        if "step" in state:
+            state["step"] += 1
+            noise = masters.noise_key(self.seed, self._numbers[parameter], state["step"], first_place(parameter))
+        weight = flat(parameter)
+        if not weight.numel():
+            return  # a shard may hold no row
+        (beta1, beta2), rate = group["betas"], group["lr"]
+        operands = Operands(
+            weight,
+            flat(parameter.grad),
+            flat(state["codes" if "codes" in state else "exp_avg"]),
+            flat(state["scales"]) if "scales" in state else None,
+            flat(state["low"]) if "low" in state else None,
+        )
+        self._backend(weight)(operands, Step(rate, 1 - rate * group["weight_decay"], beta1, beta2, noise))
+        put_back(weight, parameter)
+
+    def _backend(self, weight: Tensor) -> Callable[[Operands, Step], None]:
+        if weight.is_cuda and _triton_is_there():
+            from kosmos.train.optim import kernels
+
+            return kernels.lion
+        if self.compile and weight.numel() >= compiled.LEAST and weight.device.type == "cpu":
+            return compiled.lion
+        return self._passes.lion
+
+    def _state(self, parameter: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
+        block = blocks.block_of(parameter, self.block) if self.block else None
+        is_bf16 = parameter.dtype is torch.bfloat16
+        wanted = ["codes", "scales"] if block else ["exp_avg"]
+        if is_bf16 and self.master != "none":
+            wanted.append("step" if self.master == "stochastic" else "low")
+        if state:
+            check_keys(state, wanted, "Lion")
+            if "scales" in state:
+                state["scales"] = blocks.shard_scales(state["scales"], parameter)
+            return state
+        if block:
+            state["codes"] = zeros_like(parameter, torch.int8)
+            state["scales"] = blocks.zero_scales(parameter, block)
+        else:
+            state["exp_avg"] = zeros_like(parameter)
+        if "low" in wanted:
+            state["low"] = zeros_like(parameter, masters.LOW_DTYPES[self.master])
+        elif "step" in wanted:
+            state["step"] = 0
+        return state
+
+
+@cache
+def _triton_is_there() -> bool:
+    return find_spec("triton") is not None

@@ -1,0 +1,62 @@
+"""One parameter as an optimizer's arithmetic sees it: flat tensors of this process, and the numbers of the step."""
+
+# n = elements of the parameter on this process, B = elements of a block of 8-bit momentum
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The tensors of one parameter, contiguous and of one dimension; they are changed in place."""
+
+    weight: Tensor
+    """[n] fp32 or bf16."""
+    gradient: Tensor
+    """[n]."""
+    momentum: Tensor
+    """[n] floating point, or int8 codes when there are ``scales``."""
+    scales: Tensor | None = None
+    """[n / B] fp32: what a code of 1 stands for."""
+    low: Tensor | None = None
+    """[n] int8 or int16: bits of the weight below those of bf16; see ``masters``."""
+
+    @property
+    def block(self) -> int:
+        """Elements of a block of 8-bit momentum; 1 where there are none."""
+        return 1 if self.scales is None else self.weight.numel() // self.scales.numel()
+
+    def parts(self, most: int) -> Iterator[tuple[int, Operands]]:
+        """Consecutive parts of at most ``most`` elements (one block at least), each with where it starts."""
+        size = max(self.block, most // self.block * self.block)
+        for start in range(0, self.weight.numel(), size):
+            yield start, self._part(start, start + size)
+
+    def _part(self, start: int, end: int) -> Operands:
+        scales = None if self.scales is None else self.scales[start // self.block : end // self.block]
+        low = None if self.low is None else self.low[start:end]
+        return Operands(self.weight[start:end], self.gradient[start:end], self.momentum[start:end], scales, low)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The numbers of one step of Lion for one parameter."""
+
+    rate: float
+    """Learning rate."""
+    keep: float
+    """What weight decay leaves of a weight: 1 - rate * decay."""
+    beta1: float
+    beta2: float
+    noise: int | None = None
+    """Key of the random bits of stochastic rounding, uint32; None rounds to nearest."""
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor, which is all of it unless it is a DTensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,111 @@
+"""Gradient release: every parameter takes its step as soon as its gradient is complete, which is then freed.
+
+Gradients of the whole model never stand in memory at once. Nothing may need them all: no clipping by their common
+norm, no accumulation over rows, no sum over processes after the backward pass.
+
+Source: Fusing gradient accumulation and optimizer steps is known as LOMO (arXiv 2306.09782) and, in PyTorch, as
+"optimizer in backward"; here any optimizer that treats parameters one at a time serves.
+"""
+
+from __future__ import annotations
+
+import math
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kosmos.errors import ConfigError
+from kosmos.train.optim.operands import local
+
+
+def check_release(
+    *, clip_norm: float | None, rows_per_step: int, world_size: int = 1, is_sharded: bool = False
+) -> None:
+    """Refuse gradient release where a step needs all gradients at once.
+
+    Args:
+        clip_norm: ``train.clip_norm``.
+        rows_per_step: rows whose gradients one process adds up in a step: lanes over processes.
+        world_size: processes.
+        is_sharded: whether gradients are reduced during the backward pass (FSDP), not after it.
+
+    Raises:
+        ConfigError: the first obstacle and what to do about it.
+    """
+    where = "train.release_gradients"
+    if clip_norm is not None:
+        raise ConfigError(
+            f"{where}: gradients are freed one by one, train.clip_norm {clip_norm:g} needs the norm of all of them; "
+            f"set train.clip_norm to null (Lion's step does not grow with the gradient) or leave {where} out"
+        )
+    if rows_per_step > 1:
+        raise ConfigError(
+            f"{where}: gradients are freed one by one, but a step adds up those of {rows_per_step} rows on a process; "
+            f"set data.lanes to {world_size} (and data.tokens_per_pack higher) or leave {where} out"
+        )
+    if world_size > 1 and not is_sharded:
+        raise ConfigError(
+            f"{where}: gradients are freed before {world_size} processes could add theirs up; "
+            f"shard the model or leave {where} out"
+        )
+
+
+class GradientRelease:
+    """Steps an optimizer during the backward pass; ``finish`` takes the place of ``optimizer.step()``.
+
+    Use as a context, or call ``remove`` at the end. Set learning rates before the backward pass.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        """
+        Args:
+            optimizer: one whose step for a parameter depends on no other parameter (Lion, AdamW, SGD).
+        """
+        self._optimizer = optimizer
+        self._group_of = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
+        self._squares: dict[Tensor, Tensor] = {}
+        self._handles = [p.register_post_accumulate_grad_hook(self._release) for p in self._group_of]
+
+    def finish(self) -> float:
+        """After the backward pass: parameters that it did not reach take their step with a gradient of zero.
+
+        Returns:
+            The norm of all gradients of this process.
+        """
+        for parameter in self._group_of:
+            if parameter not in self._squares:
+                parameter.grad = torch.zeros_like(parameter)
+                self._release(parameter)
+        squares, self._squares = list(self._squares.values()), {}
+        return math.sqrt(sum(float(s) for s in squares))
+
+    def remove(self) -> None:
+        """Leave gradients to the optimizer again."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> GradientRelease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    @torch.no_grad()
+    def _release(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        self._squares[parameter] = torch.linalg.vector_norm(local(parameter.grad), dtype=torch.float32).square()
+        self._step_alone(parameter)
+        parameter.grad = None
+
+    def _step_alone(self, parameter: Tensor) -> None:
+        groups: list[dict[str, Any]] = self._optimizer.param_groups
+        alone = {**groups[self._group_of[parameter]], "params": [parameter]}
+        self._optimizer.param_groups = [alone]
+        try:
+            self._optimizer.step()
+        finally:
+            self._optimizer.param_groups = groups

@@ -1,0 +1,59 @@
+"""What the order of samples depends on: a checkpoint belongs to it, and a run that goes on must have the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kosmos.config import RunConfig
+from kosmos.data.document import Source
+from kosmos.errors import CheckpointError
+
+FREE = ("workers", "quarantine", "sources")
+"""Fields of ``data`` that change nothing of the order. Sources count by name and size: folders may move."""
+
+
+def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]:
+    """Settings and sources that decide which document comes when and how many tokens it takes. Plain values."""
+    dumped = config.model_dump(mode="json")
+    stated = dumped["data"]["sources"] or [{} for _ in sources]
+    data = {name: value for name, value in dumped["data"].items() if name not in FREE}
+    opened = [
+        {"name": source.name, "documents": len(source), **{k: v for k, v in entry.items() if k not in ("name", "path")}}
+        for source, entry in zip(sources, stated, strict=True)
+    ]
+    parts = {
+        name: {part: stream[part] for part in ("encoder", "connector")} for name, stream in dumped["streams"].items()
+    }
+    return {"data": {**data, "sources": opened}, "modalities": dumped["modalities"], "streams": parts}
+
+
+def check_same_order(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
+    """Refuse to go on with other data than the checkpoint was made with.
+
+    Raises:
+        CheckpointError: names the field that differs.
+    """
+    for path, before, after in _differences(saved, now, ""):
+        raise CheckpointError(
+            f"{where}: was made with {path} {_shown(before)}, the run now has {_shown(after)}; the order of samples "
+            f"would not go on. Leave {path} as it was, or start a new run"
+        )
+
+
+def _differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in dict.fromkeys([*one, *other]):
+            yield from _differences(one.get(key), other.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from _differences(*pair, f"{path}.{number}")
+    elif one != other:
+        yield path, one, other
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_shown(v) for v in value) + "]"
+    return str(value["name"]) if isinstance(value, Mapping) and "name" in value else repr(value)

@@ -1,0 +1,62 @@
+"""Parameter groups: which weights are decayed, and whose learning rate they follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from kosmos.config import RunConfig, StreamConfig
+from kosmos.model.omni import OmniModel
+
+Group = dict[str, Any]
+
+
+def parameter_groups(model: OmniModel, config: RunConfig) -> list[Group]:
+    """Every trainable parameter in exactly one group, by the part and the module that own it.
+
+    A group has ``name``, ``params``, ``names``, ``lr`` (the peak) and ``weight_decay``. Matrices of linear
+    and convolution layers are decayed; norms, biases, embeddings and free parameters are not.
+    """
+    train = config.train
+    groups: list[Group] = []
+    taken: set[int] = set()
+    for part, module, rate in _parts(model, config):
+        kinds: dict[bool, list[tuple[str, nn.Parameter]]] = {True: [], False: []}
+        for owner_name, owner in module.named_modules():
+            for name, parameter in owner.named_parameters(recurse=False):
+                if parameter.requires_grad and id(parameter) not in taken:
+                    taken.add(id(parameter))
+                    full = ".".join(filter(None, (part, owner_name, name)))
+                    kinds[_decays(owner, parameter)].append((full, parameter))
+        for decays, found in kinds.items():
+            if found:
+                groups.append(
+                    {
+                        "name": f"{part}{'' if decays else ' (no decay)'}",
+                        "names": [name for name, _ in found],
+                        "params": [parameter for _, parameter in found],
+                        "lr": rate or train.learning_rate,
+                        "weight_decay": train.weight_decay if decays else 0.0,
+                    }
+                )
+    missed = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in taken]
+    assert not missed, f"no group for {missed}"
+    return groups
+
+
+def _parts(model: OmniModel, config: RunConfig) -> list[tuple[str, nn.Module, float | None]]:
+    parts: list[tuple[str, nn.Module, float | None]] = [("backbone", model.backbone, config.backbone.learning_rate)]
+    for name, stream in model.streams.items():
+        parts.append((f"streams.{name}", stream, config.streams.get(name, StreamConfig()).learning_rate))
+    return parts
+
+
+def _decays(owner: nn.Module, parameter: nn.Parameter) -> bool:
+    return parameter.ndim >= 2 and not isinstance(owner, nn.Embedding | nn.EmbeddingBag) and _is_product(owner)
+
+
+def _is_product(owner: nn.Module) -> bool:
+    """Whether the module multiplies by its matrices: free parameters (latents, positions) belong to other modules."""
+    linear_like = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
+    return isinstance(owner, linear_like) or hasattr(owner, "in_features") or type(owner).__name__ == "Conv1D"

@@ -1,0 +1,63 @@
+"""Reasons to stop a run in good order: a signal, or an allocation that is about to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+JOB_END = "SLURM_JOB_END_TIME"
+"""Where Slurm states when the allocation ends, in seconds since 1970."""
+
+
+def _allocation_end() -> float | None:
+    stated = os.environ.get(JOB_END, "")
+    return float(stated) if stated.isdigit() else None
+
+
+@dataclass
+class StopRequest:
+    """Asked for by a signal or by the clock; all ranks stop after the same step."""
+
+    margin_s: float = 300.0
+    """Seconds before the end of an allocation at which to stop."""
+    ends_at: float | None = field(default_factory=_allocation_end)
+    """When the allocation ends, in seconds since 1970."""
+    signal_name: str | None = None
+
+    @property
+    def cause(self) -> str | None:
+        """Why to stop; None while there is no reason to."""
+        if self.signal_name is not None:
+            return self.signal_name
+        if self.ends_at is not None and time.time() > self.ends_at - self.margin_s:
+            return f"the allocation ends in {max(0.0, self.ends_at - time.time()):.0f} s"
+        return None
+
+    def wanted(self) -> bool:
+        return self.cause is not None
+
+    def install(self) -> Callable[[], None]:
+        """Handle SIGINT, SIGTERM and SIGUSR1; a second one stops at once. Returns what puts the old handlers back."""
+        old = {number: signal.getsignal(number) for number in SIGNALS}
+
+        def handle(number: int, frame: Any) -> None:
+            if self.signal_name is not None:
+                raise KeyboardInterrupt
+            self.signal_name = signal.Signals(number).name
+
+        try:
+            for number in old:
+                signal.signal(number, handle)
+        except ValueError:  # not the main thread: whoever owns it owns its signals
+            return lambda: None
+
+        def put_back() -> None:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+        return put_back

@@ -1,0 +1,292 @@
+"""What plugins and the system do to data workers: exceptions, deaths, hangs, objects that cannot travel."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kosmos.data import supervisor
+from kosmos.data.feeder import StopWaiting, open_feeder
+from kosmos.data.lane import DECODE, PLAN, Feed
+from kosmos.data.mixture import Mixture
+from kosmos.data.plan import Planner, Route
+from kosmos.data.slots import OnePerCell
+from kosmos.data.tokenizer import load_tokenizer
+from kosmos.errors import DataError, PluginError
+from support.faulty import DiesBetweenSamples, DiesOnArrival, Faulty, Numbered, Plain
+
+
+def feed_of(*sources, fates=None, processor=None, lanes=2, weights=None, tokens=128):
+    marks = ("<ticks>", "</ticks>")
+    route = Route(processor or Faulty(fates or {}), "ticks", OnePerCell(), frozenset(marks))
+    planner = Planner(load_tokenizer("bytes", marks), {"ticks": route}, tokens, {})
+    sources = sources or (Numbered(40),)
+    mixture = Mixture(sources, weights or tuple(float(len(s)) for s in sources), weights is None, 0)
+    return Feed(mixture, planner, lanes, 12, ("ticks",))
+
+
+def take(feed, steps, workers=0, state=None, **settings):
+    feeder = open_feeder(feed, range(feed.num_lanes), workers=workers, state=state, **settings)
+    try:
+        return [feeder.next_step() for _ in range(steps)], feeder.state()
+    finally:
+        feeder.close()
+
+
+def contents(rows):
+    """All that a row holds, lane by lane, with what was wrong."""
+    return [
+        (
+            row.lane,
+            row.drawn,
+            row.arrays.token_ids.tolist(),
+            row.arrays.labels.tolist(),
+            row.arrays.media["ticks"].values.tolist(),
+            [(d.origin, d.source, d.start, d.length) for d in row.arrays.documents],
+            row.incidents,
+            row.state,
+        )
+        for step in rows
+        for row in step
+    ]
+
+
+def incidents(rows):
+    return [incident for step in rows for row in step for incident in row.incidents]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_any_exception_of_a_plugin_costs_one_sample_and_is_named(workers):
+    fates = {("plan", 3): "ValueError", ("decode", 5): "KeyError"}
+    rows, _ = take(feed_of(Numbered(40, {("read", 7): "KeyError"}), fates=fates), 12, workers)
+    found = {(i.origin, i.code, i.cause) for i in incidents(rows)}
+    assert found == {
+        ("numbered 3", "sample", "Faulty.plan raised ValueError: row 3"),
+        ("numbered 5", "sample", "Faulty.decode raised KeyError: 'row 5\\nis odd'"),
+        ("numbered: row 7", "sample", "Numbered.document raised KeyError: 'row 7\\nis odd'"),
+    }
+    assert len({d.origin for step in rows for row in step for d in row.arrays.documents}) == 37
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("what", ["plan", "decode"])
+def test_want_of_memory_ends_the_run_at_a_named_sample(workers, what):
+    with pytest.raises(MemoryError) as caught:
+        take(feed_of(fates={(what, 5): "MemoryError"}), 40, workers)
+    assert "at numbered: row 5" in " ".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_rows_are_the_same_with_any_number_of_workers_whatever_kills_them(lanes):
+    fates = {
+        ("plan", 2): "SIGSEGV",
+        ("decode", 3): "SIGABRT",
+        ("decode", 4): "ValueError",
+        ("plan", 5): "KeyError",
+        ("decode", 6): "SIGKILL",
+    }
+    sources = (Numbered(12), Plain(7, name="plain"))
+    feed = feed_of(*sources, fates=fates, lanes=lanes, weights=(2.0, 1.0))
+    first, state = take(feed, 6, workers=1)
+    assert {tuple(entry[:3]) for entry in state["deadly"]} == {(0, 2, PLAN), (0, 3, DECODE), (0, 6, DECODE)}
+    known = replace(feed, deadly={tuple(entry[:3]): entry[3] for entry in state["deadly"]})
+    told, end = take(known, 6)
+    assert end == state
+    assert contents(told) == contents(first)
+    for workers in range(2, lanes + 1):
+        rows, end = take(feed, 6, workers)
+        assert contents(rows) == contents(first)
+        assert end == state
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4])
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+def test_a_stop_at_any_step_goes_on_exactly(lanes, workers):
+    choice = random.Random(lanes * 10 + workers)
+    fates = {("plan", 2): "ValueError", ("decode", 3): "ValueError"}
+    sources = (Numbered(30), Plain(9, name="plain"))
+    feed = feed_of(*sources, fates=fates, lanes=lanes, weights=(1.0, 1.0))
+    whole, end = take(feed, 8)
+    before, state = take(feed, stop := choice.randrange(1, 8), workers)
+    rest, same_end = take(feed, 8 - stop, choice.randrange(4), state)
+    assert contents(before + rest) == contents(whole)
+    assert same_end == end
+
+
+def test_states_of_old_checkpoints_still_load():
+    feed = feed_of(lanes=1)
+    _, state = take(feed, 2)
+    lane = {key: value for key, value in state["lanes"]["0"].items() if key != "fruitless"}
+    rows, after = take(feed, 6, state={"lanes": {"0": lane}, "deadly": [[0, 8]]})
+    assert {i.origin for i in incidents(rows)} == {"numbered: row 8"}
+    assert after["deadly"] == [[0, 8, PLAN, "its decoder died; the file is broken"]]
+
+
+def test_a_worker_killed_from_outside_makes_the_same_rows_and_blames_nobody():
+    feed = feed_of(lanes=2)
+    alone, end = take(feed, 40)
+    feeder = open_feeder(feed, range(2), workers=1)
+    rows, kills = [], 0
+    try:
+        for _ in range(40):
+            rows.append(feeder.next_step())
+            process = feeder.workers[0].process
+            if process.poll() is None:  # else rows that it had made are still being taken
+                process.kill()
+                kills += 1
+        assert feeder.state() == end
+    finally:
+        feeder.close()
+    assert kills > 3
+    assert contents(rows) == contents(alone)
+
+
+def test_a_kill_at_a_sample_that_does_not_come_again_blames_nobody(tmp_path):
+    fates = {
+        ("decode", 3): f"SIGKILL unless {tmp_path / 'decoded'}",
+        ("plan", 9): f"SIGKILL unless {tmp_path / 'read'}",
+    }
+    rows, state = take(feed_of(fates=fates), 12, workers=1)
+    assert (tmp_path / "decoded").exists() and (tmp_path / "read").exists()
+    assert incidents(rows) == []
+    assert state["deadly"] == []
+    assert contents(rows) == contents(take(feed_of(), 12)[0])
+
+
+def test_a_kill_that_comes_again_at_the_same_sample_is_its_own():
+    rows, state = take(feed_of(fates={("decode", 3): "SIGKILL"}), 12, workers=2)
+    assert {i.origin for i in incidents(rows)} == {"numbered 3"}
+    assert "its decoder died twice (SIGKILL)" in incidents(rows)[0].cause
+    assert [entry[:3] for entry in state["deadly"]] == [[0, 3, DECODE]]
+
+
+def test_deaths_between_samples_end_the_run_with_what_would_help(monkeypatch):
+    monkeypatch.setattr(supervisor, "MAX_DEATHS", 2)
+    feed = feed_of(Plain(20), processor=DiesBetweenSamples())
+    with pytest.raises(DataError, match=r"died 2 times in turn, the last time by SIGKILL between samples") as caught:
+        take(feed, 1, workers=1)
+    assert "lower data.workers or data.look_ahead" in str(caught.value)
+
+
+def test_a_worker_that_dies_as_it_starts_is_one_line():
+    with pytest.raises(
+        DataError, match=r"died 3 times in turn, the last time by exit status 3 as it started; .*workers=0"
+    ):
+        take(feed_of(DiesOnArrival(20)), 1, workers=1)
+
+
+def test_a_worker_that_dies_before_it_has_read_its_orders_is_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    orders = "x" * (1 << 20)  # more than a pipe holds
+    with pytest.raises(DataError, match="died 3 times in turn, the last time by exit status 1 as it started"):
+        take(feed_of(Numbered(20, {("read", -1): orders})), 1, workers=1)
+
+
+def test_a_program_that_cannot_be_started_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(DataError, match=r"a data worker cannot be started .*lower data.workers"):
+        take(feed_of(), 1, workers=1)
+
+
+@pytest.mark.parametrize("part", ["source", "processor"])
+def test_what_cannot_be_pickled_is_named(part):
+    held = {("plan", -1): threading.Lock()}
+    feed = feed_of(Numbered(20), Numbered(20, held, name="locked")) if part == "source" else feed_of(fates=held)
+    named = {
+        "source": r"source 'locked' \(support.faulty.Numbered\)",
+        "processor": r"the processor of modality ticks \(support.faulty.Faulty\)",
+    }
+    with pytest.raises(PluginError, match=named[part] + " cannot be pickled.*lock.*; data.workers=0 avoids it"):
+        take(feed, 1, workers=1)
+    assert take(feed, 1)[0][0]
+
+
+def test_a_class_that_a_worker_cannot_import_is_one_line(monkeypatch):
+    class Homeless(Numbered):
+        pass
+
+    Homeless.__qualname__ = "Homeless"  # as in a script: there is such a class in this __main__, not in the worker's
+    Homeless.__module__ = "__main__"
+    monkeypatch.setattr(sys.modules["__main__"], "Homeless", Homeless, raising=False)
+    with pytest.raises(PluginError, match=r"cannot rebuild .*Homeless.* importable from a module.*data.workers=0"):
+        take(feed_of(Homeless(20)), 1, workers=1)
+
+
+@pytest.mark.parametrize("what", ["plan", "decode"])
+def test_a_sample_at_which_the_decoder_hangs_costs_itself_alone(what):
+    feed = feed_of(fates={(what, 5): "hang"})
+    rows, state = take(feed, 12, workers=2, hang_s=3.0)
+    assert {i.cause for i in incidents(rows)} == {"its decoder hung for 3 s"}
+    deadly = {tuple(entry[:3]): entry[3] for entry in state["deadly"]}
+    assert list(deadly) == [(0, 5, PLAN if what == "plan" else DECODE)]
+    assert contents(rows) == contents(take(replace(feed, deadly=deadly), 12)[0])
+
+
+def test_waiting_can_be_stopped_and_loses_no_row(tmp_path):
+    gate = tmp_path / "gate"
+    feed = feed_of(lanes=2)
+    alone, end = take(feed, 4)
+    last = alone[2][1].arrays.documents[-1].origin  # of the second lane
+    waits = feed_of(fates={("decode", int(last.split()[1])): f"wait for {gate}"}, lanes=2)
+    feeder = open_feeder(waits, range(2), workers=2)
+    try:
+        rows = [feeder.next_step(), feeder.next_step()]
+        state = feeder.state()
+        with pytest.raises(StopWaiting):
+            feeder.next_step(lambda: True)
+        assert feeder.state() == state
+        gate.touch()
+        rows += [feeder.next_step(), feeder.next_step()]
+        assert feeder.state() == end
+    finally:
+        feeder.close()
+    assert contents(rows) == contents(alone)
+
+
+def test_a_step_without_workers_can_be_stopped_between_its_rows():
+    feed = feed_of(lanes=3)
+    alone, end = take(feed, 2)
+    feeder = open_feeder(feed, range(3), workers=0)
+    start, asked = feeder.state(), iter([False, True])
+    with pytest.raises(StopWaiting):
+        feeder.next_step(lambda: next(asked))
+    assert feeder.state() == start
+    assert contents([feeder.next_step(), feeder.next_step()]) == contents(alone)
+    assert feeder.state() == end
+
+
+def test_a_bad_source_of_great_weight_leaves_the_others_their_share():
+    bad = Numbered(300, {("read", row): "ValueError" for row in range(300)}, name="bad")
+    for workers in (0, 1):
+        feed = feed_of(bad, Numbered(300), weights=(10.0, 1.0), lanes=1)
+        rows, state = take(feed, 6, workers)
+        drawn, fruitless = state["lanes"]["0"]["draws"], state["lanes"]["0"]["fruitless"]
+        assert fruitless == [drawn[0], 0]
+        assert drawn[0] / drawn[1] == pytest.approx(10, rel=0.2)
+        assert all(row.arrays.documents for step in rows for row in step)
+
+
+def test_data_that_are_useless_end_the_run_after_a_bounded_number_of_samples():
+    feed = feed_of(Numbered(10**9, BadEverywhere()), lanes=1)
+    with pytest.raises(
+        DataError, match=r"no sample .* \(2000 were tried in turn\); the last: .*Numbered.document raised"
+    ):
+        take(feed, 1)
+
+
+class BadEverywhere(dict):
+    def get(self, key, default=None):
+        return "ValueError"
+
+
+def test_values_are_whole_numbers_of_their_own_row():
+    rows, _ = take(feed_of(fates={("decode", 3): "ValueError"}), 6, workers=1)
+    for row in (row for step in rows for row in step):
+        values = row.arrays.media["ticks"].values
+        expected = [int(d.origin.split()[1]) for d in row.arrays.documents]
+        assert np.unique(values[:, 0]).tolist() == sorted(expected)

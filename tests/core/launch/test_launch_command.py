@@ -1,0 +1,79 @@
+"""``kosmos launch``: values that are checked, one line for each mistake, files where they are wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kosmos.cli import main
+from kosmos.launch import prices
+from support.launch_shapes import KUBERNETES, P4D, Launch
+
+MISTAKES = {
+    ("slurm", "missing.yaml"): "missing.yaml: cannot read the run file",
+    ("slurm", "mixture.yaml", "--nodes", "3"): "data.lanes: 16 lanes cannot be dealt to 24 ranks evenly; "
+    "set it in the run file, or add data.lanes=24 here",
+    ("slurm", "mixture.yaml", "train.stepz=3"): "train.stepz: unknown field; did you mean steps?",
+    ("slurm", "mixture.yaml", "--nodez", "2"): "--nodez: unknown option; did you mean --nodes?",
+    ("slurm", "mixture.yaml", "other.yaml"): "expected one run file, got mixture.yaml, other.yaml",
+    ("slurm", "mixture.yaml", "--time", "soon"): "--time: expected [DAYS-]HOURS:MINUTES:SECONDS, got 'soon'",
+    ("slurm", "mixture.yaml", "--partition", "a; b"): "--partition: expected a name without spaces, got 'a; b'",
+    ("slurm", "mixture.yaml", "--setup", "a\nb"): "--setup: expected one line",
+    ("slurm", "mixture.yaml", "--procs-per-node", "4"): "procs_per_node: 4 ranks for 8 GPUs",
+    ("slurm", "mixture.yaml", "--nodes", "0"): "--nodes: Input should be greater than or equal to 1, got 0",
+    ("slurm", "mixture.yaml", "--output", "mixture.yaml/job.sh"): "mixture.yaml/job.sh: cannot write",
+    ("kubernetes", "mixture.yaml", *KUBERNETES, "--name", "Big"): "--name: expected small letters, digits and -",
+    ("skypilot", "mixture.yaml", "--nodes", "2", "--bucket", "b"): "bucket: each of the 2 nodes would see a copy",
+    ("skypilot", "mixture.yaml", "--volume", "v", "--bucket", "b"): "bucket: give volume or bucket, not both",
+    ("aws-p4d", "mixture.yaml", *P4D, "--head-subnet", "a"): "--head-subnet: expected subnet- and hexadecimal digits",
+    ("aws-p4d", "mixture.yaml", *P4D, "--storage-gib", "2000"): "storage_gib: 2000 is neither 1200 nor a multiple",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_a_mistake_is_one_line(arguments: tuple[str, ...], run_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["launch", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error[config]: ")
+    assert said.err.count("\n") == 1
+    assert MISTAKES[arguments] in said.err
+
+
+def test_a_file_is_written_where_it_is_wanted_and_equals_standard_output(launch: Launch, run_file: str) -> None:
+    shown = launch("slurm", run_file, "--nodes", "2")
+    assert launch("slurm", run_file, "--nodes", "2", "--output", "jobs/big.sh") == ""
+    assert Path("jobs/big.sh").read_text() == shown
+
+
+def test_two_p4d_are_a_cluster_a_job_and_what_the_budget_buys(
+    run_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["launch", "aws-p4d", run_file, *P4D, "--output", "p4d"]) == 0
+    said = capsys.readouterr()
+    assert sorted(path.name for path in Path("p4d").iterdir()) == ["cluster.yaml", "job.sh"]
+    assert "#SBATCH --nodes=2\n" in Path("p4d/job.sh").read_text()
+    budget = [line for line in said.err.splitlines() if "buys" in line]
+    assert [line.split(" buys ")[1].split()[0] for line in budget] == ["4,577", "7,804", "12,964"]
+    assert all(f"# {line}\n" in Path("p4d/cluster.yaml").read_text() for line in budget)
+
+
+def test_hours_times_price_is_the_budget_for_any_number_of_nodes() -> None:
+    for nodes in (1, 2, 5):
+        for way, hours in prices.hours(1000.0, nodes).items():
+            assert hours * prices.USD_PER_HOUR_OF_TWO[way] / 2 * nodes == pytest.approx(1000.0)
+
+
+def test_the_run_files_own_output_and_its_fields_are_taken(launch: Launch, run_file: str) -> None:
+    Path(run_file).write_text("modalities: text\ndata: {lanes: 4}\noutput: elsewhere/run\n")
+    assert "export OUTPUT=elsewhere/run\n" in launch("slurm", run_file, "--gpus-per-node", "4")
+    assert "export OUTPUT=here\n" in launch("slurm", run_file, "--gpus-per-node", "4", "--run-output", "here")
+    assert "data.lanes=8" in launch("slurm", run_file, "data.lanes=8")
+
+
+def test_a_job_has_a_name_that_schedulers_take(launch: Launch, run_file: str) -> None:
+    Path(run_file).rename("8 GPUs_v2.yaml")
+    task = yaml.safe_load(launch("skypilot", "8 GPUs_v2.yaml"))
+    assert task["name"] == "run-8-gpus-v2"

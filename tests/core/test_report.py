@@ -1,0 +1,140 @@
+"""``kosmos report``: the figures of a run from the files that it left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kosmos.cli import main
+from kosmos.train.goodput import Goodput
+from kosmos.train.run import train_model
+from support.runs import rows_of, small_run, ticks_registry
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six steps."""
+    output = tmp_path_factory.mktemp("report") / "run"
+    train_model(small_run(output, checkpoint={"every_steps": 3}), registry=ticks_registry())
+    return output
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy to change."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def report(run: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["report", str(run), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def lines(run: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert main(["report", str(run)]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_steps_tokens_and_losses_are_those_of_the_metrics(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, rows = report(run, capsys), rows_of(run / "metrics.jsonl")
+    assert found["steps"]["last"] == 6
+    for name in ("tokens", "text_tokens", "media_tokens", "documents"):
+        assert found["steps"][name] == sum(row[name] for row in rows)
+    assert found["steps"]["tokens_per_s"] == pytest.approx(
+        sum(row["tokens"] for row in rows) / sum(row["step_s"] for row in rows)
+    )
+    assert found["last_losses"] == {
+        "step": 6,
+        "all": rows[-1]["loss"],
+        "by_modality": rows[-1]["loss_by_modality"],
+        "by_source": rows[-1]["loss_by_source"],
+    }
+    scored = rows_of(run / "held_out.jsonl")[-1]
+    assert found["held_out"] == {"step": 6, **scored["held_out"]}
+
+
+def test_checkpoints_are_listed_with_their_size_and_one_without_a_manifest_is_damaged(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = report(run, capsys)["checkpoints"]
+    assert [(c["step"], c["manifest"]) for c in whole] == [(3, True), (6, True)]
+    folder = run / "checkpoints" / "step-00000006"
+    assert whole[1]["bytes"] == sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+    (folder / "manifest.json").unlink()
+    assert [c["manifest"] for c in report(run, capsys)["checkpoints"]] == [True, False]
+    assert any(line.endswith("no manifest: damaged") for line in lines(run, capsys))
+
+
+def test_a_run_without_goodput_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "goodput.jsonl").unlink(missing_ok=True)
+    assert report(run, capsys)["goodput"] is None
+    assert "goodput    not recorded: the run has no goodput.jsonl" in lines(run, capsys)
+
+
+def test_goodput_is_shown_by_class(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "goodput.jsonl").unlink(missing_ok=True)
+    now = iter([0.0, 2.0, 2.0, 10.0, 10.0, 10.0, 10.0, 10.0]).__next__
+    clock = Goodput(age_s=0.0, now=now, wall=lambda: 100.0)
+    clock.open(run / "goodput.jsonl", 0)
+    with clock.spending("productive"):
+        pass
+    clock.finish_step(1)
+    clock.close()
+    found = report(run, capsys)["goodput"]
+    assert (found["goodput"], found["wall_s"], found["steps"]) == (0.8, 10.0, 1)
+    shown = lines(run, capsys)
+    assert "goodput    80.0 % of 10.0 s, 1 steps kept in 1 launches" in shown
+    assert [line.split()[:2] for line in shown if line.startswith("  ") and line.endswith("%")] == [
+        ["productive", "8.0"],
+        ["start_up", "2.0"],
+    ]
+
+
+def test_bad_samples_are_counted_once_by_cause(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"step": 1, "source": "ticks", "code": "sample", "cause": "is broken"}
+    incidents = [{**row, "origin": "a"}, {**row, "origin": "b"}, {**row, "origin": "b"}]
+    incidents.append({**row, "origin": "c", "cause": "is empty"})
+    text = "".join(json.dumps(incident) + "\n" for incident in incidents)
+    (run / "quarantine.jsonl").write_text(text + '{"step": 2, "ori')
+    bad = report(run, capsys)["bad_samples"]
+    assert bad["samples"] == 3
+    assert [(c["cause"], c["samples"]) for c in bad["causes"]] == [("is broken", 2), ("is empty", 1)]
+    assert "       2  ticks: is broken" in lines(run, capsys)
+
+
+def test_steps_that_went_wrong_are_counted_by_what_was_done(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"step": n, "kind": "spike", "action": "skip", "documents": []} for n in (2, 4)]
+    (run / "guards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert report(run, capsys)["guards"] == [{"kind": "spike", "action": "skip", "steps": 2}]
+    assert "guard      2 steps: spike, skip" in lines(run, capsys)
+
+
+def test_a_run_that_has_taken_no_step_has_a_report(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("metrics.jsonl", "held_out.jsonl", "quarantine.jsonl"):
+        (run / name).unlink()
+    shutil.rmtree(run / "checkpoints")
+    found = report(run, capsys)
+    assert (found["steps"], found["last_losses"], found["checkpoints"]) == (None, None, [])
+    assert "steps      none yet" in lines(run, capsys)
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"error[config]: {tmp_path}: no run is here")
+    assert said.err.count("\n") == 1
+
+
+def test_reports_and_launch_files_need_no_torch(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text("modalities: text\n")
+    for arguments in (["report", str(run)], ["launch", "slurm", str(tmp_path / "small.yaml"), "--gpus-per-node", "1"]):
+        script = f"import sys; from kosmos.cli import main; print(main({arguments!r}), 'torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "0 False"

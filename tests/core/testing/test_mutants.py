@@ -1,0 +1,246 @@
+"""Each way to break a good plugin is caught by the promise that it breaks."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+import pytest
+
+from kosmos.testing import BrokenPromise, Conditions, Promise
+from kosmos.testing.subjects import ModalityUnderTest
+
+from .conftest import Mutate
+
+
+class Mutant(NamedTuple):
+    """One change to one file, the promise that it breaks, and what the failure has to say."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    broken: str
+    says: str
+
+
+LIFT = "x = self.lift(values.flatten(1).to(self.lift.weight.dtype))"
+MIXED = "features: Tensor = x + self.out(mixed.flatten(1).to(x.dtype))"
+PLAN = 'return MediaPlan(("<sonar>", Grid(cells, 1, 1), "</sonar>"))'
+INIT = "self.max_moments, self.max_bytes = max_moments, max_bytes"
+ENCODER_INIT = "self.width, self.heads = width, heads"
+FORWARD = "    def forward(self"
+
+MUTANTS = [
+    Mutant("no API version", "plugin.py", "KOSMOS_API = 1", "API = 1", "api-version", "KOSMOS_API = None"),
+    Mutant("a later API", "plugin.py", "KOSMOS_API = 1", "KOSMOS_API = 99", "api-version", "KOSMOS_API = 99"),
+    Mutant("no licence", "METADATA", "License-Expression: Apache-2.0\n", "", "licence-declared", "no licence"),
+    Mutant("a misspelt hook", "plugin.py", "def kosmos_encoders", "def kosmos_encoder", "loads", "kosmos_encoders"),
+    Mutant(
+        "torch at discovery", "plugin.py", "from kosmos import", "import torch\nfrom kosmos import",
+        "discovery-torch-free", "plugin.py:",
+    ),
+    Mutant("a target that is not there", "plugin.py", ":SonarSamples", ":SonarSample", "target-imports", "SonarSample"),
+    Mutant(
+        "no summary", "plugin.py", '"Linear cells and one layer of attention."', '""',
+        "summary-is-a-line", "expected one line",
+    ),
+    Mutant(
+        "an encoder that needs options", "encoder.py", "width: int = 64", "width: int",
+        "builds", "width: missing",
+    ),
+    Mutant(
+        "a sample set of another name", "plugin.py", 'sample_set="sonar-samples"', 'sample_set="sonars"',
+        "sample-set", "sonars",
+    ),
+    Mutant(
+        "a mark that is not declared", "plugin.py", 'marks=("<sonar>", "</sonar>")', 'marks=("<sonar>",)',
+        "marks-declared", "</sonar",
+    ),
+    Mutant(
+        "a plan that remembers", "processor.py", PLAN,
+        'self.calls = getattr(self, "calls", 0) + 1\n'
+        '        return MediaPlan(("<sonar>", str(self.calls), Grid(cells, 1, 1), "</sonar>"))',
+        "plan-deterministic", "again: layout",
+    ),
+    Mutant(
+        "a plan by the hash of a text", "processor.py", PLAN,
+        'return MediaPlan(("<sonar>", str(hash("sonar")), Grid(cells, 1, 1), "</sonar>"))',
+        "spawn-picklable", "in a fresh process: layout",
+    ),
+    Mutant(
+        "a processor that cannot be pickled", "processor.py", INIT, f"{INIT}\n        self.check = lambda values: values",
+        "spawn-picklable", "cannot be pickled",
+    ),
+    Mutant(
+        "torch in the plan", "processor.py", "        cells = ", "        import torch\n\n        cells = ",
+        "plan-torch-free", "processor.py:",
+    ),
+    Mutant(
+        "one cell too few", "processor.py", "cells = -(-len(self._read(media)) // self.cell_shape[0])",
+        "cells = max(1, len(self._read(media)) // self.cell_shape[0])", "cells-as-planned", "planned 1 cells, decoded 2",
+    ),
+    Mutant(
+        "cells of another type", "processor.py", "channels), np.float32)", "channels), np.float64)",
+        "cells-as-described", "cells are float64",
+    ),
+    Mutant(
+        "cells of another shape", "processor.py", "padded.reshape(-1, moments, channels)",
+        "padded.reshape(-1, moments * channels)", "cells-as-described", "(24,)",
+    ),
+    Mutant("a grid without cells", "processor.py", "Grid(cells, 1, 1)", "Grid(cells, 1, 0)", "grids-hold-cells", "fills 0"),
+    Mutant(
+        "a foreign exception for a bad file", "processor.py", "except (OSError, ValueError, SyntaxError, TypeError) as",
+        "except OSError as", "hostile-input", "raised ValueError",
+    ),
+    Mutant(
+        "a foreign exception for a file that is not there", "processor.py", "(OSError, ValueError", "(ValueError",
+        "hostile-input", "raised FileNotFoundError",
+    ),
+    Mutant(
+        "no limit", "processor.py", "not 0 < len(values) <= self.max_moments", "not len(values)",
+        "hostile-input", "MemoryError",
+    ),
+    Mutant(
+        "a size that is believed", "processor.py", "or declared != len(content) - file.tell()", "",
+        "hostile-input", "MemoryError",
+    ),
+    Mutant(
+        "numbers that are none", "processor.py", "if not (np.abs(values) < 1e6).all():", "if False:",
+        "hostile-input", "not finite",
+    ),
+    Mutant(
+        "a pickle that is loaded", "processor.py", "            file = io.BytesIO(content)",
+        "            values = np.load(io.BytesIO(content), allow_pickle=True)\n            file = io.BytesIO(content)",
+        "runs-no-code", "ran its code",
+    ),
+    Mutant(
+        "another width than stated", "encoder.py", ENCODER_INIT, "self.width, self.heads = width + 1, heads",
+        "width-and-count", "65]",
+    ),
+    Mutant(
+        "fails without media", "encoder.py", LIFT, f"assert len(values)\n        {LIFT}", "zero-length", "AssertionError",
+    ),
+    Mutant(
+        "a lost cell where there is none", "encoder.py", LIFT,
+        f"values = values if len(values) else values.new_zeros(1, *values.shape[1:])\n        {LIFT}",
+        "zero-length", "raised",
+    ),
+    Mutant(
+        "attention over the row", "encoder.py", "Segments.of_grids(grids)", "Segments((len(values),))",
+        "no-leak", "item 1 changes the features of item 2",
+    ),
+    Mutant(
+        "statistics of the batch", "encoder.py", "nn.LayerNorm(width)", "nn.BatchNorm1d(width)",
+        "packed-equals-alone", "features differ",
+    ),
+    Mutant(
+        "positions that go on over items", "encoder.py", LIFT,
+        f"{LIFT}\n        x = x + 0.01 * x.new_ones(x.shape).cumsum(0)", "packed-equals-alone", "features differ",
+    ),
+    Mutant(
+        "gradients that depend on the row", "encoder.py", "return features",
+        "return features.detach() + (features - features.detach()) / max(1, len(grids))",
+        "packed-equals-alone", "the gradient of",
+    ),
+    Mutant("a detached input", "encoder.py", LIFT, f"{LIFT}.detach()", "gradient-everywhere", "lift."),
+    Mutant(
+        "a parameter that nothing uses", "encoder.py", ENCODER_INIT,
+        f"{ENCODER_INIT}\n        self.spare = nn.Linear(2, 2)", "gradient-everywhere", "spare.bias",
+    ),
+    Mutant("half precision", "encoder.py", "return features", "return (features.half() * 1e5).float()", "finite", "fp32"),
+    Mutant(
+        "weights that are not saved", "encoder.py", LIFT,
+        'if not hasattr(self, "offset"):\n            self.offset = nn.Linear(1, self.width).bias.detach()\n'
+        f"        {LIFT} + self.offset", "state-round-trips", "features differ",
+    ),
+    Mutant(
+        "recomputation of something else", "encoder.py", FORWARD,
+        "    def set_gradient_checkpointing(self, enabled: bool) -> None:\n"
+        "        self.out.bias.data.fill_(1.0 if enabled else 0.0)\n\n" + FORWARD,
+        "recomputation", "the features differs",
+    ),
+    Mutant(
+        "held-out documents that are trained on", "samples.py", '[self.seed, self.split == "train", index]',
+        "[self.seed, index]", "parts-disjoint", "of held_out is",
+    ),
+    Mutant(
+        "other documents every time", "samples.py", 'default_rng([self.seed, self.split == "train", index])',
+        "default_rng()", "documents-deterministic", "another document when read again",
+    ),
+    Mutant(
+        "origins that name nothing", "samples.py", 'f"sonar-samples {self.split} {index}"', '"sonar-samples"',
+        "origins-name-rows", "are both 'sonar",
+    ),
+    Mutant(
+        "no answers held out", "samples.py", "train=True", 'train=self.split == "train"',
+        "something-to-learn", "ends in Text",
+    ),
+    Mutant(
+        "a modality that the dataset does not declare", "plugin.py", 'modalities=("sonar",)', "modalities=()",
+        "modalities-declared", "declared: []",
+    ),
+    Mutant("an empty part", "samples.py", "else 200)", "else 0)", "builds", "held_out holds 0 documents"),
+]  # fmt: skip
+
+
+def the(promises: list[Promise], broken: str) -> list[Promise]:
+    return [promise for promise in promises if promise.id == broken]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)
+def test_a_mutant_is_caught_by_the_promise_that_it_breaks(mutant: Mutant, mutate: Mutate) -> None:
+    promises = the(mutate(mutant.file, mutant.old, mutant.new), mutant.broken)
+    failed = [verdict for promise in promises if (verdict := promise.verdict()).outcome == "failed"]
+    assert failed, [promise.verdict() for promise in promises]
+    told = [re.sub(r"(?i)(sonar)\d+", r"\1", verdict.message) for verdict in failed]  # every copy has its number
+    assert any(mutant.says in message for message in told), told
+
+
+def with_conditions(promise: Promise, **conditions: float) -> Promise:
+    subject = promise.subject
+    assert isinstance(subject, ModalityUnderTest)
+    subject.conditions = dataclasses.replace(Conditions(), **conditions)
+    return promise
+
+
+def test_a_processor_that_never_ends_is_told_with_what_it_was_given(mutate: Mutate) -> None:
+    new = "file = io.BytesIO(content)\n            while not content:\n                pass"
+    (promise,) = the(mutate("processor.py", "file = io.BytesIO(content)", new), "hostile-input")
+    with pytest.raises(BrokenPromise, match=r"0 bytes b'' took more than 0.5 s"):
+        with_conditions(promise, seconds=0.5).check()
+
+
+def test_a_processor_that_kills_its_process_is_told_with_the_signal_and_what_it_was_given(mutate: Mutate) -> None:
+    new = "if not content:\n                import os\n\n                os.abort()\n            file = io.BytesIO(content)"
+    (promise,) = the(mutate("processor.py", "file = io.BytesIO(content)", new), "hostile-input")
+    with pytest.raises(BrokenPromise, match=r"was killed by SIGABRT at 0 bytes b''"):
+        promise.check()
+
+
+@pytest.mark.slow
+def test_an_encoder_that_waits_for_the_other_rank_only_with_media_is_caught_by_two_ranks(mutate: Mutate) -> None:
+    waits = "import torch\n\n        if torch.distributed.is_initialized() and len(values):\n"
+    waits += f"            torch.distributed.barrier()\n        {LIFT}"
+    (promise,) = the(mutate("encoder.py", LIFT, waits), "two-ranks")
+    with pytest.raises(BrokenPromise, match=r"a hang|rank \d"):
+        with_conditions(promise, ranks_seconds=20.0).check()
+
+
+@pytest.mark.slow
+def test_an_encoder_that_is_another_in_two_processes_is_caught_by_two_ranks(mutate: Mutate) -> None:
+    scaled = f"import torch\n\n        {LIFT} * (2 if torch.distributed.is_initialized() else 1)"
+    (promise,) = the(mutate("encoder.py", LIFT, scaled), "two-ranks")
+    with pytest.raises(BrokenPromise, match=r"step \d: (loss|grad_norm)"):
+        promise.check()
+
+
+@pytest.mark.slow
+def test_an_encoder_that_claims_to_compile_and_gives_other_features_is_caught(mutate: Mutate) -> None:
+    new = f"import torch\n\n        {LIFT} * (2 if torch.compiler.is_compiling() else 1)"
+    promises = mutate("encoder.py", LIFT, new)
+    (promise,) = the(promises, "compiles")
+    promise.subject.fresh().__class__.compiles = True  # type: ignore[attr-defined]
+    with pytest.raises(BrokenPromise, match="of the largest apart"):
+        promise.check()

@@ -1,0 +1,88 @@
+"""Connectors, backbones, optimizers, schedules, metrics, trackers, observers and commands, and their mutants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from kosmos.testing import BrokenPromise, check_plugin, promises_of
+
+from . import smaller
+
+
+class Mutant(NamedTuple):
+    """A name of ``smaller`` (of a class in it, after a dot) and what stands there instead."""
+
+    at: str
+    instead: Any
+    component: str
+    broken: str
+    says: str
+
+
+def crash(*args: Any, **options: Any) -> Any:
+    raise KeyError("loss")
+
+
+def by_rank(steps: int, warmup_steps: int) -> Any:
+    return lambda step: 1.0 if step >= warmup_steps else -0.5
+
+
+def no_warmup(steps: int, warmup_steps: int) -> Any:
+    return lambda step: 1.0
+
+
+def endless(steps: int, warmup_steps: int) -> Any:
+    return lambda step: math.nan if step == steps - 1 else 0.5 * (step + 1) / steps
+
+
+def one_group(groups: list[dict[str, Any]], learning_rate: float) -> Any:
+    return torch.optim.SGD([p for group in groups for p in group["params"]], lr=learning_rate)
+
+
+def made_of(kind: Any) -> Any:
+    return lambda groups, learning_rate: kind([{"params": g["params"], "lr": g["lr"]} for g in groups], learning_rate)
+
+
+def changes_rows() -> Any:
+    return lambda row: row.pop("loss")
+
+
+MUTANTS = [
+    Mutant("Mean.counted", 2, "connector average", "slots-as-counted", "slots counts [2, 32]"),
+    Mutant("Mean.crosses", True, "connector average", "packed-equals-alone", "slots differ"),
+    Mutant("Mean.dead", True, "connector average", "gradient-everywhere", "linear.weight"),
+    Mutant("Small.crosses", True, "backbone little", "packed-equals-alone", "document 2"),
+    Mutant("Small.peeks", True, "backbone little", "causal", "changes those before it"),
+    Mutant("Small.forgets", True, "backbone little", "cache-changes-nothing", "in pieces of 5, 1, 1 and 5"),
+    Mutant("descent", made_of(smaller.Ascent), "optimizer momentum", "lowers-a-loss", "the loss went from"),
+    Mutant("descent", made_of(smaller.OwnRate), "optimizer momentum", "obeys-the-rate", "parameters moved"),
+    Mutant("descent", one_group, "optimizer momentum", "obeys-the-rate", "param_groups has 1"),
+    Mutant("descent", made_of(smaller.Counting), "optimizer momentum", "state-round-trips", "after loading"),
+    Mutant("stairs", by_rank, "schedule stairs", "share-of-the-peak", "-0.5 at step 0"),
+    Mutant("stairs", endless, "schedule stairs", "share-of-the-peak", "nan at step"),
+    Mutant("stairs", no_warmup, "schedule stairs", "warms-up", "at step 9"),
+    Mutant("same_length", lambda: lambda p, r: 1.0, "metric same_length", "tells-right-from-wrong", "both score 1.0"),
+    Mutant("same_length", lambda: lambda p, r: 1, "metric same_length", "tells-right-from-wrong", "a finite float"),
+    Mutant(
+        "same_length", lambda: lambda p, r: sum(len(a) / len(b) for a, b in zip(r, p, strict=True)),
+        "metric same_length", "empty-texts", "ZeroDivisionError",
+    ),
+    Mutant("Lines.log", lambda self, row: row["loss"] + 0, "tracker lines", "logs-and-closes", "KeyError: 'loss'"),
+    Mutant("Lines.close", crash, "tracker lines", "logs-and-closes", "KeyError"),
+    Mutant("watch", changes_rows, "observer watch", "sees-rows", "['loss']"),
+    Mutant("watch", lambda: crash, "observer watch", "sees-rows", "KeyError"),
+    Mutant("show", lambda count: print(count), "command show", "has-help", ""),
+]  # fmt: skip
+
+
+def test_the_good_plugin_keeps_every_promise() -> None:
+    card = check_plugin(smaller)
+    assert card.failed == []
+    assert {v.outcome for v in card.verdicts if v.id not in ("licence-declared", "discovery-torch-free")} == {"passed"}
+    assert {v.component.split()[0] for v in card.verdicts} == {
+        *("plugin", "connector", "backbone", "optimizer", "schedule", "metric", "tracker", "observer", "command")
+    }
