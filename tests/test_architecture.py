@@ -17,7 +17,7 @@ PACKAGES = Path(__file__).resolve().parent.parent / "packages"
 MODALITY_PACKAGES = sorted(path.name for path in PACKAGES.glob("*/src/*") if path.name != "kosmos" and path.is_dir())
 
 SURFACE = {"errors", "names", "components", "hookspecs"}
-FOUND = SURFACE | {"options", "discovery", "plugins"}
+FOUND = SURFACE | {"options", "enabled", "discovery", "selection", "plugins"}
 RUN = FOUND | {"config", "runtime", "data", "model", "compose"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -25,8 +25,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "components": set(),
     "hookspecs": {"components"},
     "options": {"errors", "names"},
-    "discovery": SURFACE,
-    "plugins": SURFACE | {"options", "discovery"},
+    "deprecation": set(),
+    "enabled": {"errors"},
+    "discovery": SURFACE | {"enabled"},
+    "selection": SURFACE | {"enabled", "discovery"},
+    "plugins": FOUND,
+    "lock": FOUND,
     "builtin": {"components", "hookspecs"},
     "config": FOUND,
     "runtime": SURFACE,
@@ -36,10 +40,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": SURFACE | {"runtime"},
     "generate": RUN,
     "evaluate": RUN | {"generate"},
-    "train": RUN | {"checkpoint", "generate", "evaluate"},
+    "train": RUN | {"lock", "checkpoint", "generate", "evaluate"},
     "launch": FOUND | {"config"},
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
-    "commands": RUN | {"checkpoint", "generate", "evaluate", "train", "launch"},
+    "commands": RUN | {"lock", "checkpoint", "generate", "evaluate", "train", "launch"},
     "cli": FOUND,
     "__main__": {"cli"},
 }

@@ -22,14 +22,15 @@ import typer
 import yaml
 
 from kosmos import Grid
-from kosmos.cli import main
-from kosmos.commands import evaluate, generate, plugins, tokenizer, train
+from kosmos.cli import _take_plugins, main
+from kosmos.commands import evaluate, generate, plugins, report, tokenizer, train
 from kosmos.commands.arguments import split_extra
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.config import ComponentConfig, RunConfig, make_run, parse_overrides, read_run_file
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.data.sources import open_source
+from kosmos.launch import prices
 from kosmos.options import check_options
 from kosmos.plugins import Registry, load_plugins
 from kosmos.train.run import train_model
@@ -160,6 +161,7 @@ def test_a_command_of_the_pages_parses(
     monkeypatch.chdir(tmp_path)
     for file in re.findall(r"\b[\w-]+\.(?:png|flac|csv)\b", line):
         Path(file).touch()
+    assert set(_take_plugins(arguments) or ()) <= {plugin.name for plugin in series.plugins}
     PARSERS[name](arguments, series)
 
 
@@ -189,9 +191,25 @@ def parse_tokenizer(arguments: list[str], registry: Registry) -> None:
 
 
 def parse_plugins(arguments: list[str], registry: Registry) -> None:
-    assert {a for a in arguments if a.startswith("-")} <= {"--json"}
-    assert {a for a in arguments if not a.startswith("-")} <= {plugin.name for plugin in registry.plugins}
+    assert {a for a in arguments if a.startswith("-")} <= set(plugins.FLAGS)
+    names = arguments[1:] if arguments[:1] in (["enable"], ["disable"]) else arguments
+    assert {a for a in names if not a.startswith("-")} <= {plugin.name for plugin in registry.plugins}
     assert plugins.app
+
+
+def parse_launch(arguments: list[str], registry: Registry) -> None:
+    """Really written, to a folder of its own: nothing is sent anywhere."""
+    run_file = next(a for a in arguments if a.endswith(".yaml") and "/" in a)
+    check_run(read_run_file(ROOT / run_file), registry, run_file)
+    Path(run_file).parent.mkdir(exist_ok=True)
+    Path(run_file).write_text((ROOT / run_file).read_text(encoding="utf-8"), encoding="utf-8")
+    assert main(["launch", *arguments]) == 0
+
+
+def parse_report(arguments: list[str], registry: Registry) -> None:
+    app = typer.Typer()
+    app.command("report")(report.report)
+    typer.main.get_command(app).make_context("report", arguments)
 
 
 PARSERS: dict[str, Callable[[list[str], Registry], None]] = {
@@ -200,6 +218,8 @@ PARSERS: dict[str, Callable[[list[str], Registry], None]] = {
     "generate": parse_generate,
     "tokenizer": parse_tokenizer,
     "plugins": parse_plugins,
+    "launch": parse_launch,
+    "report": parse_report,
 }
 
 
@@ -211,6 +231,11 @@ def test_the_errors_of_the_guide_are_what_the_command_says(
     for command, line in re.findall(r"^\$ kosmos (.+)\n(.+)$", block.text, re.MULTILINE):
         assert main(shlex.split(command)) in (2, 3)
         assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_the_budget_of_the_page_is_what_the_prices_come_to() -> None:
+    (block,) = blocks("text", "budget")
+    assert block.text.splitlines() == prices.lines(300_000, 2)
 
 
 # snippets
@@ -230,7 +255,7 @@ def test_the_python_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (64, 64), "red").save("photo.png")
-    (block,) = [b for b in blocks("python") if b.page.name == "guide.md"]
+    (block,) = [b for b in blocks("python") if b.page.name == "guide.md" and not b.marker]
     shorter = {'"steps": 300': '"steps": 2', '"max_documents": 128': '"max_documents": 8', "=64": "=8"}
     code = block.text
     for long, short in shorter.items():
@@ -238,6 +263,26 @@ def test_the_python_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         code = code.replace(long, short)
     exec(compile(code, str(block), "exec"), {})
     assert capsys.readouterr().out.startswith("runs/image-001 0.0\n")
+
+
+def test_the_chats_of_the_guide_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (64, 64), "red").save("photo.png")
+    asked = {"role": "user", "content": [{"type": "image", "image": "photo.png"}, {"type": "text", "text": "?"}]}
+    chat = {"messages": [asked, {"role": "assistant", "content": "red"}]}
+    (tmp_path / "chats.jsonl").write_text(f"{json.dumps(chat)}\n" * 4)
+    small = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
+    layers = {"data": {"sources": ["chats.jsonl"], "lanes": 1, "workers": 0}, "backbone": small, "trackers": []}
+    train_model(make_run(layers, {"modalities": ["image"], "train": {"steps": 1}, "output": "runs/assistant"}))
+    (block,) = blocks("python", "chats")
+    exec(compile(block.text.replace("dtype=", "max_new_tokens=2, dtype="), str(block), "exec"), {})
+    assert capsys.readouterr().out.endswith("\n")
+    assert main(["generate", "runs/assistant", "--prompt", "x", "--max-new-tokens", "1"]) == 0
+    assert capsys.readouterr().err == "hint: chats.jsonl holds chats; with --chat the run is asked as they ask\n"
+    assert main(["generate", "runs/assistant", "--chat", "--prompt", "x", "--max-new-tokens", "1"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("block", blocks("json", "rows"), ids=str)

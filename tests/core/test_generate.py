@@ -116,7 +116,7 @@ def test_the_order_of_media_and_text_matters(parts):
     hidden = []
     for segments in ((a, b, Text("x")), (b, a, Text("x")), (Text("x"), a, b)):
         with torch.inference_mode():
-            hidden.append(parts.model(prompt_batch(parts, Document("d", segments)))[-1])
+            hidden.append(parts.model.hidden(prompt_batch(parts, Document("d", segments)))[-1])
     assert not torch.allclose(hidden[0], hidden[1], atol=1e-4)
     assert not torch.allclose(hidden[0], hidden[2], atol=1e-4)
 

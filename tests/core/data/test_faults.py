@@ -7,7 +7,6 @@ import sys
 import threading
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from kosmos.data import supervisor
@@ -272,7 +271,7 @@ def test_a_bad_source_of_great_weight_leaves_the_others_their_share():
 
 
 def test_data_that_are_useless_end_the_run_after_a_bounded_number_of_samples():
-    feed = feed_of(Numbered(10**9, BadEverywhere()), lanes=1)
+    feed = feed_of(Numbered(10**5, BadEverywhere()), lanes=1)
     with pytest.raises(
         DataError, match=r"no sample .* \(2000 were tried in turn\); the last: .*Numbered.document raised"
     ):
@@ -282,11 +281,3 @@ def test_data_that_are_useless_end_the_run_after_a_bounded_number_of_samples():
 class BadEverywhere(dict):
     def get(self, key, default=None):
         return "ValueError"
-
-
-def test_values_are_whole_numbers_of_their_own_row():
-    rows, _ = take(feed_of(fates={("decode", 3): "ValueError"}), 6, workers=1)
-    for row in (row for step in rows for row in step):
-        values = row.arrays.media["ticks"].values
-        expected = [int(d.origin.split()[1]) for d in row.arrays.documents]
-        assert np.unique(values[:, 0]).tolist() == sorted(expected)

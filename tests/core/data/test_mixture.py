@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import pickle
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -52,3 +55,47 @@ def test_a_mixture_read_once_gives_distinct_rows_and_ends(size, most):
         while (drawn := cursor.next()) is not None:
             rows.append(mixture.row(*drawn))
     assert len(rows) == len(set(rows)) == min(size, most)
+
+
+def test_a_fruitless_draw_counts_as_a_document_of_mean_length():
+    sources = (TicksSource("train", 100, name="bad"), TicksSource("train", 100, name="good"))
+    cursor = Cursor(Mixture(sources, (1.0, 1.0), False, 0), 0, 1)
+    for _ in range(1000):
+        source, _ = cursor.next()
+        cursor.count(source, 0 if source == 0 else 30)
+    assert cursor.fruitless[0] == cursor.draws[0] == pytest.approx(500, abs=1)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(0, 59))
+def test_the_order_goes_on_from_a_state(lengths, stop):
+    mixture = Mixture((TicksSource("train", 9), TicksSource("train", 4, name="few")), (1.0, 3.0), False, 0)
+    whole, resumed = Cursor(mixture, 0, 2), Cursor(mixture, 0, 2)
+    for number, length in enumerate(lengths):
+        if number == stop:
+            state = json.loads(json.dumps(resumed.state()))
+            resumed = Cursor(mixture, 0, 2)
+            resumed.load(state)
+        drawn = whole.next()
+        assert resumed.next() == drawn
+        whole.count(drawn[0], length)
+        resumed.count(drawn[0], length)
+    assert resumed.state() == whole.state()
+
+
+def test_a_state_of_an_old_checkpoint_has_no_fruitless_draws():
+    cursor = Cursor(Mixture((TicksSource("train", 9),) * 2, (1.0, 3.0), False, 0), 0, 1)
+    cursor.load({"draws": [3, 4], "tokens": [90, 100]})
+    assert cursor.state() == {"draws": [3, 4], "tokens": [90, 100], "fruitless": [0, 0]}
+
+
+def test_no_more_than_two_permutations_of_a_source_are_held_and_none_travels():
+    mixture = Mixture((TicksSource("train", 50_000), TicksSource("train", 7, name="few")), (1.0, 1.0), True, 0)
+    tracemalloc.start()
+    try:
+        first = [mixture.row(0, draw) for draw in range(0, 500_000, 25_000)]
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2.5 * 50_000 * 8
+    assert [mixture.row(0, draw) for draw in range(0, 500_000, 25_000)] == first
+    assert len(pickle.dumps(mixture)) < 1000

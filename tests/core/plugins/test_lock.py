@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from kosmos.errors import PluginError
 from kosmos.lock import LOCK_FILE, check_lock, compare, keep_lock, lock_of, read_lock
 from kosmos.plugins import Registry, load_plugins
 from support import ticks
-from support.command import kosmos
+from support.command import SMALL, install_plugin, kosmos
 
 Install = Callable[..., None]
 SONAR = (
@@ -148,7 +149,7 @@ def test_a_run_keeps_what_it_used_and_is_compared_with_it(site: Path, install: I
     registry.build("encoder", "s")
     registry.resolve("connector", "mlp")
     keep_lock(tmp_path, registry)
-    assert [plugin.name for plugin in read_lock(tmp_path / LOCK_FILE).plugins] == ["core", "sonar"]
+    assert [plugin.name for plugin in read_lock(tmp_path / LOCK_FILE).plugins] == ["sonar"]
     (site / "acme_radar" / "plugin.py").write_text("changed = 1\n")
     assert check_lock(tmp_path, registry) == []
     (site / "acme_sonar.py").write_text("changed = 1\n")
@@ -161,6 +162,14 @@ def test_a_run_keeps_what_it_used_and_is_compared_with_it(site: Path, install: I
     assert check_lock(tmp_path, registry, accept=True) == ["plugin sonar (acme-sonar 1.2): acme_sonar.py has changed"]
     keep_lock(tmp_path, registry)
     assert check_lock(tmp_path, registry) == []
+
+
+def test_what_was_registered_by_hand_is_not_kept(tmp_path: Path) -> None:
+    registry = Registry.from_modules({"ticks": ticks})
+    registry.resolve("encoder", "ticks")
+    assert registry.used == {"ticks"}
+    keep_lock(tmp_path, registry)
+    assert read_lock(tmp_path / LOCK_FILE).plugins == ()
 
 
 def test_a_run_of_before_there_were_locks_has_nothing_to_compare(tmp_path: Path) -> None:
@@ -177,3 +186,26 @@ def test_the_command_writes_the_lock_of_all_or_of_one_plugin(site: Path) -> None
     assert sorted(shown["sonar"]["files"]) == ["acme_sonar/__init__.py", "acme_sonar/plugin.py"]
     one = json.loads(kosmos("plugins", "sonar", "--lock", path=[site]).stdout)
     assert one["plugins"] == [shown["sonar"]]
+
+
+def test_a_run_whose_plugin_has_changed_goes_on_only_where_that_is_accepted(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", tmp_path / "run"
+    shutil.copytree(Path(ticks.__file__).parent, site / "series")
+    file = site / "series" / "ticks.py"
+    file.write_text(file.read_text().replace('"support.ticks:', '"series.ticks:'))
+    install_plugin(site, "ticks", None, module="series.ticks")
+    given = ("--modalities", "ticks", *SMALL, "data.workers=0", "checkpoint.every_steps=1", "--output", run)
+    done = kosmos("train", *given, "--steps", 1, path=[site])
+    assert done.returncode == 0, done.stderr
+    assert [plugin.name for plugin in read_lock(run / LOCK_FILE).plugins] == ["ticks"]
+    file.write_text(file.read_text() + "\n# another\n")
+    refused = kosmos("train", "--resume", run, "--steps", 2, path=[site])
+    assert refused.returncode == 3
+    line = "plugin ticks (acme-ticks 1.2): series/ticks.py has changed"
+    assert refused.stderr.startswith(f"error[plugin]: {run / LOCK_FILE}: {line}; install what the run was trained with")
+    assert refused.stderr.count("\n") == 1
+    accepted = kosmos("train", "--resume", run, "--steps", 2, "--accept-plugins", path=[site])
+    assert accepted.returncode == 0, accepted.stderr
+    assert f"warning: {line}\n" in accepted.stderr
+    again = kosmos("train", "--resume", run, "--steps", 3, path=[site])
+    assert again.returncode == 0, again.stderr

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from kosmos.testing import BrokenPromise, check_plugin, promises_of
-
-from . import smaller
+from support import smaller, smaller_plugin
 
 
 class Mutant(NamedTuple):
@@ -72,17 +71,27 @@ MUTANTS = [
         "metric same_length", "empty-texts", "ZeroDivisionError",
     ),
     Mutant("Lines.log", lambda self, row: row["loss"] + 0, "tracker lines", "logs-and-closes", "KeyError: 'loss'"),
-    Mutant("Lines.close", crash, "tracker lines", "logs-and-closes", "KeyError"),
+    Mutant("Lines.close", lambda self: crash(self.file.close()), "tracker lines", "logs-and-closes", "KeyError"),
     Mutant("watch", changes_rows, "observer watch", "sees-rows", "['loss']"),
     Mutant("watch", lambda: crash, "observer watch", "sees-rows", "KeyError"),
-    Mutant("show", lambda count: print(count), "command show", "has-help", ""),
+    Mutant("show", 3, "command show", "has-help", ""),
 ]  # fmt: skip
 
 
 def test_the_good_plugin_keeps_every_promise() -> None:
-    card = check_plugin(smaller)
+    card = check_plugin(smaller_plugin)
     assert card.failed == []
-    assert {v.outcome for v in card.verdicts if v.id not in ("licence-declared", "discovery-torch-free")} == {"passed"}
+    assert {v.outcome for v in card.verdicts if v.id != "licence-declared"} == {"passed"}
     assert {v.component.split()[0] for v in card.verdicts} == {
         *("plugin", "connector", "backbone", "optimizer", "schedule", "metric", "tracker", "observer", "command")
     }
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.at} {mutant.broken}")
+def test_a_mutant_is_caught_by_the_promise_that_it_breaks(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"support.smaller.{mutant.at}", mutant.instead)
+    promises = promises_of(smaller_plugin)
+    (promise,) = (p for p in promises if p.component == mutant.component and p.id == mutant.broken)
+    with pytest.raises(BrokenPromise) as broken:
+        promise.check()
+    assert mutant.says in str(broken.value)

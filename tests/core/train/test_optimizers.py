@@ -1,54 +1,27 @@
+"""Optimizers and schedules as the components that a run file names."""
+
 from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from kosmos.compose import compose
-from kosmos.train.optimizers import parameter_groups
-from support.runs import small_run, ticks_registry
-
-
-def composed(**over):
-    config = small_run(**over)
-    return compose(config, ticks_registry()).model, config
+from kosmos.errors import ConfigError
+from support.runs import ticks_registry
 
 
-@pytest.mark.parametrize("backbone", [{}, {"freeze": True}, {"tie_embeddings": True}])
-def test_every_trainable_parameter_is_in_exactly_one_group(backbone):
-    model, config = composed(backbone=backbone)
-    grouped = [id(p) for g in parameter_groups(model, config) for p in g["params"]]
-    assert len(grouped) == len(set(grouped))
-    assert set(grouped) == {id(p) for p in model.parameters() if p.requires_grad}
+def groups_of(*parameters):
+    return [{"params": list(parameters), "lr": 0.1, "weight_decay": 0.5, "name": "g", "names": ["p"]}]
 
 
-def test_norms_biases_and_embeddings_are_not_decayed():
-    model, config = composed(train={"weight_decay": 0.5})
-    for group in parameter_groups(model, config):
-        for name, parameter in zip(group["names"], group["params"], strict=True):
-            assert group["weight_decay"] == (0.5 if parameter.ndim == 2 and "embed" not in name else 0.0), name
+def build(name, groups, **options):
+    return ticks_registry().build("optimizer", name, groups, 0.1, options=options, path="train.optimizer")
 
 
-def test_a_stream_and_the_backbone_may_have_learning_rates_of_their_own():
-    model, config = composed(streams={"ticks": {"learning_rate": 1e-5}}, backbone={"learning_rate": 2e-5})
-    rates = {g["name"].split(" ")[0]: g["lr"] for g in parameter_groups(model, config)}
-    assert rates == {"streams.ticks": 1e-5, "backbone": 2e-5}
-
-
-def test_a_frozen_encoder_leaves_its_connector_trained():
-    model, config = composed(streams={"ticks": {"freeze": True}})
-    names = [n for g in parameter_groups(model, config) for n in g["names"]]
-    assert not any(n.startswith("streams.ticks.encoder") for n in names)
-    assert any(n.startswith("streams.ticks.connector") for n in names)
-    model.train()
-    assert not model.streams["ticks"].encoder.training
-    assert model.streams["ticks"].connector.training
-
-
-def test_lion_takes_the_step_of_its_paper():
-    registry = ticks_registry()
-    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
-    groups = [{"params": [parameter], "lr": 0.1, "weight_decay": 0.5, "name": "g", "names": ["p"]}]
-    optimizer = registry.build("optimizer", "lion", groups, 0.1, options={"betas": (0.9, 0.99)})
+@pytest.mark.parametrize("name", ["lion", "lion-pytorch"])
+def test_lion_takes_the_step_of_its_paper(name):
+    parameter = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+    optimizer = build(name, groups_of(parameter), betas=(0.9, 0.99))
     momentum, expected = torch.zeros(3), parameter.detach().clone()
     for gradient in (torch.tensor([1.0, -1.0, 0.5]), torch.tensor([-9.0, 0.1, 0.5])):
         parameter.grad = gradient.clone()
@@ -56,6 +29,41 @@ def test_lion_takes_the_step_of_its_paper():
         expected = expected * (1 - 0.1 * 0.5) - 0.1 * torch.sign(0.9 * momentum + 0.1 * gradient)
         momentum = 0.99 * momentum + 0.01 * gradient
     assert torch.allclose(parameter.detach(), expected, atol=1e-7)  # measured: 0.0
+
+
+@pytest.mark.parametrize("name", ["lion", "lion8bit", "lion-pytorch", "adamw"])
+def test_every_optimizer_finds_the_least_of_a_bowl(name):
+    parameter = nn.Parameter(torch.full((64, 64), 3.0))
+    optimizer = build(name, [{**groups_of(parameter)[0], "weight_decay": 0.0}])
+    for _ in range(60):
+        parameter.grad = parameter.detach() - 1
+        optimizer.step()
+    assert (parameter.detach() - 1).abs().max() < 0.6  # a sign of 0.1 a step, and what momentum overshoots
+
+
+@pytest.mark.parametrize("name", ["lion", "lion8bit", "adamw"])
+def test_master_bits_of_weights_that_are_not_bf16_are_refused(name):
+    with pytest.raises(ConfigError, match=r"train\.optimizer\.master: bits16 .* no trained weight is bf16; leave it out"):
+        build(name, groups_of(nn.Parameter(torch.zeros(3))), master="bits16")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("lion", {"betas": (0.9, 1.5)}, r"train\.optimizer\.betas: expected two numbers from 0 to 1, got \(0\.9, 1\.5\)"),
+        ("lion8bit", {"block": 16}, r"train\.optimizer\.block: expected 64 or more elements, got 16"),
+        ("lion", {"master": "bits"}, r"train\.optimizer\.master: expected 'none' or 'stochastic' .* got 'bits'"),
+    ],
+)
+def test_a_wrong_option_is_one_line(name, options, line):
+    with pytest.raises(ConfigError, match=line):
+        build(name, groups_of(nn.Parameter(torch.zeros(3))), **options)
+
+
+def test_compiling_without_a_compiler_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"train\.optimizer\.compile: .* needs a C\+\+ compiler"):
+        build("lion", groups_of(nn.Parameter(torch.zeros(3))), compile=True)
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "constant"])

@@ -12,7 +12,7 @@ from kosmos import ObserverSpec, TrackerSpec, hookimpl
 from kosmos.errors import ConfigError, PluginError
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
-from kosmos.train.trackers import flat
+from kosmos.train.trackers import Trackers, flat
 from support.runs import rows_of, small_run, ticks_registry
 
 
@@ -179,13 +179,25 @@ def crash_and_resume(output, trackers, *, at=5):
     resume_run(output, registry=ticks_registry())
 
 
-def test_tensorboard_shows_each_step_of_a_resumed_run_once(tmp_path):
-    crash_and_resume(tmp_path / "run", ["tensorboard"])
+@pytest.mark.parametrize("at", [5, 2])  # behind the checkpoint, and before there is one
+def test_tensorboard_shows_each_step_of_a_resumed_run_once(tmp_path, at):
+    crash_and_resume(tmp_path / "run", ["tensorboard"], at=at)
     shown = scalars(tmp_path / "run")
     rows = rows_of(tmp_path / "run" / "metrics.jsonl")
     assert shown["loss"] == [(row["step"], pytest.approx(row["loss"], rel=1e-6)) for row in rows]
     assert [step for step, _ in shown["loss"]] == [1, 2, 3, 4, 5, 6]
     assert [step for step, _ in shown["held_out/overall/loss"]] == [0, 2, 4, 6]
+
+
+def test_tensorboard_shows_a_step_once_where_a_run_goes_back(tmp_path):
+    trackers = Trackers(small_run(trackers=["tensorboard"]), ticks_registry(), tmp_path, print)
+    for step in (1, 2, 3, 4, 5):
+        trackers.log({"step": step, "loss": 1.0})
+    trackers.resume(3)
+    for step in (4, 5, 6):
+        trackers.log({"step": step, "loss": 2.0})
+    trackers.close()
+    assert scalars(tmp_path)["loss"] == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0), (5, 2.0), (6, 2.0)]
 
 
 def test_weights_and_biases_goes_on_with_its_run_after_a_crash(tmp_path, wandb_alone):

@@ -160,6 +160,8 @@ class TrainConfig(_Strict):
     """Recompute activations in the backward pass instead of keeping them."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
+    hang_s: float = Field(default=1800.0, gt=0)
+    """Seconds without progress after which a run is ended, with the rank that stands still and what it was doing."""
     seed: int = 0
     """Seed of weights and dropout."""
 

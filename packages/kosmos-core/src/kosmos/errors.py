@@ -83,6 +83,13 @@ class TrainingError(KosmosError):
     exit_status = 4
 
 
+class RankHangs(TrainingError):
+    """A process of the run makes no progress."""
+
+    code = "hang"
+    exit_status = 5
+
+
 class Interrupted(KosmosError):
     """The user or the scheduler asked the run to stop."""
 

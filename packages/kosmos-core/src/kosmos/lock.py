@@ -13,7 +13,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from kosmos.discovery import PluginRecord
+from kosmos.discovery import CORE, PluginRecord
 from kosmos.errors import PluginError
 from kosmos.names import listed
 from kosmos.plugins import Registry
@@ -146,8 +146,12 @@ def _difference(old: LockedPlugin, new: LockedPlugin | None) -> str:
 
 
 def keep_lock(folder: Path, registry: Registry) -> None:
-    """Write what a run uses to its folder. To be called once all its components have been resolved."""
-    folder.joinpath(LOCK_FILE).write_text(lock_of(registry, registry.used).text(), encoding="utf-8")
+    """Write what a run uses to its folder. To be called once all its components have been resolved.
+
+    Without core, since who updates Kosmos goes on with the new one, and without what was registered by hand.
+    """
+    names = {plugin.name for plugin in registry.plugins if plugin.distribution and plugin.name in registry.used}
+    folder.joinpath(LOCK_FILE).write_text(lock_of(registry, names - {CORE}).text(), encoding="utf-8")
 
 
 def check_lock(folder: Path, registry: Registry, *, accept: bool = False) -> list[str]:

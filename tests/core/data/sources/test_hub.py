@@ -7,10 +7,14 @@ import pickle
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kosmos.data.document import Media
 from kosmos.data.sources import texts_of
+from kosmos.data.sources.hub import open_hub
+from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.errors import DataError, SampleError
 
 datasets = pytest.importorskip("datasets")
@@ -109,3 +113,33 @@ def test_pickled_dataset_reads_in_another_process_without_torch(open_, pictures,
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "dog False\n"
+
+
+def test_rows_of_a_hub_dataset_cannot_name_files_of_the_cache(open_, pictures, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
+    (tmp_path / "owner" / "set").mkdir(parents=True)
+    (cache / "private").mkdir(parents=True)
+    (cache / "private" / "secret.png").write_bytes(pictures.with_format("arrow")[0]["picture"][0]["bytes"].as_py())
+    rows = {
+        "picture": [{"bytes": None, "path": "private/secret.png"}, {"bytes": b"picture", "path": "private/secret.png"}],
+        "n": [0, 1],
+    }
+    pq.write_table(pa.table(rows), tmp_path / "owner" / "set" / "train.parquet")
+    monkeypatch.chdir(tmp_path)
+    [(_, table)] = open_hub("owner/set")
+    layout = DefaultLayout(("image",), {"image": "picture", "text": "n"})
+    with pytest.raises(SampleError, match=r"private/secret.png: rows of a hub dataset name no files"):
+        layout.segments(table.row(0), table.root(0))
+    assert layout.segments(table.row(1), table.root(1))[0].source == b"picture"
+
+
+def test_rows_of_a_saved_dataset_name_files_of_its_own_folder_alone(open_, pictures, tmp_path):
+    (tmp_path / "other.png").write_bytes(b"picture")
+    rows = {"image": ["own.png", "../other.png"], "text": ["a", "b"]}
+    datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "set")
+    (tmp_path / "set" / "own.png").write_bytes(b"picture")
+    source = open_(tmp_path / "set")
+    assert source.document(0).segments[0].source == tmp_path / "set" / "own.png"
+    with pytest.raises(SampleError, match=r"'..' is refused"):
+        source.document(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ PARTIAL = ".partial-"
 MANIFEST = "manifest.json"
 STATE = "state.json"
 TENSORS = "tensors"
+MAX_JSON_BYTES = 256 * 2**20
+"""Of manifest and state. A lane's state has about 20 bytes a waiting document."""
+_SHARD = re.compile(TENSORS + r"/[^/]+\.safetensors")
+_NAME = re.compile(r"step-[0-9]{8,}")
 
 
 @dataclass(frozen=True)
@@ -89,17 +94,36 @@ def prune(folder: Path, keep_last: int, saved: Path, *, keep_every: int | None =
     Returns:
         The checkpoints that were deleted.
     """
-    below = [c for c in committed(folder) if c.name <= saved.name]
-    kept = {*below[:keep_last], *(c for c in below if keep_every and step_of(c) % keep_every == 0)}
-    old = [c for c in committed(folder) if c not in kept]
-    for rest in (*old, *folder.glob(f"{PARTIAL}*")):
+    above = [c for c in committed(folder) if step_of(c) > step_of(saved)]
+    old = [*above, *superseded(folder, keep_last, saved, keep_every=keep_every)]
+    for checkpoint in old:
+        delete(checkpoint)
+    for rest in folder.glob(f"{PARTIAL}*"):
         shutil.rmtree(rest, ignore_errors=True)
     return old
 
 
+def superseded(folder: Path, keep_last: int, newest: Path, *, keep_every: int | None = None) -> list[Path]:
+    """The checkpoints before ``newest`` that need not be kept, newest first."""
+    below = [c for c in committed(folder) if step_of(c) <= step_of(newest)]
+    return [c for c in below[keep_last:] if not (keep_every and step_of(c) % keep_every == 0)]
+
+
+def delete(checkpoint: Path) -> None:
+    """Make a checkpoint invisible, then take its files away: who is killed meanwhile leaves no half of it.
+
+    Raises:
+        OSError: the folder is not writable.
+    """
+    aside = checkpoint.parent / f"{PARTIAL}deleted-{checkpoint.name}"
+    shutil.rmtree(aside, ignore_errors=True)
+    checkpoint.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 def committed(folder: Path) -> list[Path]:
     """Committed checkpoints, newest first."""
-    return sorted(folder.glob("step-*"), reverse=True)
+    return sorted((p for p in folder.glob("step-*") if _NAME.fullmatch(p.name)), key=step_of, reverse=True)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -117,8 +141,7 @@ def load_newest(folder: Path) -> Loaded | None:
     for candidate in committed(folder):
         problem = verify(candidate)
         if problem is None:
-            state = json.loads((candidate / STATE).read_text(encoding="utf-8"))
-            return Loaded(candidate, state, tuple(damaged))
+            return Loaded(candidate, _mapping(candidate / STATE), tuple(damaged))
         damaged.append(f"{candidate.name}: {problem}")
     if damaged:
         raise CheckpointError(f"{folder}: no whole checkpoint to load; damaged: {'; '.join(damaged)}")
@@ -126,25 +149,52 @@ def load_newest(folder: Path) -> Loaded | None:
 
 
 def verify(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
+    """What is wrong with a checkpoint, or None. Reads no file but plain ones of the kinds that are written."""
+    file = MANIFEST
     try:
-        manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        if checkpoint.is_symlink():
+            return "is a link, not a folder"
+        entries = {p.relative_to(checkpoint).as_posix(): p for p in checkpoint.rglob("*")}
+        for file, path in entries.items():
+            if path.is_symlink() or not (path.is_file() or file == TENSORS):
+                return f"{file} is not a plain file"
+        present = set(entries) - {MANIFEST, TENSORS}
+        file = MANIFEST
+        manifest = _mapping(checkpoint / MANIFEST)
         wanted: dict[str, str] = manifest["sha256"]
         if manifest["step"] != step_of(checkpoint):
             return f"{MANIFEST} is of step {manifest['step']}"
-        entries = [p for p in checkpoint.rglob("*") if p.is_symlink() or not p.is_dir()]
-        present = {p.relative_to(checkpoint).as_posix() for p in entries} - {MANIFEST}
         if present != set(wanted):
             return f"files differ from the manifest: {', '.join(sorted(present ^ set(wanted)))}"
-        for path in entries:
-            name = path.relative_to(checkpoint).as_posix()
-            if path.is_symlink() or not path.is_file():
-                return f"{name} is not a plain file"
-            if name != MANIFEST and digest(path) != wanted[name]:
-                return f"{name} does not match its hash"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{MANIFEST} is unreadable ({error})"
+        for file in sorted(present):
+            if file != STATE and not _SHARD.fullmatch(file):
+                return f"{file} is of no kind that a checkpoint has"
+            if digest(checkpoint / file) != wanted[file]:
+                return f"{file} does not match its hash"
+        file = STATE
+        if _mapping(checkpoint / STATE)["step"] != step_of(checkpoint):
+            return f"{STATE} is of another step"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{file} is unreadable ({error})"
     return None
+
+
+def _mapping(file: Path) -> dict[str, Any]:
+    """A JSON object of bounded size.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is something else.
+    """
+    if (size := file.stat().st_size) > MAX_JSON_BYTES:
+        raise ValueError(f"{size:,} bytes, at most {MAX_JSON_BYTES:,} are read")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"expected an object, got {type(content).__name__}")
+    return content
 
 
 def digest(path: Path) -> str:

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from kosmos.checkpoint import folder as folders
-from kosmos.checkpoint.tensors import writer
+from kosmos.checkpoint.tensors import cause_of, writer
 from kosmos.errors import CheckpointError, TrainingError
 from kosmos.runtime.parallel import Parallel
 
@@ -147,7 +147,7 @@ class Saver:
             mine: Any = act()
             cause = None
         except BaseException as error:
-            mine, cause = None, _cause(error)
+            mine, cause = None, cause_of(error)
         everyone = self.parallel.gather((mine if cause is None else None, cause))
         for _, problem in everyone:
             if problem is not None:
@@ -162,15 +162,6 @@ class Saver:
     def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
         free = shutil.disk_usage(self.folder).free
         return TrainingError(
-            f"{self.folder}: cannot write the checkpoint of step {step} ({_cause(error)}); about {needed:,} bytes are "
+            f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)}); about {needed:,} bytes are "
             f"needed and {free:,} bytes are free; older checkpoints are intact"
         )
-
-
-def _cause(error: BaseException) -> str:
-    """The innermost cause in a few words: DCP wraps what went wrong on each rank."""
-    failures = getattr(error, "failures", None)
-    if failures:
-        inner = next(iter(failures.values()))
-        error = inner[0] if isinstance(inner, tuple) else inner
-    return str(getattr(error, "strerror", None) or error) or type(error).__name__

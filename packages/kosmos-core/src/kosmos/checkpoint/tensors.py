@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from kosmos.errors import CheckpointError
 from kosmos.names import listed
 
 logging.getLogger("c10d-NullHandler-dcp_logger").setLevel(logging.WARNING)  # two records a tensor, for nobody
+MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError, MemoryError)
+"""What a header that somebody made up may cause, nesting without end (a RuntimeError) among it."""
 MODEL, OPTIMIZER = "model.", "optimizer."
 
 # DCP says so to every process that is alone on purpose.
@@ -47,16 +52,19 @@ def read_into(folder: Path, targets: Mapping[str, Tensor], *, alone: bool = Fals
         if found.get(name) != tuple(target.shape):
             is_there = f"is {found[name]}" if name in found else "is missing"
             raise CheckpointError(f"{folder}: {name} {is_there}, the run has {tuple(target.shape)}")
-    if targets:
+    if not targets:
+        return
+    try:
         load(dict(targets), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=alone)
+    except CheckpointException as error:  # a BaseException
+        raise CheckpointError(f"{folder}: cannot be read: {cause_of(error)}") from error
 
 
 def read_whole(folder: Path, prefix: str = "") -> dict[str, Tensor]:
     """Every tensor whose name begins with ``prefix``, whole, without the prefix."""
-    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     targets = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype)  # type: ignore[union-attr]
-        for name, entry in metadata.items()
+        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+        for name, entry in _stored(folder).items()
         if name.startswith(prefix)
     }
     read_into(folder, targets, alone=True)
@@ -64,9 +72,25 @@ def read_whole(folder: Path, prefix: str = "") -> dict[str, Tensor]:
 
 
 def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Name to shape of what stands in ``folder``."""
-    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
-    return {name: tuple(entry.size) for name, entry in metadata.items()}  # type: ignore[union-attr]
+    """Name to shape of what stands in ``folder``. Raises CheckpointError as ``read_into``."""
+    return {name: tuple(entry.size) for name, entry in _stored(folder).items()}
+
+
+def _stored(folder: Path) -> dict[str, TensorStorageMetadata]:
+    """What stands in ``folder``, by name, from the headers of its files.
+
+    Raises:
+        CheckpointError: a file is not safetensors, or its header is none that ``writer`` writes.
+    """
+    try:
+        found: dict[str, Any] = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+        for name, entry in found.items():
+            covered = sum(chunk.sizes.numel() for chunk in entry.chunks)
+            if covered != entry.size.numel() or any(start < 0 for chunk in entry.chunks for start in chunk.offsets):
+                raise ValueError(f"{name}: shards of {covered} values for shape {tuple(entry.size)}")
+    except (*MALFORMED, SafetensorError) as error:
+        raise CheckpointError(f"{folder}: is no set of shards ({type(error).__name__}: {error})") from error
+    return found
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -121,13 +145,12 @@ def load_optimizer(
         CheckpointError: it holds the state of a parameter that is not trained now.
     """
     parameters = {names[id(p)]: p for group in optimizer.param_groups for p in group["params"]}
-    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     targets: dict[str, Tensor] = {}
-    for name, entry in metadata.items():
+    for name, entry in _stored(folder).items():
         if name.startswith(OPTIMIZER):
             path = name.removeprefix(OPTIMIZER)
             parameter = _parameter(parameters, path)
-            targets[path] = _like(parameter, tuple(entry.size), entry.properties.dtype)  # type: ignore[union-attr]
+            targets[path] = _like(parameter, tuple(entry.size), entry.properties.dtype)
     read_into(folder, {OPTIMIZER + path: t for path, t in targets.items()}, alone=alone)
     for path, value in {**targets, **values}.items():
         state = optimizer.state[_parameter(parameters, path)]
@@ -153,3 +176,12 @@ def _like(parameter: nn.Parameter, shape: tuple[int, ...], dtype: torch.dtype) -
 
 def _some(names: set[str]) -> str:
     return listed(sorted(names), at_most=3)
+
+
+def cause_of(error: BaseException) -> str:
+    """The innermost cause in a few words: DCP wraps what went wrong on each rank."""
+    failures = getattr(error, "failures", None)
+    if failures:
+        inner = next(iter(failures.values()))
+        error = inner[0] if isinstance(inner, tuple) else inner
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__

@@ -72,7 +72,7 @@ def saved_byte_marks(folder: Path) -> tuple[str, ...] | None:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         kind, marks = content["kind"], content["marks"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{file}: damaged ({error})") from error
     if kind != "bytes":
         return None

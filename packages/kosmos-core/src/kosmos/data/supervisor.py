@@ -93,7 +93,7 @@ class Supervisor:
         orders, rows = Connection(orders_in, readable=False), Connection(rows_out, writable=False)
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         # Blocked from its first instruction on: a signal to the whole group is the trainer's, not a broken sample.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "kosmos.data.worker", *(str(fd) for fd in given)],
@@ -123,14 +123,14 @@ class Supervisor:
             return None
         while not self.ready[lane]:
             item = self._receive(should_stop)
-            if item is DIED:
-                return DIED
+            if isinstance(item, Died):
+                return item
             number, row = item
             if not isinstance(number, int):
                 raise number(row) if number else DataError(f"a data worker failed:\n{row}")
             self.ready[number].append(row)
         self.deaths = 0
-        taken = self.ready[lane].pop(0)
+        taken: Row | None = self.ready[lane].pop(0)
         if taken is None:
             self.ended.add(lane)
         return taken
@@ -209,7 +209,8 @@ class Supervisor:
 
 
 def _how(status: int) -> str:
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    names = {number.value: number.name for number in signal.Signals}
+    return names.get(-status, f"signal {-status}") if status < 0 else f"exit status {status}"
 
 
 def _converse(

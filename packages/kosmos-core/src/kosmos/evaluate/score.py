@@ -82,6 +82,7 @@ def score(
     parallel: Parallel | None = None,
     losses: Callable[[PackedBatch], TokenLosses] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    at: Callable[..., None] = lambda phase, **more: None,
 ) -> Scores:
     """Score at most ``max_documents`` of each source. All ranks take part and get the same scores.
 
@@ -90,6 +91,7 @@ def score(
         workers: processes that decode; 0 decodes here.
         losses: the model's forward pass where it is spread over ranks; None is that of the composition's model.
         should_stop: asked before every row.
+        at: told what begins, row by row.
 
     Raises:
         ScoringStopped: some rank was to stop.
@@ -107,6 +109,7 @@ def score(
         with torch.no_grad(), autocast(device, dtype):  # not inference mode: sharded parameters are gathered in here
             for row in _together(feeder, composition, parallel, should_stop):
                 batch = to_tensors(row.arrays if row else _one_token(composition))
+                at("scoring", document=batch.documents[0].origin)
                 found = forward(batch.to(device))
                 if row:
                     incidents += row.incidents

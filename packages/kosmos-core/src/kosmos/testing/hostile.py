@@ -28,7 +28,7 @@ from kosmos.data.document import Media
 from kosmos.discovery import cause
 from kosmos.errors import SampleError
 from kosmos.testing.child import tell
-from kosmos.testing.search import described, search
+from kosmos.testing.search import as_array, described, search
 
 HUGE = 2**33
 """Length that a medium claims: of one byte each, 8 GiB."""
@@ -244,7 +244,7 @@ def _flip(content: bytes, flips: Sequence[tuple[int, int]]) -> bytes:
 
 def _respelt(medium: Media) -> Any:
     """The array with another number of axes, another first length or a value that does not belong."""
-    array: Any = medium.source
+    array = as_array(medium)
     values = st.sampled_from([0.0, -1.0, 1e30, -1e30, float("nan"), float("inf")])
     shapes = st.lists(st.integers(0, 6), min_size=0, max_size=4)
     other = st.tuples(shapes, values).map(lambda pair: np.full(pair[0], pair[1], np.float32))

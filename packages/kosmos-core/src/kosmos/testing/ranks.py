@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from subprocess import Popen
 from typing import TYPE_CHECKING, Any
 
 from kosmos.components import DatasetSpec, OptimizerSpec
@@ -95,42 +96,60 @@ def train(arguments: bytes) -> None:
 def train_alone_and_together(registry: Registry, run: Mapping[str, Any], folder: Path, *, seconds: float) -> None:
     """Train ``run`` in one process, into ``folder/alone``, and in two, into ``folder/together``.
 
+    Args:
+        seconds: that the two may take; four times what the one took, where that is more (a busy machine is no hang).
+
     Raises:
         kosmos.testing.child.ChildFailed: a process raised or died, or they did not come to an end in time.
     """
+    begin = time.monotonic()
+    _train(registry, run, folder, {"alone": {"WORLD_SIZE": "1"}}, "alone", seconds=10 * seconds)
+    most = max(seconds, 4 * (time.monotonic() - begin))
     loopback = {"GLOO_SOCKET_IFNAME": "lo"} if Path("/sys/class/net/lo").exists() else {}
     shared = {"WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), **loopback}
-    wanted: dict[str, tuple[str, dict[str, str]]] = {"alone": ("alone", {"WORLD_SIZE": "1"})}
-    for rank in range(WORLD):
-        wanted[f"rank {rank}"] = "together", {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
+    wanted = {f"rank {rank}": {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(WORLD)}
+    _train(registry, run, folder, wanted, "together", seconds=most)
+
+
+def _train(
+    registry: Registry,
+    run: Mapping[str, Any],
+    folder: Path,
+    processes: Mapping[str, Mapping[str, str]],
+    output: str,
+    *,
+    seconds: float,
+) -> None:
+    """Start a process for each entry of ``processes`` (name to environment), and wait for all."""
     running = {}
-    for name, (output, variables) in wanted.items():
-        place = folder / name
+    for name, variables in processes.items():
+        place = folder / f"{name} of {output}"
         place.mkdir()
         settings = {**run, "output": str(folder / output)}
-        running[name] = child.start(f"{__name__}:train", registry, settings, folder=place, **variables)
+        running[place] = child.start(f"{__name__}:train", registry, settings, folder=place, **variables)
     try:
-        _wait(running, folder, seconds)
+        _wait(running, seconds)
     finally:
         for process in running.values():
             process.kill()
             process.wait()
 
 
-def _wait(running: dict[str, Any], folder: Path, seconds: float) -> None:
+def _wait(running: Mapping[Path, Popen[bytes]], seconds: float) -> None:
     """Until all are done, or the first that fails: the others may wait for it for ever."""
     end = time.monotonic() + seconds
     pending = dict(running)
     while pending:
-        for name, process in list(pending.items()):
+        for place, process in list(pending.items()):
             if process.poll() is None:
                 continue
             try:
-                child.finish(pending.pop(name), folder=folder / name, seconds=seconds)
+                child.finish(pending.pop(place), folder=place, seconds=seconds)
             except child.ChildFailed as error:
-                raise child.ChildFailed(f"{name}: {error}") from error
+                raise child.ChildFailed(f"{place.name}: {error}") from error
         if time.monotonic() > end:
-            raise child.ChildFailed(f"{' and '.join(pending)} did not come to an end within {seconds:g} s: a hang")
+            names = " and ".join(place.name for place in pending)
+            raise child.ChildFailed(f"{names} did not come to an end within {seconds:g} s: a hang")
         time.sleep(0.05)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
+from numpy.typing import NDArray
 
 from kosmos.data.document import Media
 from kosmos.testing.items import Item
@@ -55,17 +56,23 @@ def rows_of(items: Sequence[Item], *, least: int = 0, most: int = 4) -> Any:
     return st.lists(st.sampled_from(items), min_size=least, max_size=most)
 
 
-def media_like(media: Sequence[Media]) -> Any:
-    """The media, and stretches of those that are arrays (of their first axis)."""
-    return st.sampled_from(media).flatmap(_stretches)
+def stretches_of(media: Sequence[Media]) -> Any:
+    """Beginnings of media that are arrays [time, ...], the whole included."""
+    longest = max(len(as_array(medium)) for medium in media)
+    # A length is drawn for all alike: so an example can become one of the first medium, and then a shorter one.
+    drawn = st.tuples(st.sampled_from(media), st.integers(1, max(1, longest)))
+    return drawn.map(lambda pair: replace(pair[0], source=as_array(pair[0])[: pair[1]].copy()))
 
 
-def _stretches(medium: Media) -> Any:
-    source = medium.source
-    if not isinstance(source, np.ndarray) or source.ndim == 0 or len(source) < 2:
-        return st.just(medium)
-    # The whole is the longest stretch, so that the smallest example is a short one.
-    return st.integers(1, len(source)).map(lambda length: replace(medium, source=source[:length].copy()))
+def is_array(medium: Media) -> bool:
+    """Whether it has a first axis to be cut along."""
+    return isinstance(medium.source, np.ndarray) and medium.source.ndim > 0
+
+
+def as_array(medium: Media) -> NDArray[Any]:
+    """The source of a medium that is an array."""
+    assert isinstance(medium.source, np.ndarray)
+    return medium.source
 
 
 def described(medium: Media) -> str:

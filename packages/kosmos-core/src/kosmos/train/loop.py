@@ -47,16 +47,18 @@ class Trainer:
         parallel: Parallel,
         order: Mapping[str, Any],
         report: Callable[[str], None] = lambda line: None,
+        at: Callable[..., None] = lambda phase, **more: None,
     ) -> None:
         """
         Args:
             dtype: of matrix products.
             order: what ``kosmos.train.order.sample_order`` gave; checkpoints belong to it.
             report: shows a line to the user.
+            at: told what begins: see ``kosmos.train.watch.Watch.at``.
         """
         self.composition, self.feeder, self.folder = composition, feeder, folder
         self.device, self.dtype, self.parallel, self.order = device, dtype, parallel, dict(order)
-        self.config, self.report = composition.config, report
+        self.config, self.report, self.at = composition.config, report, at
         self.model = composition.model.train()
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype)
         groups = parameter_groups(self.model, self.config)
@@ -91,6 +93,7 @@ class Trainer:
             QuarantineFull: too many samples were bad.
         """
         begin = perf_counter()
+        self.at("reading data", step=self.step + 1)
         rows, targets = self._rows(should_stop)
         batches = [to_tensors(row.arrays) for row in rows]
         self._set_learning_rate()
@@ -100,6 +103,7 @@ class Trainer:
             self._backward(batch, max(1, targets), row.lane, last=i == last)
             for i, (row, batch) in enumerate(zip(rows, batches, strict=True))
         ]
+        self.at("update")
         fill_missing_gradients(self.parameters)
         norm = self._clip()
         metrics = self._metrics(batches, per_token, targets)
@@ -163,6 +167,7 @@ class Trainer:
     def _backward(self, batch: PackedBatch, targets: int, lane: int, *, last: bool) -> Tensor:
         """Add the row's gradients; its losses a target token are returned."""
         # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
+        self.at("forward and backward", document=batch.documents[0].origin)
         torch.manual_seed(_seed(self.config.train.seed, self.step, lane))
         with self.distributed.row(last):
             with autocast(self.device, self.dtype):

@@ -15,8 +15,9 @@ from kosmos.compose import check_components, compose, make_feed, open_held_out, 
 from kosmos.config import RunConfig, make_run
 from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import Interrupted, TrainingError
+from kosmos.errors import Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
+from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
@@ -26,6 +27,7 @@ from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.stopping import StopRequest
 from kosmos.train.trackers import Trackers
+from kosmos.train.watch import open_watch
 
 
 @dataclass(frozen=True)
@@ -70,17 +72,24 @@ def resume_run(
     *,
     registry: Registry | None = None,
     reporter: Reporter | None = None,
+    accept_plugins: bool = False,
 ) -> RunResult:
     """Go on with the run in ``output`` from its newest whole checkpoint.
 
     Args:
         overrides: laid over its run file, such as ``{"train": {"steps": 1000}}``.
+        accept_plugins: go on with plugins whose files are not those that the run used; otherwise that is a PluginError.
     """
     folder = RunFolder.open(output)
     config = make_run(folder.read_config(), overrides or {}, {"output": str(output)}, where=str(folder.run_file))
     parallel = Parallel.from_environment(config.train.device)
     try:
-        return _Run(config, folder, registry or load_plugins(config.plugins), reporter or Reporter(), parallel).go()
+        plugins = registry or load_plugins(config.plugins)
+        changed = parallel.agreed(lambda: check_lock(output, plugins, accept=accept_plugins))[0]
+        run = _Run(config, folder, plugins, reporter or Reporter(), parallel)
+        for line in changed:
+            run.reporter.say(f"warning: {line}")
+        return run.go()
     finally:
         parallel.close()
 
@@ -124,6 +133,7 @@ class _Run:
             return self.given
         folder = RunFolder.create(self.config)
         self.composition.tokenizer.save(folder.tokenizer)
+        keep_lock(folder.path, self.registry)
         folder.write_config(with_absolute_paths(self.config.model_copy(update={"output": folder.path})))
         return folder
 
@@ -136,6 +146,9 @@ class _Run:
             RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
         )
         with ExitStack() as stack:
+            self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s)
+            self.watch.start()
+            stack.push(self._end_watch)
             self.stop = StopRequest()
             stack.callback(self.stop.install())
             state = loaded.state["data"] if loaded else None
@@ -143,13 +156,15 @@ class _Run:
             stack.callback(feeder.close)
             self.trainer = Trainer(
                 self.composition, feeder, self.folder,
-                device=self.device, dtype=self.dtype, parallel=self.parallel, order=order, report=self.reporter.say,
+                device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
+                report=self.reporter.say, at=self.watch.at,
             )  # fmt: skip
             self._restore(loaded)
             tracked = self.config if self.parallel.is_main else _silent(self.config)
-            begun = (self.trainer.step or -1) if self.resumed else None
-            self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say, resumed_from=begun)
+            self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say)
             stack.callback(self.trackers.close)
+            if self.resumed:
+                self.trackers.resume(self.trainer.step or -1)
             settings = self.config.checkpoint
             self.saver = Saver(
                 self.folder.checkpoints, self.parallel,
@@ -158,6 +173,11 @@ class _Run:
             stack.callback(self.saver.close)
             stack.callback(self.reporter.close)
             return self._train()
+
+    def _end_watch(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            self.watch.tell(error.exit_status if isinstance(error, KosmosError) else 1)
+        self.watch.close()
 
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:
@@ -173,6 +193,7 @@ class _Run:
     def _rewind(self) -> None:
         self.folder.truncate(self.trainer.step or -1)  # held-out scores of step 0 are made again with it
         self.folder.write_config(with_absolute_paths(self.config))
+        keep_lock(self.folder.path, self.registry)
 
     def _train(self) -> RunResult:
         before = None if self.resumed and self.trainer.step else self._score()
@@ -206,10 +227,12 @@ class _Run:
             return
         self._save()
         self.saver.wait()
-        raise Interrupted(
+        stopped = Interrupted(
             f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), all saved; "
             f"go on with: kosmos train --resume {self.folder.path}"
         )
+        stopped.elsewhere = not self.parallel.is_main
+        raise stopped
 
     def _roll_back(self) -> None:
         """Weights, optimizer and step of the newest checkpoint; the data go on where they are."""
@@ -222,9 +245,11 @@ class _Run:
         self.trainer.load(loaded)
         self.trainer.guard.load(guard)  # it counts how often in turn
         self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step))
+        self.trackers.resume(self.trainer.step)
 
     def _save(self) -> None:
         if self.trainer.step not in (self.saver.newest, 0):
+            self.watch.at("saving")
             self.saver.save(self.trainer.step, *self.trainer.snapshot())
 
     def _score(self) -> Scores | None:
@@ -247,7 +272,7 @@ class _Run:
                 self.composition, self.held_out,
                 device=self.device, dtype=self.dtype, max_documents=self.config.evaluate.max_documents,
                 workers=min(1, self.workers), parallel=self.parallel, losses=self.trainer.distributed.losses,
-                should_stop=self.stop.wanted,
+                should_stop=self.stop.wanted, at=self.watch.at,
             )  # fmt: skip
 
     def _log(self, row: Mapping[str, Any]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+PATIENCE_S = 10.0
+"""A scheduler and the launcher under it may both send SIGTERM for one and the same stop."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 JOB_END = "SLURM_JOB_END_TIME"
 """Where Slurm states when the allocation ends, in seconds since 1970."""
@@ -28,6 +30,7 @@ class StopRequest:
     ends_at: float | None = field(default_factory=_allocation_end)
     """When the allocation ends, in seconds since 1970."""
     signal_name: str | None = None
+    asked_at: float = 0.0
 
     @property
     def cause(self) -> str | None:
@@ -42,13 +45,19 @@ class StopRequest:
         return self.cause is not None
 
     def install(self) -> Callable[[], None]:
-        """Handle SIGINT, SIGTERM and SIGUSR1; a second one stops at once. Returns what puts the old handlers back."""
+        """Handle SIGINT, SIGTERM and SIGUSR1; a second one of the kind stops at once.
+
+        Returns:
+            What puts the old handlers back.
+        """
         old = {number: signal.getsignal(number) for number in SIGNALS}
 
         def handle(number: int, frame: Any) -> None:
-            if self.signal_name is not None:
+            name, now = signal.Signals(number).name, time.monotonic()
+            if self.signal_name is None:
+                self.signal_name, self.asked_at = name, now
+            elif name == self.signal_name and (number == signal.SIGINT or now - self.asked_at > PATIENCE_S):
                 raise KeyboardInterrupt
-            self.signal_name = signal.Signals(number).name
 
         try:
             for number in old:

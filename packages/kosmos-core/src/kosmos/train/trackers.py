@@ -18,8 +18,8 @@ from kosmos.plugins import Registry
 class Tracker(Protocol):
     """Takes the rows of ``metrics.jsonl`` (they have a ``loss``) and of ``held_out.jsonl`` (``held_out``).
 
-    A tracker may also have ``resume(step: int)``. It is called once, before any row, where a run goes on: rows of
-    steps above ``step`` come again, and what was taken of them before does not count.
+    A tracker may also have ``resume(step: int)``, called where a run goes on or goes back: rows of steps above
+    ``step`` come again, and what was taken of them before does not count.
     """
 
     def log(self, row: Mapping[str, Any]) -> None: ...
@@ -35,6 +35,7 @@ class TensorBoard:
         self.writer: Any = None
 
     def resume(self, step: int) -> None:
+        self.close()
         self.open = partial(self.open, purge_step=step + 1)
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -46,6 +47,7 @@ class TensorBoard:
     def close(self) -> None:
         if self.writer is not None:
             self.writer.close()
+            self.writer = None
 
 
 def _summary_writer(folder: str, purge_step: int | None = None) -> Any:
@@ -130,21 +132,7 @@ def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 class Trackers:
     """The run's trackers and observers behind one guard."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        registry: Registry,
-        output: Path,
-        report: Callable[[str], None],
-        *,
-        resumed_from: int | None = None,
-    ) -> None:
-        """
-        Args:
-            report: says a line to whoever watches the run.
-            resumed_from: the step from which a run goes on, -1 where not even its first scores count; None where it
-                begins.
-        """
+    def __init__(self, config: RunConfig, registry: Registry, output: Path, report: Callable[[str], None]) -> None:
         self.report = report
         self.trackers: dict[str, Tracker] = {}
         self.observers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
@@ -152,15 +140,18 @@ class Trackers:
         for path, label, wanted in _labelled("trackers", config.trackers):
             registry.get("tracker", wanted.name)  # an unknown name is the user's error, not an outage
             build = partial(registry.build, "tracker", wanted.name, output, run, options=wanted.options, path=path)
-            self._guard("tracker", label, partial(self._open, label, build, resumed_from))
+            self._guard("tracker", label, partial(self._open, label, build))
         for path, label, wanted in _labelled("observers", config.observers):
             self.observers[label] = registry.build("observer", wanted.name, options=wanted.options, path=path)
 
-    def _open(self, label: str, build: Callable[[], Tracker], resumed_from: int | None) -> None:
-        tracker = build()
-        if resumed_from is not None and (resume := getattr(tracker, "resume", None)) is not None:
-            resume(resumed_from)
-        self.trackers[label] = tracker
+    def _open(self, label: str, build: Callable[[], Tracker]) -> None:
+        self.trackers[label] = build()
+
+    def resume(self, step: int) -> None:
+        """Steps above ``step`` come again; -1 where even the scores before the first step do."""
+        for label, tracker in list(self.trackers.items()):
+            if (resume := getattr(tracker, "resume", None)) is not None:
+                self._guard("tracker", label, partial(resume, step))
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Give a row to all; observers see the steps alone."""

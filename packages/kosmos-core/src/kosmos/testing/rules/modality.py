@@ -15,7 +15,7 @@ from kosmos.errors import SampleError
 from kosmos.testing import child
 from kosmos.testing.jobs import digest
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
-from kosmos.testing.search import described, media_like, search
+from kosmos.testing.search import described, is_array, search, stretches_of
 from kosmos.testing.subjects import ModalityUnderTest
 
 MARK = re.compile(r"</?[^\s<>]+>")
@@ -176,7 +176,10 @@ def grids_hold_cells(modality: ModalityUnderTest) -> None:
 
 
 def _search(modality: ModalityUnderTest, check: Any) -> None:
-    search(media_like(modality.media), check, most=40)
+    if arrays := [medium for medium in modality.media if is_array(medium)]:
+        search(stretches_of(arrays), check, most=40)
+    for medium in modality.media:
+        check(medium)
     if (strategy := modality.conditions.media.get(modality.spec.name)) is not None:
         search(strategy, check, most=100)
 

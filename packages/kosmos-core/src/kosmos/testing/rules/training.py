@@ -139,9 +139,11 @@ def logs_and_closes(tracker: ComponentUnderTest) -> None:
         output = Path(folder) / "run-001"
         output.mkdir()
         made = tracker.build(output, {"train": {"steps": 2}, "modalities": {}})
-        for row in (SCORE_ROW, STEP_ROW, {**STEP_ROW, "step": 2}):
-            made.log(row)
-        made.close()
+        try:
+            for row in (SCORE_ROW, STEP_ROW, {**STEP_ROW, "step": 2}):
+                made.log(row)
+        finally:
+            made.close()
 
 
 @rule("observer", "sees-rows", "it is called with each row of metrics and leaves the row as it is")

@@ -1,30 +1,17 @@
-"""A good plugin of the smaller kinds, one of each, and what its mutants change. A module of its own: runs import it."""
+"""A component of each of the smaller kinds, as they should be, with switches for what their mutants do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kosmos import (
-    BackboneSpec,
-    CommandSpec,
-    ConnectorSpec,
-    MetricSpec,
-    ObserverSpec,
-    OptimizerSpec,
-    ScheduleSpec,
-    Segments,
-    TrackerSpec,
-    hookimpl,
-)
+from kosmos import Segments
 from kosmos.data.slots import Fixed, SlotCount
 from kosmos.model.decoder import Decoder
-
-KOSMOS_API = 1
 
 
 class Mean(nn.Module):
@@ -125,43 +112,3 @@ def watch() -> Callable[[Mapping[str, Any]], None]:
 def show(count: int = 3) -> None:
     """Show a few."""
     print(count)
-
-
-@hookimpl
-def kosmos_connectors() -> Iterator[ConnectorSpec]:
-    yield ConnectorSpec(name="average", target=f"{__name__}:Mean", summary="One slot an item.")
-
-
-@hookimpl
-def kosmos_backbones() -> Iterator[BackboneSpec]:
-    yield BackboneSpec(name="little", target=f"{__name__}:Small", summary="Core's decoder, small.")
-
-
-@hookimpl
-def kosmos_optimizers() -> Iterator[OptimizerSpec]:
-    yield OptimizerSpec(name="momentum", target=f"{__name__}:descent", summary="Gradient descent.")
-
-
-@hookimpl
-def kosmos_schedules() -> Iterator[ScheduleSpec]:
-    yield ScheduleSpec(name="stairs", target=f"{__name__}:stairs", summary="Halved now and then.")
-
-
-@hookimpl
-def kosmos_metrics() -> Iterator[MetricSpec]:
-    yield MetricSpec(name="same_length", target=f"{__name__}:same_length", summary="Share of equal lengths.")
-
-
-@hookimpl
-def kosmos_trackers() -> Iterator[TrackerSpec]:
-    yield TrackerSpec(name="lines", target=f"{__name__}:Lines", summary="A line a row.")
-
-
-@hookimpl
-def kosmos_observers() -> Iterator[ObserverSpec]:
-    yield ObserverSpec(name="watch", target=f"{__name__}:watch", summary="Prints steps.")
-
-
-@hookimpl
-def kosmos_commands() -> Iterator[CommandSpec]:
-    yield CommandSpec(name="show", target=f"{__name__}:show", summary="Show a few.")

@@ -1,0 +1,134 @@
+"""``kosmos checkpoint``: what a run has saved, whether it is whole, and what can go. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kosmos.errors import CheckpointError
+
+Output = Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")]
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False,
+    help="List, verify and prune the checkpoints of a run.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """A committed checkpoint."""
+
+    name: str
+    step: int
+    bytes: int
+    committed: str
+    """When, in ISO 8601 with the offset from UTC; empty where it cannot be told."""
+    problem: str | None
+    """What is damaged; None where it is whole."""
+
+
+@app.command("ls")
+def list_all(
+    output: Output, as_json: Annotated[bool, typer.Option("--json", help="A JSON list on standard output.")] = False
+) -> None:
+    """Step, size, time, and whether every file is as it was written. Newest last."""
+    found = [_look(checkpoint) for checkpoint in reversed(_committed(output))]
+    if as_json:
+        print(json.dumps([asdict(one) for one in found]))
+        return
+    for one in found:
+        when = one.committed.replace("T", " ")[:19] or "-"
+        print(f"step {one.step:>10,}  {one.bytes / 2**20:>12,.1f} MiB  {when:<19}  {one.problem or 'whole'}")
+    if not found:
+        print("no checkpoints yet")
+
+
+@app.command()
+def verify(output: Output) -> None:
+    """Hash every file. Exit status 0 where all are whole; else 3, and a line for each that is damaged."""
+    found = [_look(checkpoint) for checkpoint in _committed(output)]
+    if not found:
+        raise CheckpointError(f"{output}: no checkpoint was saved yet")
+    damaged = [one for one in found if one.problem]
+    for one in damaged:
+        print(f"error[{CheckpointError.code}]: {output}: {one.name}: {one.problem}", file=sys.stderr)
+    if damaged:
+        raise typer.Exit(CheckpointError.exit_status)
+    print(f"{len(found)} checkpoints, all whole; the newest is of step {found[0].step}")
+
+
+@app.command()
+def prune(
+    output: Output,
+    keep_last: Annotated[
+        int | None, typer.Option(min=1, help="Whole checkpoints to keep; by default as the run file says.")
+    ] = None,
+    keep_every: Annotated[
+        int | None, typer.Option(min=1, help="Keep those of every so many steps besides; the default likewise.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+) -> None:
+    """Delete old checkpoints, once the newest is verified. What is damaged and newer is named and left."""
+    from kosmos.checkpoint.folder import delete, superseded
+
+    checkpoints = _committed(output)
+    newest = _newest_whole(output, checkpoints)
+    last, every = _to_keep(output, keep_last, keep_every)
+    old = superseded(newest.parent, last, newest, keep_every=every)
+    for checkpoint in old:
+        if not dry_run:
+            try:
+                delete(checkpoint)
+            except OSError as error:
+                raise CheckpointError(f"{checkpoint}: cannot delete it ({error.strerror})") from error
+        print(f"{'would delete' if dry_run else 'deleted'} {checkpoint}")
+    print(f"{len(checkpoints) - len(old)} of {len(checkpoints)} checkpoints {'would be ' if dry_run else ''}kept")
+
+
+def _newest_whole(output: str, checkpoints: list[Path]) -> Path:
+    from kosmos.checkpoint.folder import verify
+
+    damaged: list[str] = []
+    for checkpoint in checkpoints:
+        problem = verify(checkpoint)
+        if problem is None:
+            for line in damaged:
+                print(f"warning: {line}; left there: {checkpoint.name} is the newest whole one", file=sys.stderr)
+            return checkpoint
+        damaged.append(f"{checkpoint.name} is damaged ({problem})")
+    why = "; ".join(damaged) or "no checkpoint was saved yet"
+    raise CheckpointError(f"{output}: nothing is deleted, since no checkpoint is whole: {why}")
+
+
+def _to_keep(output: str, keep_last: int | None, keep_every: int | None) -> tuple[int, int | None]:
+    """What the command states, or the run file."""
+    from kosmos.config import make_run
+    from kosmos.train.output import RunFolder
+
+    run = RunFolder.open(Path(output))
+    settings = make_run(run.read_config(), where=str(run.run_file)).checkpoint
+    return keep_last or settings.keep_last, keep_every or settings.keep_every
+
+
+def _committed(output: str) -> list[Path]:
+    """Newest first."""
+    from kosmos.checkpoint.folder import committed
+    from kosmos.train.output import RunFolder
+
+    return committed(RunFolder.open(Path(output)).checkpoints)
+
+
+def _look(checkpoint: Path) -> Found:
+    from kosmos.checkpoint.folder import MANIFEST, size_bytes, step_of, verify
+
+    manifest = checkpoint / MANIFEST
+    when = datetime.fromtimestamp(manifest.stat().st_mtime, UTC).astimezone() if manifest.is_file() else None
+    stated = when.isoformat(timespec="seconds") if when else ""
+    return Found(checkpoint.name, step_of(checkpoint), size_bytes(checkpoint), stated, verify(checkpoint))

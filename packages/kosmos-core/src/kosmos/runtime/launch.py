@@ -1,0 +1,49 @@
+"""Start a command in several processes on this machine: torchrun's engine without its noise."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+
+from kosmos.errors import ConfigError, Interrupted
+
+
+def launch(processes: int, arguments: Sequence[str]) -> int:
+    """Run ``kosmos ARGUMENTS`` in so many processes that know each other, and wait for them.
+
+    Where one fails the others are stopped.
+
+    Returns:
+        The exit status of the first that failed, or 0.
+
+    Raises:
+        ConfigError: the number is not positive.
+    """
+    if processes < 1:
+        raise ConfigError(f"--nproc {processes}: expected the number of processes, 1 or more")
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.disable(logging.ERROR)  # the processes say what is wrong
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.2,
+    )  # fmt: skip
+    try:
+        elastic_launch(config, sys.executable)("-m", "kosmos", *arguments)
+    except ChildFailedError as failed:
+        _, first = failed.get_first_failure()
+        return first.exitcode if first.exitcode > 0 else 128 - first.exitcode
+    except SignalException:
+        return Interrupted.exit_status
+    return 0
+
+
+def is_launched() -> bool:
+    """Whether this process is one of several already."""
+    return "LOCAL_RANK" in os.environ

@@ -1,0 +1,199 @@
+"""Whether every rank makes progress. One that stands still is named, with its phase and its last document."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from kosmos.errors import RankHangs
+from kosmos.names import listed
+from kosmos.runtime.parallel import Parallel
+
+BEAT_S = 1.0
+"""Seconds between two looks."""
+SILENT_S = 10.0
+"""Seconds after which a rank that leaves no word is held to be stopped or gone."""
+
+
+class Store(Protocol):
+    """Where ranks leave word for each other: torch's own, or nothing for one process."""
+
+    def set(self, key: str, value: str) -> None: ...
+
+    def get(self, key: str) -> bytes: ...
+
+    def check(self, keys: list[str]) -> bool: ...
+
+
+GRACE_S = 5.0
+"""Seconds in which a rank may end by itself once another has failed."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a rank does."""
+
+    count: int = 0
+    """Goes up whenever something is done."""
+    phase: str = "starting"
+    step: int = 0
+    document: str = ""
+    where: str = ""
+    """Line of code at which the rank is."""
+    waits: bool = False
+    """It is in an exchange with the others, and so is not the one that is waited for."""
+    beat: int = 0
+    """Goes up whenever word is left."""
+
+    def __str__(self) -> str:
+        document = f", last document {self.document}" if self.document else ""
+        return f"{self.phase} of step {self.step}{document}, at {self.where}"
+
+
+_TORCH = str(Path(torch.__file__).parent)
+_NOT_OURS = (_TORCH, str(Path(os.__file__).parent), "<")
+_EXCHANGES = (str(Path(_TORCH, "distributed")),)
+
+
+class Watch:
+    """A thread that leaves word of this rank and looks at that of all."""
+
+    def __init__(
+        self,
+        parallel: Parallel,
+        *,
+        hang_s: float,
+        store: Store | None,
+        stop: Callable[[RankHangs], None],
+    ) -> None:
+        """
+        Args:
+            hang_s: seconds without progress after which a rank hangs.
+            store: of all ranks; None for one process.
+            stop: called at one rank, from the thread, with what to say. It does not return.
+        """
+        self.parallel, self.hang_s, self.store, self.stop = parallel, hang_s, store, stop
+        self.progress = Progress()
+        self.main = threading.get_ident()
+        self.beat = 0
+        self.seen: dict[tuple[int, str], tuple[int, float]] = {}
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def close(self) -> None:
+        self.ended.set()
+        if self.thread.is_alive():
+            self.thread.join(2 * BEAT_S)
+
+    def at(self, phase: str, *, step: int | None = None, document: str = "") -> None:
+        """The main thread begins something."""
+        now = self.progress
+        self.progress = replace(
+            now, count=now.count + 1, phase=phase, step=now.step if step is None else step,
+            document=document or now.document,
+        )  # fmt: skip
+
+    def _run(self) -> None:
+        while not self.ended.wait(BEAT_S):
+            try:
+                status = self._told()
+                everyone = self._exchange()
+            except Exception:  # the store went with another rank, whose end is not ours to report
+                return
+            if status is not None and not self.ended.wait(GRACE_S):
+                os._exit(status)  # the main thread waits for a rank that is gone
+            found = self._hanging(everyone)
+            if found is not None and not self.ended.is_set():
+                self.tell(found.exit_status)
+                self.stop(found)
+                return
+
+    def tell(self, status: int) -> None:
+        """Let the other ranks know that this one ends with an error, for which they may be waiting in an exchange."""
+        if self.store is not None:
+            with suppress(Exception):  # the store went first
+                self.store.set(_FAILED, str(status))
+
+    def _told(self) -> int | None:
+        """Exit status of a rank that failed."""
+        if self.store is None or not self.store.check([_FAILED]):
+            return None
+        return int(self.store.get(_FAILED))
+
+    def _exchange(self) -> dict[int, Progress]:
+        """What every rank said last."""
+        self.beat += 1
+        mine = replace(self.progress, beat=self.beat, **_position(self.main))
+        if self.store is None:
+            return {0: mine}
+        self.store.set(_key(self.parallel.rank), json.dumps(asdict(mine)))
+        ranks = [r for r in range(self.parallel.world_size) if self.store.check([_key(r)])]
+        return {r: Progress(**json.loads(self.store.get(_key(r)))) for r in ranks}
+
+    def _hanging(self, everyone: Mapping[int, Progress]) -> RankHangs | None:
+        """What to say where nobody has made progress for too long; the first rank that still answers says it."""
+        still = {r for r, p in everyone.items() if self._unchanged_s((r, "count"), p.count) > self.hang_s}
+        silent = {r for r, p in everyone.items() if self._unchanged_s((r, "beat"), p.beat) > SILENT_S}
+        if len(still) < len(everyone) or min(still - silent, default=-1) != self.parallel.rank:
+            return None  # somebody moves, and whoever waits for them has a reason
+        guilty = silent or {r for r in still if not everyone[r].waits} or still
+        parts = [f"rank {r} {'does not answer' if r in silent else 'is'} in {everyone[r]}" for r in sorted(guilty)]
+        return RankHangs(
+            f"no progress for {self.hang_s:g} s: {listed(parts, at_most=4)}; all ranks are stopped. Go on from the "
+            "newest checkpoint; raise train.hang_s if this was no hang"
+        )
+
+    def _unchanged_s(self, what: tuple[int, str], value: int) -> float:
+        now = time.monotonic()
+        if what not in self.seen or self.seen[what][0] != value:
+            self.seen[what] = (value, now)
+        return now - self.seen[what][1]
+
+
+def open_watch(parallel: Parallel, *, hang_s: float) -> Watch:
+    """A watch that ends the process where somebody hangs. ``close`` it."""
+    store: Store | None = None
+    if parallel.world_size > 1:
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        store = _get_default_store().clone()  # type: ignore[attr-defined]  # the main thread may be waiting in its own
+    return Watch(parallel, hang_s=hang_s, store=store, stop=_end)
+
+
+def _end(found: RankHangs) -> None:
+    print(found.line(), file=sys.stderr, flush=True)
+    os._exit(found.exit_status)  # the main thread may be in a kernel or an exchange that never returns
+
+
+_FAILED = "kosmos/failed"
+
+
+def _key(rank: int) -> str:
+    return f"kosmos/progress/{rank}"
+
+
+def _position(thread: int) -> dict[str, Any]:
+    """The innermost line of the thread that is neither Python's own nor torch's, and whether it is in an exchange."""
+    frame = sys._current_frames().get(thread)
+    waits, where = False, "start"
+    while frame is not None:
+        path = frame.f_code.co_filename
+        waits = waits or path.startswith(_EXCHANGES)
+        if not path.startswith(_NOT_OURS):
+            where = f"{Path(path).name}:{frame.f_lineno} ({frame.f_code.co_name})"
+            break
+        frame = frame.f_back
+    return {"waits": waits, "where": where}

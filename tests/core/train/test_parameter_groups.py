@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from kosmos.compose import compose
+from kosmos.train.parameter_groups import parameter_groups
+from support.runs import small_run, ticks_registry
+
+
+def composed(**over):
+    config = small_run(**over)
+    return compose(config, ticks_registry()).model, config
+
+
+@pytest.mark.parametrize("backbone", [{}, {"freeze": True}, {"tie_embeddings": True}])
+def test_every_trainable_parameter_is_in_exactly_one_group(backbone):
+    model, config = composed(backbone=backbone)
+    grouped = [id(p) for g in parameter_groups(model, config) for p in g["params"]]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == {id(p) for p in model.parameters() if p.requires_grad}
+
+
+def test_norms_biases_and_embeddings_are_not_decayed():
+    model, config = composed(train={"weight_decay": 0.5})
+    for group in parameter_groups(model, config):
+        for name, parameter in zip(group["names"], group["params"], strict=True):
+            assert group["weight_decay"] == (0.5 if parameter.ndim == 2 and "embed" not in name else 0.0), name
+
+
+def test_a_stream_and_the_backbone_may_have_learning_rates_of_their_own():
+    model, config = composed(streams={"ticks": {"learning_rate": 1e-5}}, backbone={"learning_rate": 2e-5})
+    rates = {g["name"].split(" ")[0]: g["lr"] for g in parameter_groups(model, config)}
+    assert rates == {"streams.ticks": 1e-5, "backbone": 2e-5}
+
+
+def test_a_frozen_encoder_leaves_its_connector_trained():
+    model, config = composed(streams={"ticks": {"freeze": True}})
+    names = [n for g in parameter_groups(model, config) for n in g["names"]]
+    assert not any(n.startswith("streams.ticks.encoder") for n in names)
+    assert any(n.startswith("streams.ticks.connector") for n in names)
+    model.train()
+    assert not model.streams["ticks"].encoder.training
+    assert model.streams["ticks"].connector.training

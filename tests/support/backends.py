@@ -1,0 +1,68 @@
+"""Lion's step by another backend than its passes, and how far the results lie apart.
+
+    TRITON_INTERPRET=1 python -m support.backends    # the Triton kernel on a CPU, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+
+import torch
+
+from kosmos.train.optim.operands import Operands, Step
+from kosmos.train.optim.passes import Passes
+
+ELEMENTS = 192 * 61  # no multiple of a program's elements, nor of a vector's
+CASES = {
+    "fp32": (torch.float32, None, None, None),
+    "bf16": (torch.bfloat16, None, None, None),
+    "fp32, 8-bit momentum": (torch.float32, 192, None, None),
+    "bf16, 8-bit momentum, stochastic": (torch.bfloat16, 192, None, 4_000_000_000),
+    "bf16, 8-bit momentum, 8 bits": (torch.bfloat16, 192, torch.int8, None),
+    "bf16, 8-bit momentum, 16 bits": (torch.bfloat16, 192, torch.int16, None),
+}
+"""Dtype, block, dtype of the low bits, key of the noise."""
+
+
+def operands(dtype: torch.dtype, block: int | None, low: torch.dtype | None, device: str = "cpu") -> Operands:
+    random = torch.Generator().manual_seed(0)
+
+    def normal(scale: float) -> torch.Tensor:
+        return torch.randn(ELEMENTS, generator=random) * scale
+
+    def whole_numbers(bits: torch.dtype) -> torch.Tensor:
+        return torch.randint(torch.iinfo(bits).min, torch.iinfo(bits).max, (ELEMENTS,), generator=random).to(bits)
+
+    made = Operands(
+        normal(0.05).to(dtype),
+        normal(1.0).to(dtype),
+        whole_numbers(torch.int8).clamp(-127) if block else normal(0.1).to(dtype),
+        torch.rand(ELEMENTS // block, generator=random) * 0.01 if block else None,
+        whole_numbers(low) if low else None,
+    )
+    return replace(made, **{name: tensor.to(device) for name, tensor in tensors(made)})
+
+
+def tensors(of: Operands) -> Iterator[tuple[str, torch.Tensor]]:
+    for field in fields(of):
+        if (value := getattr(of, field.name)) is not None:
+            yield field.name, value
+
+
+def differences(backend: Callable[[Operands, Step], None], case: str, device: str = "cpu") -> dict[str, list[float]]:
+    """Tensor to (share of elements that differ, largest difference) after a step by the backend and by the passes."""
+    dtype, block, low, noise = CASES[case]
+    step = Step(1e-3, 1 - 1e-4, 0.9, 0.99, noise)
+    ours, passed = operands(dtype, block, low, device), operands(dtype, block, low)
+    backend(ours, step)
+    Passes().lion(passed, step)
+    apart = {name: (value.cpu().double() - getattr(passed, name).double()).abs() for name, value in tensors(ours)}
+    return {name: [float((d > 0).double().mean()), float(d.max())] for name, d in apart.items()}
+
+
+if __name__ == "__main__":
+    from kosmos.train.optim import kernels
+
+    print(json.dumps({case: differences(kernels.lion, case) for case in CASES}))

@@ -1,0 +1,56 @@
+"""Lion on parameters sharded over processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+from kosmos.train.optim.lion import Lion
+
+SHAPES = ((5, 192), (64, 64), (1, 128), (7,))
+"""Rows that two processes share evenly, unevenly, and so that one has none."""
+STEPS = 3
+
+
+def values(dtype: torch.dtype, random: torch.Generator) -> list[torch.Tensor]:
+    return [torch.randn(shape, generator=random).to(dtype) for shape in SHAPES]
+
+
+def alone(options: dict[str, Any], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Parameters after the steps, on one process."""
+    random = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(v) for v in values(dtype, random)]
+    return _step(parameters, options, random, dtype, lambda gradient, _: gradient)
+
+
+def together(rank: int, world_size: int, folder: Path, placement: str, options: dict[str, Any]) -> None:
+    """One process of several: writes what it has, whole, to ``folder``."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world_size)
+    torch.set_num_threads(1)
+    mesh = init_device_mesh("cpu", (world_size,))
+    placed = [{"rows": Shard(0), "columns": Shard(1), "copies": Replicate()}[placement]]
+    dtype, random = options.pop("dtype"), torch.Generator().manual_seed(0)
+
+    def spread(value: torch.Tensor, like: int) -> torch.Tensor:
+        return distribute_tensor(value, mesh, placed if value.ndim > 1 else [Replicate()])
+
+    parameters = [nn.Parameter(spread(v, i)) for i, v in enumerate(values(dtype, random))]
+    after = _step(parameters, options, random, dtype, spread)
+    whole = [p.full_tensor() for p in after]  # type: ignore[attr-defined]
+    torch.save(whole, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def _step(parameters: Any, options: dict[str, Any], random: torch.Generator, dtype: torch.dtype, spread: Any) -> Any:
+    optimizer = Lion(parameters, 1e-2, weight_decay=0.1, **options)
+    for _ in range(STEPS):
+        for i, (parameter, gradient) in enumerate(zip(parameters, values(dtype, random), strict=True)):
+            parameter.grad = spread(gradient, i)
+        optimizer.step()
+    return [p.detach() for p in parameters]
