@@ -1,14 +1,19 @@
 """How long ``kosmos --help`` and ``kosmos plugins`` take, as whole processes, beside a bare interpreter.
 
+The last line is ``kosmos plugins`` with ten broken distributions installed, each broken in another way.
+
 python benchmarks/startup.py
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 RUNS = 9
 LIMIT_S = 0.5
@@ -19,23 +24,58 @@ COMMANDS = {
 }
 
 
-def seconds(arguments: list[str]) -> float:
+BROKEN = {
+    "absent": "import acme_lost",
+    "leaves": "raise SystemExit(3)",
+    "syntax": "def broken(:",
+    "raises": "raise RuntimeError('no licence')",
+    "unversioned": "del KOSMOS_API",
+    "newer": "KOSMOS_API = 2",
+    "misspelt": "@hookimpl\ndef kosmos_encoder(): ...",
+    "takes": "@hookimpl\ndef kosmos_encoders(config): ...",
+    "divides": "@hookimpl\ndef kosmos_encoders(): return 1 / 0",
+    "none": "@hookimpl\ndef kosmos_encoders(): ...",
+}
+"""Source of the plugins of the distributions; tests/core/plugins/test_broken_plugins.py says what is said of each."""
+
+
+def install_broken(site: Path) -> None:
+    """Ten distributions of one module each."""
+    for name, source in BROKEN.items():
+        (site / f"acme_{name}.py").write_text(f"from kosmos import hookimpl\nKOSMOS_API = 1\n{source}\n")
+        info = site / f"acme_{name}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: acme-{name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[kosmos]\n{name} = acme_{name}\n")
+
+
+def seconds(arguments: list[str], path: str = "") -> float:
+    """Wall time of a process, with ``path`` in front of what is importable."""
+    before = os.environ.get("PYTHONPATH", "")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (path, before)))}
     begin = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-    return time.perf_counter() - begin
+    done = subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True, env=environment)
+    taken = time.perf_counter() - begin
+    said = done.stdout.count("\nproblem: ")
+    assert said == (len(BROKEN) if path else 0), f"{said} problems were named"
+    return taken
 
 
 def main() -> None:
     """All commands in turn, so that a slow moment of the machine meets each of them."""
-    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for run in range(RUNS + 1):
-        for name, arguments in COMMANDS.items():
-            taken = seconds(arguments)
-            if run:  # the first fills the caches
-                times[name].append(taken)
+    with tempfile.TemporaryDirectory() as site:
+        install_broken(Path(site))
+        cases = {name: (arguments, "") for name, arguments in COMMANDS.items()}
+        cases["kosmos plugins, ten of them broken"] = (COMMANDS["kosmos plugins"], site)
+        times: dict[str, list[float]] = {name: [] for name in cases}
+        for run in range(RUNS + 1):
+            for name, (arguments, path) in cases.items():
+                taken = seconds(arguments, path)
+                if run:  # the first fills the caches
+                    times[name].append(taken)
     print(f"| command | median of {RUNS}, s | of the limit of {LIMIT_S} s |\n|---|---|---|")
-    for name, taken in times.items():
-        print(f"| `{name}` | {statistics.median(taken):.3f} | {statistics.median(taken) / LIMIT_S:.2f} |")
+    for name, taken_s in times.items():
+        print(f"| `{name}` | {statistics.median(taken_s):.3f} | {statistics.median(taken_s) / LIMIT_S:.2f} |")
 
 
 if __name__ == "__main__":

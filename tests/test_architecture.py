@@ -43,7 +43,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": RUN | {"lock", "checkpoint", "generate", "evaluate"},
     "launch": FOUND | {"config"},
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
-    "commands": RUN | {"lock", "checkpoint", "generate", "evaluate", "train", "launch"},
+    "templates": FOUND,
+    "commands": RUN | {"lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},
     "cli": FOUND,
     "__main__": {"cli"},
 }

@@ -280,7 +280,8 @@ def test_the_chats_of_the_guide_are_answered(tmp_path: Path, monkeypatch: pytest
     exec(compile(block.text.replace("dtype=", "max_new_tokens=2, dtype="), str(block), "exec"), {})
     assert capsys.readouterr().out.endswith("\n")
     assert main(["generate", "runs/assistant", "--prompt", "x", "--max-new-tokens", "1"]) == 0
-    assert capsys.readouterr().err == "hint: chats.jsonl holds chats; with --chat the run is asked as they ask\n"
+    hint = f"hint: {tmp_path / 'chats.jsonl'} holds chats; with --chat the run is asked as they ask\n"
+    assert capsys.readouterr().err == hint
     assert main(["generate", "runs/assistant", "--chat", "--prompt", "x", "--max-new-tokens", "1"]) == 0
     assert capsys.readouterr().err == ""
 

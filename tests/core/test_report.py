@@ -59,6 +59,14 @@ def test_steps_tokens_and_losses_are_those_of_the_metrics(run: Path, capsys: pyt
     assert found["held_out"] == {"step": 6, **scored["held_out"]}
 
 
+def test_a_loss_that_is_not_finite_is_null(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = rows_of(run / "metrics.jsonl")[-1]
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps({**last, "step": 7, "loss": float("nan"), "skipped": True}) + "\n")
+    assert report(run, capsys)["last_losses"]["all"] is None
+    assert any(line.split()[:2] == ["all", "-"] for line in lines(run, capsys))
+
+
 def test_checkpoints_are_listed_with_their_size_and_one_without_a_manifest_is_damaged(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

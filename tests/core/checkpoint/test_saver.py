@@ -101,7 +101,9 @@ def small_files():
 def test_a_checkpoint_that_cannot_be_written_is_one_line_and_leaves_the_older_whole(tmp_path, small_files) -> None:
     save(tmp_path, 1)
     small_files()
-    with pytest.raises(TrainingError, match=r"cannot write the checkpoint of step 2 .* 32 bytes are needed and [\d,]+ "):
+    with pytest.raises(
+        TrainingError, match=r"cannot write the checkpoint of step 2 .* 32 bytes are needed and [\d,]+ "
+    ):
         save(tmp_path, 2)
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
     found = load_newest(tmp_path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
 import threading
 from dataclasses import replace
@@ -226,7 +228,7 @@ def test_a_sample_at_which_the_decoder_hangs_costs_itself_alone(what):
     assert contents(rows) == contents(take(replace(feed, deadly=deadly), 12)[0])
 
 
-def test_waiting_can_be_stopped_and_loses_no_row(tmp_path):
+def test_a_signal_ends_the_wait_for_a_row_and_loses_none(tmp_path):
     gate = tmp_path / "gate"
     feed = feed_of(lanes=2)
     alone, end = take(feed, 4)
@@ -236,8 +238,14 @@ def test_waiting_can_be_stopped_and_loses_no_row(tmp_path):
     try:
         rows = [feeder.next_step(), feeder.next_step()]
         state = feeder.state()
-        with pytest.raises(StopWaiting):
-            feeder.next_step(lambda: True)
+        asked = []
+        old = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            with pytest.raises(StopWaiting):
+                feeder.next_step(lambda: bool(asked))
+        finally:
+            signal.signal(signal.SIGINT, old)
         assert feeder.state() == state
         gate.touch()
         rows += [feeder.next_step(), feeder.next_step()]

@@ -198,6 +198,7 @@ def need(module: str) -> Any:
     return importlib.import_module(module)
 
 
+@pytest.mark.filterwarnings("ignore")  # those of another package
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v.startswith("kubernetes")])
 def test_kubernetes_own_schema_takes_the_manifest(launch: Launch, run_file: str, variant: str) -> None:
     validator = need("kubernetes_validate")
@@ -205,6 +206,7 @@ def test_kubernetes_own_schema_takes_the_manifest(launch: Launch, run_file: str,
         validator.validate(document, validator.latest_version(), strict=True)
 
 
+@pytest.mark.filterwarnings("ignore")  # those of another package
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v.startswith("skypilot")])
 def test_skypilots_own_schema_takes_the_task(launch: Launch, run_file: str, variant: str) -> None:
     need("sky")
@@ -214,6 +216,7 @@ def test_skypilots_own_schema_takes_the_task(launch: Launch, run_file: str, vari
     validate(task["resources"], schemas.get_resources_schema())
 
 
+@pytest.mark.filterwarnings("ignore")  # those of another package
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v.startswith("aws")])
 def test_parallelclusters_own_schema_takes_the_cluster(
     launch: Launch, run_file: str, variant: str, monkeypatch: pytest.MonkeyPatch

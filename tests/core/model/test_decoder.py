@@ -138,12 +138,11 @@ def test_magneto_scales_value_output_and_feed_forward_by_the_root_of_the_log_of_
     model = Decoder(V, preset="kosmos-1", width=256, layers=4, heads=4, ffn_width=512)
     gain = math.sqrt(math.log(8))
     weights = {name: p.detach() for name, p in model.blocks[1].named_parameters()}
-    query, key, value = weights["attention.query_key_value.weight"].split(256)
     square, wide = math.sqrt(2 / 512), math.sqrt(2 / 768)
     for weight, std in (
-        (query, square),
-        (key, square),
-        (value, square * gain),
+        (weights["attention.query.weight"], square),
+        (weights["attention.key.weight"], square),
+        (weights["attention.value.weight"], square * gain),
         (weights["attention.output.weight"], square * gain),
         (weights["feed_forward.inner.weight"], wide * gain),
         (weights["feed_forward.output.weight"], wide * gain),

@@ -82,14 +82,16 @@ def test_the_example_that_is_told_is_the_smallest() -> None:
         if len(medium.source) >= 7:  # type: ignore[arg-type]
             raise BrokenPromise(described(medium))
 
-    with pytest.raises(BrokenPromise, match=r"^a float32 array \[7\]$"):
+    with pytest.raises(BrokenPromise) as broken:
         search(stretches_of(media), check)
+    assert str(broken.value) == "a float32 array [7]"
 
 
 def test_a_plugin_module_that_is_not_installed_can_be_checked() -> None:
-    """The ticks plugin of these tests has all in one module, torch too: its promises say so."""
-    broken = {p.id: p.verdict().outcome for p in promises_of(ticks) if p.id.endswith("torch-free")}
-    assert broken == dict.fromkeys(["discovery-torch-free", "plan-torch-free", "torch-free"], "failed")
+    """The ticks plugin of these tests has all in one module, torch too: its promise says so."""
+    (promise,) = (promise for promise in promises_of(ticks) if promise.id == "discovery-torch-free")
+    with pytest.raises(BrokenPromise, match=r"torch is imported by .*ticks.py:\d+"):
+        promise.check()
 
 
 def test_the_slow_promises_are_left_out_where_only_the_fast_are_wanted() -> None:
@@ -121,12 +123,12 @@ def test_a_distribution_that_is_not_installed_is_told_with_those_that_are() -> N
         promises_of("kosmos-nothing")
 
 
-def test_kosmos_plugin_test_prints_the_score_card_and_succeeds(good: Path) -> None:
+def test_what_the_template_makes_keeps_every_fast_promise_and_kosmos_plugin_test_says_so(good: Path) -> None:
     done = kosmos("plugin", "test", "kosmos-sonar", "--fast", "--json", path=[good])
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["plugin"], told["version"], told["failed"]) == ("kosmos-sonar", "0.1.0", 0)
-    assert told["passed"] > 30
+    assert {p["id"] for p in told["promises"] if p["outcome"] != "passed"} == {"two-ranks", "compiles", "recomputation"}
 
 
 def test_kosmos_plugin_test_fails_and_names_what_is_broken(tmp_path: Path) -> None:

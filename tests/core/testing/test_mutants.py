@@ -93,8 +93,8 @@ MUTANTS = [
     ),
     Mutant("no cells", "processor.py", "Grid(cells, 1, 1)", "Grid(cells, 1, 0)", "grids-hold-cells", "fills 0"),
     Mutant(
-        "a foreign exception for a bad file", "processor.py", "(OSError, ValueError, SyntaxError, TypeError, TokenError)",
-        "OSError", "hostile-input", "raised ValueError",
+        "a foreign exception for a bad file", "processor.py",
+        "(OSError, ValueError, SyntaxError, TypeError, TokenError)", "OSError", "hostile-input", "raised ValueError",
     ),
     Mutant(
         "a foreign exception for a file that is not there", "processor.py", "(OSError, ValueError", "(ValueError",

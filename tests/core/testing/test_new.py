@@ -18,6 +18,8 @@ from kosmos.testing import promises_of
 from support import ticks
 from support.command import command, environment, kosmos
 
+DEAR = "two-ranks or hostile-input or runs-no-code or spawn or torch-free"
+"""Promises that start processes; they are checked elsewhere."""
 REGISTRY = Registry.from_modules({"ticks": ticks})
 
 
@@ -39,15 +41,14 @@ def test_it_makes_a_complete_package(tmp_path: Path) -> None:
     assert project["entry-points"]["kosmos"] == {"sonar-deep": "kosmos_sonar_deep.plugin"}
 
 
-def test_what_it_makes_keeps_every_promise_and_passes_its_own_tests(registry: Registry) -> None:
-    verdicts = [promise.verdict() for promise in promises_of(registry)]
-    assert [v for v in verdicts if v.outcome == "failed"] == []
-    assert {v.id for v in verdicts if v.outcome == "skipped"} == {"recomputation", "compiles"}
-    assert "two-ranks" in {v.id for v in verdicts if v.outcome == "passed"}
+def test_what_it_makes_trains_in_two_processes_as_in_one(registry: Registry) -> None:
+    """The promises that need no training are checked in ``test_kit``, by the command."""
+    (promise,) = (promise for promise in promises_of(registry) if promise.id == "two-ranks")
+    promise.check()
 
 
 def test_its_own_tests_pass(good: Path) -> None:
-    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not two-ranks", str(good.parent)]
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"not ({DEAR})", str(good.parent)]
     done = subprocess.run(run, cwd=good.parent, env=environment([good]), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout.splitlines()[-1]

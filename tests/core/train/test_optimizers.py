@@ -43,14 +43,18 @@ def test_every_optimizer_finds_the_least_of_a_bowl(name):
 
 @pytest.mark.parametrize("name", ["lion", "lion8bit", "adamw"])
 def test_master_bits_of_weights_that_are_not_bf16_are_refused(name):
-    with pytest.raises(ConfigError, match=r"train\.optimizer\.master: bits16 .* no trained weight is bf16; leave it out"):
+    with pytest.raises(ConfigError, match=r"train\.optimizer\.master: bits16 .* no trained weight is bf16; leave"):
         build(name, groups_of(nn.Parameter(torch.zeros(3))), master="bits16")
 
 
 @pytest.mark.parametrize(
     ("name", "options", "line"),
     [
-        ("lion", {"betas": (0.9, 1.5)}, r"train\.optimizer\.betas: expected two numbers from 0 to 1, got \(0\.9, 1\.5\)"),
+        (
+            "lion",
+            {"betas": (0.9, 1.5)},
+            r"train\.optimizer\.betas: expected two numbers from 0 to 1, got \(0\.9, 1",
+        ),
         ("lion8bit", {"block": 16}, r"train\.optimizer\.block: expected 64 or more elements, got 16"),
         ("lion", {"master": "bits"}, r"train\.optimizer\.master: expected 'none' or 'stochastic' .* got 'bits'"),
     ],

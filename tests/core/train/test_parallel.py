@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from kosmos import RunConfig, make_run
+from kosmos.checkpoint.folder import load_newest
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.config import dump_run
 from kosmos.data.feeder import open_feeder
-from kosmos.checkpoint.folder import load_newest
-from kosmos.checkpoint.tensors import MODEL, model_tensors, read_whole
 from kosmos.train.run import resume_run, train_model
 from support import ticks
 from support.command import Started, install_plugin
@@ -91,7 +90,7 @@ def test_two_processes_train_as_one_and_one_goes_on_from_their_checkpoint(
     file.write_text(dump_run(mixed(output, steps=3)))
     torchrun(site, "train", file)
     assert yaml.safe_load((output / "run.yaml").read_text())["data"]["lanes"] == 2
-    resume_run(output, {"train": {"steps": 6}}, registry=ticks_registry())
+    resume_run(output, {"train": {"steps": 6}}, registry=ticks_registry(), accept_plugins=True)
     assert_same(output, alone)
 
 

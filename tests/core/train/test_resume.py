@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kosmos.errors import CheckpointError, ConfigError
 from kosmos.checkpoint.folder import load_newest
-from kosmos.checkpoint.tensors import MODEL, model_tensors, read_whole
+from kosmos.checkpoint.tensors import MODEL, read_whole
+from kosmos.errors import CheckpointError, ConfigError
 from kosmos.train.run import resume_run, train_model
 from support.runs import SMALL, rows_of, small_run, ticks_registry
 
@@ -89,12 +89,19 @@ SOURCES = [{"path": "ticks", "name": "a"}, {"path": "ticks", "name": "b", "optio
         ({"data": {"tokens_per_pack": 64}}, "data.tokens_per_pack", "128", "64"),
         ({"data": {"cells_per_pack": {"ticks": 30}}}, "data.cells_per_pack.ticks", "None", "30"),
         ({"data": {"sources": SOURCES[::-1]}}, "data.sources.0.name", "'a'", "'b'"),
-        ({"data": {"sources": [SOURCES[0], {**SOURCES[1], "options": {"size": 60}}]}}, "data.sources.1.documents", 50, 60),
+        (
+            {"data": {"sources": [SOURCES[0], {**SOURCES[1], "options": {"size": 60}}]}},
+            "data.sources.1.documents",
+            50,
+            60,
+        ),
         ({"data": {"sources": [{**s, "weight": 1} for s in SOURCES]}}, "data.sources.0.weight", "None", "1.0"),
         ({"modalities": {"ticks": {"processor": {"lie": 0}}}}, "modalities.ticks.processor.lie", "None", "0"),
     ],
 )
-def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_differs(tmp_path, over, path, before, after):
+def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_differs(
+    tmp_path, over, path, before, after
+):
     registry = ticks_registry()
     run = small_run(tmp_path / "run", data={**SMALL["data"], "sources": SOURCES}, train={"steps": 1})
     train_model(run, registry=registry)

@@ -197,10 +197,20 @@ class EvaluateConfig(_Strict):
 
     every_steps: int | None = Field(default=None, ge=1)
     """Score every so many steps; None scores before the first and after the last."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop early when so many scorings in turn brought no lower held-out loss; None trains all steps."""
+    least_gain: float = Field(default=0.0, ge=0)
+    """By how much a held-out loss has to be lower to count, in nats."""
     max_documents: int = Field(default=512, ge=1)
     """Most held-out documents that are scored, of each source."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """Further metrics of generated texts, for ``kosmos eval``."""
+
+    @model_validator(mode="after")
+    def _patience_needs_scorings(self) -> EvaluateConfig:
+        if self.patience is not None and self.every_steps is None:
+            raise ValueError("patience counts scorings during training: set evaluate.every_steps too")
+        return self
 
 
 class CheckpointConfig(_Strict):
@@ -389,3 +399,17 @@ def _is_model(value: Any) -> bool:
 def dump_run(config: RunConfig) -> str:
     """The run as a YAML run file that makes it again."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The run with the paths of its data as they are from anywhere, since it may go on from another folder."""
+
+    def absolute(path: str) -> str:
+        try:
+            return str(Path(path).resolve()) if Path(path).exists() else path
+        except (OSError, ValueError):
+            return path
+
+    sources = [entry.model_copy(update={"path": absolute(entry.path)}) for entry in config.data.sources]
+    output = config.output.resolve() if config.output else None
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources}), "output": output})

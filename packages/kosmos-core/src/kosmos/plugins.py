@@ -135,8 +135,14 @@ class Registry:
             if plugin.off and f"{kind} {name}" in plugin.off.brought:
                 return f"{kind} {name!r}: plugin {plugin.label} brings it and is {plugin.off.why}; {plugin.off.remedy}"
         near = nearest(name, there)
+        likely = self._likely(kind, name)
         if near:
             said = f"{kind} {name!r}: unknown; did you mean {near}? ({_plural(kind)}: {listed(there)})"
+        elif likely and likely.off:
+            return (
+                f"{kind} {name!r}: no plugin that is loaded brings it ({_plural(kind)}: {listed(there)}); "
+                f"plugin {likely.label} may, and is {likely.off.why}; {likely.off.remedy}"
+            )
         else:
             install = _install_hint(kind, name)
             said = (
@@ -146,17 +152,13 @@ class Registry:
         broken = [f"{plugin.label}: {plugin.problems[0]}" for plugin in self.plugins if plugin.problems]
         if broken:
             said += f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}"
-        return said + self._not_loaded(kind, name)
-
-    def _not_loaded(self, kind: str, name: str) -> str:
-        """What could bring a component, but is not loaded: by its name or the catalogue, else whatever there is."""
-        package = _catalogue().get(kind, {}).get(name)
-        for plugin in self.off:
-            if plugin.off and (plugin.name == name or plugin.distribution == package):
-                why = f"plugin {plugin.label} is {plugin.off.why}: {plugin.off.remedy}"
-                return f"; it may be missing because {why}"
         others = [f"{plugin.name} ({plugin.off.why})" for plugin in self.off if plugin.off]
-        return f"; installed and not loaded: {listed(others, at_most=4)}" if others else ""
+        return said + (f"; installed and not loaded: {listed(others, at_most=4)}" if others else "")
+
+    def _likely(self, kind: str, name: str) -> PluginRecord | None:
+        """The plugin that is not loaded and, by its name or the catalogue, would bring a component."""
+        package = _catalogue().get(kind, {}).get(name)
+        return next((plugin for plugin in self.off if name == plugin.name or package == plugin.distribution), None)
 
     def _remedy(self, kind: str, name: str, error: BaseException) -> str:
         """What to do about a module that is missing, unless it is the plugin's own."""

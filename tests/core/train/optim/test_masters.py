@@ -7,6 +7,7 @@ from torch import nn
 from kosmos.train.optim import masters
 from kosmos.train.optim.adamw import MasterAdamW
 from kosmos.train.optim.lion import Lion
+from kosmos.train.optim.noise import noise_key, random_bits
 
 STEPS, RATE, ELEMENTS = 200, 1e-5, 64 * 1024
 """Steps of 1e-5 from 1.0: the next bf16 numbers are 1 - 2**-8 and 1 + 2**-7, so that each alone is rounded away."""
@@ -89,8 +90,8 @@ def test_adamw_with_16_extra_bits_is_pytorchs_in_fp32():
 
 def test_random_bits_are_even_and_differ_by_place_parameter_step_and_seed():
     spare = torch.empty(65_536, dtype=torch.int32)
-    keys = [masters.noise_key(*k) for k in ((0, 0, 1), (0, 0, 2), (0, 1, 1), (1, 0, 1))]
-    drawn = torch.stack([masters.random_bits(key, 0, torch.empty_like(spare), spare) for key in keys]).double()
+    keys = [noise_key(*k) for k in ((0, 0, 1), (0, 0, 2), (0, 1, 1), (1, 0, 1))]
+    drawn = torch.stack([random_bits(key, 0, torch.empty_like(spare), spare) for key in keys]).double()
     assert drawn.min() >= 0 and drawn.max() <= 65_535
     # Of 65,536 even numbers: the mean spreads by 65,536 / sqrt(12 * 65,536) = 74, a correlation by 1 / 256.
     assert (drawn.mean(1) - 32_767.5).abs().max() < 5 * 74
@@ -100,10 +101,10 @@ def test_random_bits_are_even_and_differ_by_place_parameter_step_and_seed():
 
 
 def test_random_bits_of_a_part_are_those_of_its_places():
-    spare, key = torch.empty(100, dtype=torch.int32), masters.noise_key(0, 5, 9)
-    whole_row = masters.random_bits(key, 0, torch.empty_like(spare), spare).clone()
-    part = masters.random_bits(key, 40, torch.empty(60, dtype=torch.int32), spare[:60])
-    shard = masters.random_bits(masters.noise_key(0, 5, 9, 40), 0, torch.empty(60, dtype=torch.int32), spare[:60])
+    spare, key = torch.empty(100, dtype=torch.int32), noise_key(0, 5, 9)
+    whole_row = random_bits(key, 0, torch.empty_like(spare), spare).clone()
+    part = random_bits(key, 40, torch.empty(60, dtype=torch.int32), spare[:60])
+    shard = random_bits(noise_key(0, 5, 9, 40), 0, torch.empty(60, dtype=torch.int32), spare[:60])
     assert torch.equal(part, whole_row[40:]) and torch.equal(shard, whole_row[40:])
 
 
@@ -112,7 +113,7 @@ def test_each_weight_is_rounded_up_as_often_as_its_rest_says():
     value = (1 + rests / 128) * torch.tensor([1.0, -1.0]).repeat(len(rests) // 2)
     weight = torch.empty(len(value), dtype=torch.bfloat16)
     spares = torch.empty(2, len(value), dtype=torch.int32)
-    masters.store(weight, None, value.clone(), spares[0], spares[1], noise=masters.noise_key(0, 0, 1), start=0)
+    masters.store(weight, None, value.clone(), spares[0], spares[1], noise=noise_key(0, 0, 1), start=0)
     ups = ((weight.double().abs() - 1) * 128).view(8, 8192)
     assert set(ups.unique().tolist()) <= {0.0, 1.0}
     assert (ups.mean(1) - torch.linspace(0, 1, 9)[:-1]).abs().max() < 5 * 0.5 / 8192**0.5

@@ -15,7 +15,7 @@ from support import sharded_lion
         ("rows", {"dtype": torch.float32}),
         ("rows", {"dtype": torch.bfloat16, "block": 64, "master": "stochastic"}),
         ("rows", {"dtype": torch.bfloat16, "block": 64, "master": "bits8"}),
-        ("columns", {"dtype": torch.float32, "block": 64}),
+        ("columns", {"dtype": torch.bfloat16, "master": "bits16"}),
         ("copies", {"dtype": torch.bfloat16, "block": 64, "master": "stochastic"}),
     ],
     ids=str,

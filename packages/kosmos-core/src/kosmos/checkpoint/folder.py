@@ -1,8 +1,8 @@
 """The folders of checkpoints: written aside, hashed, synced, committed by one rename; verified before they are used.
 
-    checkpoints/step-00000200/manifest.json      SHA-256 of every other file
-                              state.json         step, lanes, schedule: plain values
-                              tensors/*.safetensors
+checkpoints/step-00000200/manifest.json      SHA-256 of every other file
+                          state.json         step, lanes, schedule: plain values
+                          tensors/*.safetensors
 """
 
 from __future__ import annotations

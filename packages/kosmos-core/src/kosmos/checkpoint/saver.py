@@ -108,7 +108,14 @@ class Saver:
             self.report(f"warning: {error}")
 
     def _finish(
-        self, staged: dict[str, Any], partial: Path, step: int, state: dict[str, Any], needed: int, begin: float, blocked: float
+        self,
+        staged: dict[str, Any],
+        partial: Path,
+        step: int,
+        state: dict[str, Any],
+        needed: int,
+        begin: float,
+        blocked: float,
     ) -> None:
         """In a thread of its own; ranks meet in a group of their own. Ends with the same kind of outcome on all."""
         try:

@@ -160,7 +160,9 @@ def load_optimizer(
 def _parameter(parameters: Mapping[str, nn.Parameter], path: str) -> nn.Parameter:
     name = path.rpartition("/")[0]
     if name not in parameters:
-        raise CheckpointError(f"optimizer state of {name}: the run trains no such parameter; was something frozen since?")
+        raise CheckpointError(
+            f"optimizer state of {name}: the run trains no such parameter; was something frozen since?"
+        )
     return parameters[name]
 
 

@@ -15,7 +15,7 @@ from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 
-OPTIONS = ("chat", "system", "max-new-tokens", "temperature", "seed")
+OPTIONS = ("max-new-tokens", "temperature", "seed", "chat", "system")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -77,8 +78,14 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
-    by = {f"by_{part}": dict(row.get(f"loss_by_{part}", {})) for part in ("modality", "source")}
-    return {"step": row["step"], "all": row["loss"], **by}
+    parts = {part: row.get(f"loss_by_{part}", {}) for part in ("modality", "source")}
+    by = {f"by_{part}": {name: _finite(loss) for name, loss in losses.items()} for part, losses in parts.items()}
+    return {"step": row["step"], "all": _finite(row["loss"]), **by}
+
+
+def _finite(loss: float) -> float | None:
+    """None for what JSON has no number for."""
+    return loss if math.isfinite(loss) else None
 
 
 def _goodput(file: Path) -> dict[str, Any] | None:

@@ -179,21 +179,27 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal attention within documents; one projection gives queries, keys and values."""
+    """Causal attention within documents.
+
+    Queries, keys and values have a projection each, and so have gate and value of the feed-forward, because tensor
+    parallelism cuts them by heads and features, and stored weights must not depend on how often. One fused projection
+    is no faster: a step of tiny (512 tokens, one core) takes 5 % longer with it, one of small as long.
+    """
 
     def __init__(self, shape: DecoderShape, number: int) -> None:
         super().__init__()
         self.shape, self.number = shape, number
-        self.heads = [shape.heads, shape.kv_heads, shape.kv_heads]
-        self.query_key_value = nn.Linear(shape.width, sum(self.heads) * shape.head_width, bias=shape.bias)
+        self.query = nn.Linear(shape.width, shape.width, bias=shape.bias)
+        self.key = nn.Linear(shape.width, shape.kv_heads * shape.head_width, bias=shape.bias)
+        self.value = nn.Linear(shape.width, shape.kv_heads * shape.head_width, bias=shape.bias)
         self.query_norm = RMSNorm(shape.head_width) if shape.qk_norm else nn.Identity()
         self.key_norm = RMSNorm(shape.head_width) if shape.qk_norm else nn.Identity()
         self.sub_norm = _norm(shape, shape.width) if shape.sub_ln else nn.Identity()
         self.output = nn.Linear(shape.width, shape.width, bias=shape.bias)
 
     def forward(self, x: Tensor, table: Rotation, segments: Segments, cache: KeyValueCache | None) -> Tensor:
-        projected = self.query_key_value(x).unflatten(-1, (-1, self.shape.head_width))
-        q, k, v = torch.split(projected, self.heads, dim=1)
+        width = self.shape.head_width
+        q, k, v = (part(x).unflatten(-1, (-1, width)) for part in (self.query, self.key, self.value))
         q, k = rotate(self.query_norm(q), table.query), rotate(self.key_norm(k), table.key)
         if cache is None:
             out = attend(q, k, v, segments, causal=True)
@@ -202,36 +208,31 @@ class Attention(nn.Module):
         return cast(Tensor, self.output(self.sub_norm(out.flatten(1))))
 
     def initialize(self, layers: int) -> None:
-        rows = [count * self.shape.head_width for count in self.heads]
-        for part, is_value in zip(torch.split(self.query_key_value.weight, rows), (False, False, True), strict=True):
-            _fill(part, self.shape, layers, gain=is_value)
+        for part in (self.query, self.key, self.value):
+            _fill(part.weight, self.shape, layers, gain=part is self.value)
         _fill(self.output.weight, self.shape, layers, gain=True, residual=True)
         _clear_biases(self)
 
 
 class FeedForward(nn.Module):
-    """SwiGLU (arXiv 2002.05202; gate and value in one projection) or GELU."""
+    """SwiGLU (arXiv 2002.05202) or GELU."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.shape = shape
-        parts = 2 if shape.activation == "swiglu" else 1
-        self.inner = nn.Linear(shape.width, parts * shape.ffn_width, bias=shape.bias)
+        self.gate = nn.Linear(shape.width, shape.ffn_width, bias=shape.bias) if shape.activation == "swiglu" else None
+        self.inner = nn.Linear(shape.width, shape.ffn_width, bias=shape.bias)
         self.sub_norm = _norm(shape, shape.ffn_width) if shape.sub_ln else nn.Identity()
         self.output = nn.Linear(shape.ffn_width, shape.width, bias=shape.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.inner(x)
-        if self.shape.activation == "swiglu":
-            gate, value = inner.chunk(2, dim=-1)
-            inner = F.silu(gate) * value
-        else:
-            inner = F.gelu(inner)
+        inner = F.gelu(self.inner(x)) if self.gate is None else F.silu(self.gate(x)) * self.inner(x)
         return cast(Tensor, self.output(self.sub_norm(inner)))
 
     def initialize(self, layers: int) -> None:
-        for part in torch.split(self.inner.weight, self.shape.ffn_width):
-            _fill(part, self.shape, layers, gain=True)
+        for part in (self.gate, self.inner):
+            if part is not None:
+                _fill(part.weight, self.shape, layers, gain=True)
         _fill(self.output.weight, self.shape, layers, gain=True, residual=True)
         _clear_biases(self)
 

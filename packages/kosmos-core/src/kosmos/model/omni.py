@@ -84,9 +84,7 @@ class Stream(nn.Module):
 class OmniModel(nn.Module):
     """A backbone and its streams."""
 
-    def __init__(
-        self, backbone: Backbone, streams: Mapping[str, Stream], *, freeze_backbone: bool = False
-    ) -> None:
+    def __init__(self, backbone: Backbone, streams: Mapping[str, Stream], *, freeze_backbone: bool = False) -> None:
         """
         Args:
             freeze_backbone: train none of the backbone's parameters; it then runs in evaluation mode.

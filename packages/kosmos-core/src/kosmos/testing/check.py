@@ -108,6 +108,9 @@ def _found(of: str | ModuleType | Registry, plugins: Sequence[str] | None) -> tu
         if not found:
             installed = sorted({record.distribution for record in registry.plugins if record.distribution})
             raise PluginError(f"no plugin of a distribution {of!r} is installed; installed: {listed(installed)}")
+        for record in found:
+            if record.off is not None:
+                raise PluginError(f"plugin {record.label} is {record.off.why}; {record.off.remedy}")
         return registry, found
     if isinstance(of, ModuleType):
         # By its name and not as an object, so that fresh processes can import it as well.

@@ -110,6 +110,7 @@ def gradients(module: Any, out: Tensor, weights: Tensor) -> dict[str, Tensor]:
 
 def apart(one: Tensor, other: Tensor) -> float:
     """Largest difference, relative to the largest value of the two."""
+    one, other = one.detach(), other.detach()
     if not one.numel():
         return 0.0
     scale = max(float(one.abs().max()), float(other.abs().max()), 1e-30)

@@ -23,6 +23,7 @@ from kosmos.evaluate.meters import LossMeter, trained_positions
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
+from kosmos.train import memory
 from kosmos.train.guards import Guard
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
@@ -76,7 +77,10 @@ class Trainer:
         )  # fmt: skip
         self.budget = Budget(self.config.data.quarantine)
         self.guard = Guard(self.config.guard)
-        self.step = 0
+        self.step = self.first_step = 0
+        self.parts = 1
+        """Into so many parts rows are cut, for want of memory."""
+        self.slots = {route.stream: route.slots for route in composition.planner.routes.values()}
         self.data_state = feeder.state()
         """What the rows of the steps taken so far leave behind."""
 
@@ -98,11 +102,7 @@ class Trainer:
         batches = [to_tensors(row.arrays) for row in rows]
         self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)
-        last = len(rows) - 1
-        per_token = [
-            self._backward(batch, max(1, targets), row.lane, last=i == last)
-            for i, (row, batch) in enumerate(zip(rows, batches, strict=True))
-        ]
+        batches, per_token = self._backward_all(rows, batches, max(1, targets))
         self.at("update")
         fill_missing_gradients(self.parameters)
         norm = self._clip()
@@ -119,6 +119,8 @@ class Trainer:
             "step_s": elapsed,
             "data_wait_s": self.feeder.waited_s,
             "tokens_per_s": metrics["tokens"] / elapsed,
+            "samples_per_s": metrics["documents"] / elapsed,
+            "peak_memory_bytes": memory.peak_bytes(self.device),
         }
         return {"step": self.step, **({"skipped": True} if skipped else {}), **metrics, **timing}
 
@@ -163,6 +165,37 @@ class Trainer:
         if found.action == "roll_back":
             raise RollBack
         return True
+
+    def _backward_all(
+        self, rows: list[Row], batches: list[PackedBatch], targets: int
+    ) -> tuple[list[PackedBatch], list[Tensor]]:
+        """Add the gradients of all rows. Returns them, in smaller parts where memory asked for it, and their losses.
+
+        Raises:
+            TrainingError: memory does not suffice.
+        """
+        while True:
+            pieces = [
+                (row.lane, part)
+                for row, batch in zip(rows, batches, strict=True)
+                for part in (memory.parts(batch, self.parts, self.slots) if self.parts > 1 else [batch])
+            ]
+            try:
+                last = len(pieces) - 1
+                losses = [self._backward(b, targets, lane, last=i == last) for i, (lane, b) in enumerate(pieces)]
+                return [batch for _, batch in pieces], losses
+            except Exception as error:
+                if not memory.is_out_of_memory(error):
+                    raise
+                largest = max((batch for _, batch in pieces), key=lambda b: len(b.token_ids))
+                early = self.step - self.first_step < memory.FIRST_STEPS and self.parallel.world_size == 1
+                if not early or len(largest.documents) == 1:
+                    raise TrainingError(f"step {self.step + 1}: {memory.advice(largest)}") from error
+            self.parts *= 2
+            self.report(f"warning: {memory.advice(largest)}. From here on rows are computed in {self.parts} parts")
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
 
     def _backward(self, batch: PackedBatch, targets: int, lane: int, *, last: bool) -> Tensor:
         """Add the row's gradients; its losses a target token are returned."""
@@ -217,7 +250,7 @@ class Trainer:
         feeds = self.parallel.gather(self.data_state)
         data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
         return tensors, {
-            "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(),
+            "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(), "parts": self.parts,
             "order": self.order, "optimizer": values,
         }  # fmt: skip
 
@@ -228,7 +261,8 @@ class Trainer:
         stored.load_optimizer(self.optimizer, self.names, loaded.tensors, loaded.state["optimizer"], alone=alone)
         self.budget.load(loaded.state["budget"])
         self.guard.load(loaded.state["guard"])
-        self.step = loaded.state["step"]
+        self.parts = loaded.state["parts"]
+        self.step = self.first_step = loaded.state["step"]
 
 
 def _seed(seed: int, step: int, lane: int) -> int:

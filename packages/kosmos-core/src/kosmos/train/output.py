@@ -21,6 +21,7 @@ class RunFolder:
         self.quarantine = path / "quarantine.jsonl"
         self.held_out = path / "held_out.jsonl"
         self.guards = path / "guards.jsonl"
+        self.goodput = path / "goodput.jsonl"
         self.checkpoints = path / "checkpoints"
         self.tokenizer = path / "tokenizer"
         self._known_bad: set[tuple[str, str]] | None = None

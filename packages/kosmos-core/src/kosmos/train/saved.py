@@ -44,7 +44,9 @@ def load_run(
     folder = RunFolder.open(output)
     loaded = load_newest(folder.checkpoints)
     if loaded is None:
-        raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with 'kosmos train --resume {output}'")
+        raise CheckpointError(
+            f"{folder.checkpoints}: no checkpoint was saved yet; go on with 'kosmos train --resume {output}'"
+        )
     config = make_run(folder.read_config(), where=str(folder.run_file))
     composition = compose(config, registry or load_plugins(config.plugins), tokenizer_folder=folder.tokenizer)
     load_model(composition.model, loaded.tensors, alone=True)

@@ -50,14 +50,18 @@ def distribute(
     strategy = settings.strategy
     if parallel.world_size == 1:
         if settings.offload:
-            raise ConfigError("parallel.offload: only sharded runs offload; start several processes (kosmos train --nproc N)")
+            raise ConfigError(
+                "parallel.offload: only sharded runs offload; start several processes (kosmos train --nproc N)"
+            )
         model.to(device)
         return Distributed(model, lambda last: nullcontext())
     for stream in _streams(model):
         stream.touch = True
     if strategy == "ddp":
         if settings.offload:
-            raise ConfigError("parallel.offload: not with strategy ddp, where every rank holds the whole model; use fsdp")
+            raise ConfigError(
+                "parallel.offload: not with strategy ddp, where every rank holds the whole model; use fsdp"
+            )
         return _replicate(model.to(device), device)
     return _shard(model, _mesh_shape(parallel, settings), settings, device, dtype)
 

@@ -18,6 +18,7 @@ import torch
 from kosmos.errors import RankHangs
 from kosmos.names import listed
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.goodput import Goodput
 
 BEAT_S = 1.0
 """Seconds between two looks."""
@@ -163,19 +164,21 @@ class Watch:
         return now - self.seen[what][1]
 
 
-def open_watch(parallel: Parallel, *, hang_s: float) -> Watch:
-    """A watch that ends the process where somebody hangs. ``close`` it."""
+def open_watch(parallel: Parallel, *, hang_s: float, clock: Goodput) -> Watch:
+    """A watch that ends the process where somebody hangs, whose time ``clock`` then lays to the hang. ``close`` it."""
     store: Store | None = None
     if parallel.world_size > 1:
         from torch.distributed.distributed_c10d import _get_default_store
 
         store = _get_default_store().clone()  # type: ignore[attr-defined]  # the main thread may be waiting in its own
-    return Watch(parallel, hang_s=hang_s, store=store, stop=_end)
 
+    def end(found: RankHangs) -> None:
+        print(found.line(), file=sys.stderr, flush=True)
+        clock.reassign(hang_s, "fault_detection")
+        clock.close()
+        os._exit(found.exit_status)  # the main thread may be in a kernel or an exchange that never returns
 
-def _end(found: RankHangs) -> None:
-    print(found.line(), file=sys.stderr, flush=True)
-    os._exit(found.exit_status)  # the main thread may be in a kernel or an exchange that never returns
+    return Watch(parallel, hang_s=hang_s, store=store, stop=end)
 
 
 _FAILED = "kosmos/failed"

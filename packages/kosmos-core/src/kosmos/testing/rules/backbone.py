@@ -19,7 +19,7 @@ from kosmos.testing.subjects import ComponentUnderTest
 VOCABULARY = 300
 LENGTHS = (7, 1, 12, 5)
 TOLERANCE = 1e-4
-"""Of the largest value, in float32: 4e-7 was measured of kosmos's own decoder."""
+"""Of the largest value, in float32: 4e-7 was measured of core's decoder."""
 
 
 def _fresh(backbone: ComponentUnderTest) -> Any:

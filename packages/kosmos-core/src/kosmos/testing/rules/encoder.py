@@ -20,9 +20,12 @@ from kosmos.testing.search import rows_of, search
 from kosmos.testing.subjects import EncoderUnderTest
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
-"""Largest difference relative to the largest value: of kosmos's own encoders at most 4e-13 and 6e-6 were measured."""
+"""Largest difference relative to the largest value. Of six encoders at most 8e-16 and 2e-6 were measured; an encoder
+may compute some of it in float32 even so."""
 GRADIENT_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}
+"""As above, of all gradients: 3e-15 and 4e-6 were measured."""
 LEAK = 1e-6
+"""As above: with the same shapes 0 was measured."""
 
 
 @rule("encoder", "width-and-count", "N cells come out as [N, width], in a floating type")

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from kosmos.train.optim import masters
+from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import (
     check_keys,
@@ -89,7 +90,7 @@ class MasterAdamW(torch.optim.Optimizer):
         state["step"] += 1
         is_stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
         place = first_place(parameter) if is_stochastic else 0
-        noise = masters.noise_key(self.seed, self._numbers[parameter], state["step"], place) if is_stochastic else None
+        noise = noise_key(self.seed, self._numbers[parameter], state["step"], place) if is_stochastic else None
         weight, gradient, low = flat(parameter), flat(parameter.grad), state.get("low")
         means = flat(state["exp_avg"]), flat(state["exp_avg_sq"])
         low = None if low is None else flat(low)

@@ -1,7 +1,13 @@
 """Momentum in 8 bits: int8 codes and one fp32 scale for each block of a row.
 
+A code stands for a share x of the block's largest magnitude by 127 * 2x / (1 + |x|), which is finer near zero, and is
+rounded at random, which is right in the mean. Rounded to nearest, a momentum stalls where a step moves it by less than
+half a code: losses of a small network then ran up to 1.5 % beside those of fp32, at random 0.2 %.
+
 A block is a part of one row of the parameter (its first dimension), so that a parameter sharded by rows keeps its
-blocks whole, and so that a row without a gradient decays exactly: all of its codes stay and its scales shrink.
+blocks whole.
+
+Sources: blocks, arXiv 2110.02861; the curve, arXiv 2602.23349 (FlashOptim), which rounds groups of 32 to nearest.
 """
 
 from __future__ import annotations
@@ -12,12 +18,15 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from kosmos.train.optim.noise import random_bits
 from kosmos.train.optim.operands import local
 
 LEAST = 64
 """Smallest block: a scale adds at most 4 / 64 bytes an element."""
 TINY = 1e-30
 """Scales under it mean zero: their inverses would overflow."""
+CODES = 0x5BF03635
+"""Sets the random bits of codes apart from those of weights."""
 
 
 def block_of(parameter: Tensor, most: int) -> int | None:
@@ -69,23 +78,36 @@ def shard_scales(scales: Tensor, parameter: Tensor) -> Tensor:
     return distribute_tensor(scales, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
 
-def decode(codes: Tensor, scales: Tensor, out: Tensor) -> None:
-    """Momentum of the codes. ``codes`` int8 [n], ``scales`` fp32 [n / B], ``out`` fp32 [n]."""
-    out.copy_(codes).view(len(scales), -1).mul_(scales[:, None])
+def decode(codes: Tensor, scales: Tensor, out: Tensor, spare: Tensor) -> None:
+    """Momentum of the codes.
+
+    Args:
+        codes: int8 [n].
+        scales: fp32 [n / B], the largest magnitude of each block.
+        out: fp32 [n].
+        spare: fp32 [n], overwritten.
+    """
+    torch.abs(out.copy_(codes), out=spare)
+    out.div_(spare.sub_(254)).view(len(scales), -1).mul_(-scales[:, None])  # c / (254 - |c|)
 
 
-def encode(value: Tensor, codes: Tensor, scales: Tensor, spare: Tensor) -> None:
-    """Codes and scales of a momentum, rounded to nearest: an error of at most half a scale.
+def encode(
+    value: Tensor, codes: Tensor, scales: Tensor, spare: Tensor, bits: Tensor, *, noise: int, start: int
+) -> None:
+    """Codes and scales of a momentum.
 
     Args:
         value: fp32 [n], overwritten.
         codes: int8 [n].
         scales: fp32 [n / B].
         spare: fp32 [n], overwritten.
+        bits: int32 [n], overwritten.
+        noise: key of the random bits.
+        start: place of the first element.
     """
-    torch.abs(value, out=spare)
-    torch.amax(spare.view(len(scales), -1), 1, out=scales)
-    scales.div_(127)
+    torch.amax(torch.abs(value, out=spare).view(len(scales), -1), 1, out=scales)
     inverse = torch.where(scales > TINY, 1 / scales, 0)
     value.view(len(scales), -1).mul_(inverse[:, None])
-    codes.copy_(value.round_())
+    value.div_(torch.abs(value, out=spare).add_(1)).mul_(254)
+    spare.copy_(random_bits(noise + CODES, start, bits, spare.view(torch.int32)))
+    codes.copy_(value.add_(spare, alpha=2**-16).floor_())

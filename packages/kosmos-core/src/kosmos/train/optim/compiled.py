@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from kosmos.errors import ConfigError
-from kosmos.train.optim import blocks, masters
+from kosmos.train.optim import blocks, noise
 from kosmos.train.optim.operands import Operands, Step
 
 LEAST = 4096
@@ -39,15 +39,15 @@ def check_compiler(where: str) -> None:
 def lion(whole: Operands, step: Step) -> None:
     """One step of Lion on all elements."""
     numbers = torch.tensor([step.rate, step.keep, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2])
-    key = None if step.noise is None else torch.tensor(masters.signed(step.noise), dtype=torch.int32)
-    run = _compiled(whole.block, torch.get_num_threads())
-    run(whole.weight, whole.gradient, whole.momentum, whole.scales, whole.low, numbers, key)
+    keys = torch.tensor([noise.signed(step.noise), noise.signed(step.noise + blocks.CODES)], dtype=torch.int32)
+    run = _compiled(whole.block, step.stochastic, torch.get_num_threads())
+    run(whole.weight, whole.gradient, whole.momentum, whole.scales, whole.low, numbers, keys)
 
 
 @functools.cache
-def _compiled(block: int, threads: int) -> Callable[..., None]:
+def _compiled(block: int, stochastic: bool, threads: int) -> Callable[..., None]:
     # The number of threads is compiled in; stated, it also keeps the cache of another number from being taken.
-    pass_ = functools.partial(_pass, block=block)
+    pass_ = functools.partial(_pass, block=block, stochastic=stochastic)
     return torch.compile(pass_, dynamic=True, fullgraph=True, options={"cpp.threads": threads})
 
 
@@ -58,25 +58,27 @@ def _pass(
     scales: Tensor | None,
     low: Tensor | None,
     numbers: Tensor,
-    key: Tensor | None,
+    keys: Tensor,
     *,
     block: int,
+    stochastic: bool,
 ) -> None:
     rate, keep, beta1, rest1, beta2, rest2 = numbers.unbind()
     value, slope, mean = _joined(weight, low), gradient.float(), momentum.float()
     if scales is not None:
-        mean = (mean.view(-1, block) * scales[:, None]).view(-1)
+        mean = ((mean / (254 - mean.abs())).view(-1, block) * scales[:, None]).view(-1)
     value = value * keep - rate * torch.sign(mean * beta1 + slope * rest1)
     mean = mean * beta2 + slope * rest2
-    _split(value, weight, low, key)
+    _split(value, weight, low, keys[0] if stochastic else None)
     if scales is None:
         momentum.copy_(mean)
         return
     rows = mean.view(-1, block)
-    new = rows.abs().amax(1) / 127
+    new = rows.abs().amax(1)
     scales.copy_(new)
-    inverse = torch.where(new > blocks.TINY, 1 / new, 0.0)
-    momentum.copy_((rows * inverse[:, None]).round().to(torch.int8).view(-1))
+    share = rows * torch.where(new > blocks.TINY, 1 / new, 0.0)[:, None]
+    code = (share / (1 + share.abs()) * 254).view(-1) + _random_bits(weight.numel(), keys[1]) * 2**-16
+    momentum.copy_(code.floor().to(torch.int8))
 
 
 def _joined(weight: Tensor, low: Tensor | None) -> Tensor:
@@ -104,8 +106,8 @@ def _split(value: Tensor, weight: Tensor, low: Tensor | None, key: Tensor | None
 
 
 def _random_bits(count: Any, key: Tensor) -> Tensor:
-    """As ``masters.random_bits``."""
-    x = torch.arange(count, dtype=torch.int32) * masters.signed(masters.WEYL) + key
-    for shift, factor in ((16, masters.MIX1), (13, masters.MIX2)):
-        x = (x ^ ((x >> shift) & ((1 << (32 - shift)) - 1))) * masters.signed(factor)
+    """As ``noise.random_bits``."""
+    x = torch.arange(count, dtype=torch.int32) * noise.signed(noise.WEYL) + key
+    for shift, factor in ((16, noise.MIX1), (13, noise.MIX2)):
+        x = (x ^ ((x >> shift) & ((1 << (32 - shift)) - 1))) * noise.signed(factor)
     return (x >> 16) & 0xFFFF

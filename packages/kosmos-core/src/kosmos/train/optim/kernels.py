@@ -12,8 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kosmos.train.optim.blocks import TINY
-from kosmos.train.optim.masters import MIX1, MIX2, WEYL, signed
+from kosmos.train.optim.blocks import CODES, TINY
+from kosmos.train.optim.noise import MIX1, MIX2, WEYL, signed
 from kosmos.train.optim.operands import Operands, Step
 
 ELEMENTS = 4096
@@ -32,10 +32,11 @@ def lion(whole: Operands, step: Step) -> None:
     numbers = (step.rate, step.keep, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2)
     with _on(whole.weight):
         _lion_kernel[(triton.cdiv(count, per_program),)](
-            whole.weight.view(torch.int16) if whole.low is not None or step.noise is not None else whole.weight,
-            whole.gradient, whole.momentum, whole.scales, whole.low, count, *numbers, signed(step.noise or 0),
+            whole.weight.view(torch.int16) if whole.low is not None or step.stochastic else whole.weight,
+            whole.gradient, whole.momentum, whole.scales, whole.low, count, *numbers,
+            signed(step.noise), signed(step.noise + CODES),
             BLOCK=block if whole.scales is not None else ELEMENTS, WIDTH=width, HEIGHT=height,
-            CODES=whole.scales is not None, NOISE=step.noise is not None,
+            CODED=whole.scales is not None, STOCHASTIC=step.stochastic,
             LOW_BITS=0 if whole.low is None else 8 * whole.low.element_size(), num_warps=8,
         )  # fmt: skip
 
@@ -45,12 +46,12 @@ def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
     return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
 
 
-@triton.jit(do_not_specialize=["key"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["key", "codes_key"])  # type: ignore[untyped-decorator]
 def _lion_kernel(
     weight_ptr: Any, gradient_ptr: Any, momentum_ptr: Any, scales_ptr: Any, low_ptr: Any, count: Any,
-    rate: Any, keep: Any, beta1: Any, rest1: Any, beta2: Any, rest2: Any, key: Any,
+    rate: Any, keep: Any, beta1: Any, rest1: Any, beta2: Any, rest2: Any, key: Any, codes_key: Any,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
-    CODES: tl.constexpr, NOISE: tl.constexpr, LOW_BITS: tl.constexpr,
+    CODED: tl.constexpr, STOCHASTIC: tl.constexpr, LOW_BITS: tl.constexpr,
 ) -> None:  # fmt: skip
     # HEIGHT blocks of BLOCK elements, each padded to WIDTH, a power of two.
     row = tl.program_id(0).to(tl.int64) * HEIGHT + tl.arange(0, HEIGHT)
@@ -62,13 +63,14 @@ def _lion_kernel(
     if LOW_BITS > 0:
         low = tl.load(low_ptr + place, mask=inside, other=0).to(tl.int32)
         weight = ((stored.to(tl.int32) << 16) + (low << (16 - LOW_BITS))).to(tl.float32, bitcast=True)
-    elif NOISE:
+    elif STOCHASTIC:
         weight = (stored.to(tl.int32) << 16).to(tl.float32, bitcast=True)
     else:
         weight = stored.to(tl.float32)
     gradient = tl.load(gradient_ptr + place, mask=inside, other=0).to(tl.float32)
     momentum = tl.load(momentum_ptr + place, mask=inside, other=0).to(tl.float32)
-    if CODES:
+    if CODED:
+        momentum = momentum / (254 - tl.abs(momentum))
         momentum = momentum * tl.load(scales_ptr + row, mask=row * BLOCK < count, other=0)[:, None]
 
     mean = momentum * beta1 + gradient * rest1
@@ -84,26 +86,25 @@ def _lion_kernel(
         tl.store(weight_ptr + place, high.to(tl.int16), mask=inside)
         rest = (bits - (high << 16)) >> (16 - LOW_BITS)
         tl.store(low_ptr + place, rest.to(low_ptr.dtype.element_ty), mask=inside)
-    elif NOISE:
+    elif STOCHASTIC:
         bits = weight.to(tl.int32, bitcast=True) + _random_bits(place, key)
         tl.store(weight_ptr + place, (bits >> 16).to(tl.int16), mask=inside)
     else:
         tl.store(weight_ptr + place, weight.to(weight_ptr.dtype.element_ty), mask=inside)
 
-    if CODES:
-        scale = tl.max(tl.abs(momentum), axis=1) / 127
+    if CODED:
+        scale = tl.max(tl.abs(momentum), axis=1)
         tl.store(scales_ptr + row, scale, mask=row * BLOCK < count)
-        code = momentum * tl.where(scale > _TINY, 1 / scale, 0.0)[:, None]
-        # Adding and taking away 1.5 * 2**23 rounds to nearest, ties to even, as torch.round does.
-        code = (code + 12582912.0) - 12582912.0
-        tl.store(momentum_ptr + place, code.to(tl.int8), mask=inside)
+        share = momentum * tl.where(scale > _TINY, 1 / scale, 0.0)[:, None]
+        code = share / (1 + tl.abs(share)) * 254 + _random_bits(place, codes_key).to(tl.float32) * 0.0000152587890625
+        tl.store(momentum_ptr + place, tl.floor(code).to(tl.int8), mask=inside)
     else:
         tl.store(momentum_ptr + place, momentum.to(momentum_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _random_bits(place: Any, key: Any) -> Any:
-    # As masters.random_bits.
+    # As noise.random_bits.
     x = place.to(tl.uint32) * _WEYL + key.to(tl.uint32)
     x = (x ^ (x >> 16)) * _MIX1
     x = (x ^ (x >> 13)) * _MIX2

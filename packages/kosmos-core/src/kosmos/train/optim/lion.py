@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kosmos.errors import ConfigError
 from kosmos.train.optim import blocks, compiled, masters
+from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import Operands, Step
 from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import (
@@ -32,8 +33,8 @@ from kosmos.train.optim.states import (
 class Lion(torch.optim.Optimizer):
     """Lion for dense parameters, DTensors included, with momentum in the weights' dtype or in 8 bits.
 
-    The state of a parameter is tensors of its shape: ``exp_avg``, or ``codes`` with ``scales``; with ``master`` also
-    ``low`` or a ``step``. On a GPU a Triton kernel takes the step; without Triton, the passes of the CPU do.
+    The state of a parameter is ``exp_avg``, or ``codes`` and ``scales``; with ``master`` also ``low``; and ``step``
+    where something is rounded at random. On a GPU a Triton kernel takes the step; without Triton, the passes do.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Lion(torch.optim.Optimizer):
             block: most elements that share a scale of 8-bit momentum; None keeps the momentum in the weights' dtype.
             master: what keeps updates that bf16 weights would round away; see ``masters``.
             compile: compile the pass on a CPU; the first step waits for it.
-            seed: of stochastic rounding.
+            seed: of what is rounded at random.
 
         Raises:
             ConfigError: betas outside [0, 1], a block under 64, ``master`` without bf16 weights, no compiler.
@@ -98,14 +99,13 @@ class Lion(torch.optim.Optimizer):
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
-        state, noise = self._state(parameter), None
+        state, key = self._state(parameter), 0
         if "step" in state:
             state["step"] += 1
-            noise = masters.noise_key(self.seed, self._numbers[parameter], state["step"], first_place(parameter))
+            key = noise_key(self.seed, self._numbers[parameter], state["step"], first_place(parameter))
         weight = flat(parameter)
         if not weight.numel():
             return  # a shard may hold no row
-        (beta1, beta2), rate = group["betas"], group["lr"]
         operands = Operands(
             weight,
             flat(parameter.grad),
@@ -113,7 +113,10 @@ class Lion(torch.optim.Optimizer):
             flat(state["scales"]) if "scales" in state else None,
             flat(state["low"]) if "low" in state else None,
         )
-        self._backend(weight)(operands, Step(rate, 1 - rate * group["weight_decay"], beta1, beta2, noise))
+        (beta1, beta2), rate = group["betas"], group["lr"]
+        stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
+        step = Step(rate, 1 - rate * group["weight_decay"], beta1, beta2, key, stochastic)
+        self._backend(weight)(operands, step)
         put_back(weight, parameter)
 
     def _backend(self, weight: Tensor) -> Callable[[Operands, Step], None]:
@@ -128,9 +131,8 @@ class Lion(torch.optim.Optimizer):
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]
         block = blocks.block_of(parameter, self.block) if self.block else None
-        is_bf16 = parameter.dtype is torch.bfloat16
-        wanted = ["codes", "scales"] if block else ["exp_avg"]
-        if is_bf16 and self.master != "none":
+        wanted = ["codes", "scales", "step"] if block else ["exp_avg"]
+        if parameter.dtype is torch.bfloat16 and self.master != "none":
             wanted.append("step" if self.master == "stochastic" else "low")
         if state:
             check_keys(state, wanted, "Lion")
@@ -144,7 +146,7 @@ class Lion(torch.optim.Optimizer):
             state["exp_avg"] = zeros_like(parameter)
         if "low" in wanted:
             state["low"] = zeros_like(parameter, masters.LOW_DTYPES[self.master])
-        elif "step" in wanted:
+        if "step" in wanted:
             state["step"] = 0
         return state
 

@@ -53,8 +53,10 @@ class Step:
     """What weight decay leaves of a weight: 1 - rate * decay."""
     beta1: float
     beta2: float
-    noise: int | None = None
-    """Key of the random bits of stochastic rounding, uint32; None rounds to nearest."""
+    noise: int = 0
+    """Key of the random bits, uint32; see ``noise``."""
+    stochastic: bool = False
+    """Round bf16 weights at random instead of to nearest."""
 
 
 def local(tensor: Tensor) -> Tensor:

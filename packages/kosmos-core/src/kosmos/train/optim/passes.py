@@ -56,15 +56,16 @@ def _lion_part(part: Operands, step: Step, start: int, scratch: Tensor) -> None:
         masters.load(part.weight, part.low, weight, spare)
     gradient = part.gradient if _is_float32(part.gradient) else gradient.copy_(part.gradient)
     if part.scales is not None:
-        blocks.decode(part.momentum, part.scales, momentum)
+        blocks.decode(part.momentum, part.scales, momentum, update)
     else:
         momentum = part.momentum if _is_float32(part.momentum) else momentum.copy_(part.momentum)
     torch.mul(momentum, step.beta1, out=update).add_(gradient, alpha=1 - step.beta1).sign_()
     weight.mul_(step.keep).add_(update, alpha=-step.rate)
     momentum.mul_(step.beta2).add_(gradient, alpha=1 - step.beta2)
     if not own:
-        masters.store(part.weight, part.low, weight, spare, other, noise=step.noise, start=start)
+        noise = step.noise if step.stochastic else None
+        masters.store(part.weight, part.low, weight, spare, other, noise=noise, start=start)
     if part.scales is not None:
-        blocks.encode(momentum, part.momentum, part.scales, update)
+        blocks.encode(momentum, part.momentum, part.scales, update, other, noise=step.noise, start=start)
     elif momentum is not part.momentum:
         part.momentum.copy_(momentum)

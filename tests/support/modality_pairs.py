@@ -1,6 +1,6 @@
 """Run by torchrun: every rank's row holds its own subset of modalities; gradients against one process with all rows.
 
-    torchrun --nproc-per-node 2 pairs.py STRATEGY EVERY
+    torchrun --nproc-per-node 2 modality_pairs.py STRATEGY EVERY
 
 Takes every EVERY-th of the 225 pairs of non-empty subsets of text, image, audio and video; even ranks have the first
 subset of the pair, odd ranks the second. The first rank prints a JSON line a pair.
@@ -42,7 +42,8 @@ BACKBONE = {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width"
 
 def composed(strategy: str) -> Composition:
     packages = {name: f"kosmos_{name}.plugin" for name in ("vision", "audio", "video")}
-    run = {"modalities": list(MODALITIES), "streams": STREAMS, "backbone": BACKBONE, "parallel": {"strategy": strategy}}
+    parallel = {"strategy": strategy, "shards": 2 if strategy == "hsdp" else None}
+    run = {"modalities": list(MODALITIES), "streams": STREAMS, "backbone": BACKBONE, "parallel": parallel}
     return compose(make_run(run, {"data": {"tokens_per_pack": 4096}}), Registry.from_modules(packages))
 
 

@@ -1,0 +1,193 @@
+"""The peer of ``train.py``: a Hugging Face Trainer with the same encoders, documents and decoder, padded as its users do.
+
+The decoder is ``LlamaForCausalLM`` of the same shape; a batch holds documents padded to the longest, sounds padded to
+the longest sound. Started by ``train.py``, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Sampler
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_pt_utils import get_length_grouped_indices
+from workload import VOCABULARY, report, run_settings
+
+from kosmos import make_run
+from kosmos.compose import compose, open_sources
+from kosmos.data.plan import DocumentPlan, Planner, decode_cells
+from kosmos.plugins import load_plugins
+
+BATCH = 16
+IGNORED = -100
+
+
+class Documents(Dataset[dict[str, Any]]):
+    """Plans of documents (tokenized, no medium decoded yet); an item is decoded when it is asked for."""
+
+    def __init__(self, planner: Planner, plans: Sequence[DocumentPlan]) -> None:
+        self.planner, self.plans = planner, plans
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        plan = self.plans[index]
+        media = []
+        for medium in plan.media:
+            cells = decode_cells(medium, self.planner.routes[medium.media.modality].processor)
+            media.append((medium.stream, torch.from_numpy(cells), medium.plan.grids))
+        labels = torch.where(torch.from_numpy(plan.train), torch.from_numpy(plan.token_ids).long(), IGNORED)
+        slots = {name: torch.from_numpy(s).long() for name, s in plan.slots.items()}
+        return {"ids": torch.from_numpy(plan.token_ids).long(), "labels": labels, "media": media, "slots": slots}
+
+
+def collate(items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Pad to the longest document, and each stream's items to its longest item."""
+    longest = max(len(item["ids"]) for item in items)
+    ids = torch.zeros(len(items), longest, dtype=torch.int64)
+    labels = torch.full((len(items), longest), IGNORED)
+    mask = torch.zeros(len(items), longest, dtype=torch.int64)
+    streams: dict[str, dict[str, Any]] = {}
+    for row, item in enumerate(items):
+        length = len(item["ids"])
+        ids[row, :length], labels[row, :length], mask[row, :length] = item["ids"], item["labels"], 1
+        for name, cells, grids in item["media"]:
+            stream = streams.setdefault(name, {"cells": [], "grids": [], "slots": []})
+            stream["cells"] += torch.split(cells, [g.cells for g in grids])
+            stream["grids"] += grids
+        for name, slots in item["slots"].items():
+            streams[name]["slots"].append(slots + row * longest)
+    return {"input_ids": ids, "labels": labels, "attention_mask": mask, "streams": streams}
+
+
+class Padded(nn.Module):
+    """Encoders and connectors of ours on padded batches, Llama of transformers behind them."""
+
+    def __init__(self, streams: nn.ModuleDict) -> None:
+        super().__init__()
+        self.streams = streams
+        self.llama = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=VOCABULARY + 64, hidden_size=384, num_hidden_layers=6, num_attention_heads=6,
+                intermediate_size=1024, tie_word_embeddings=True, max_position_embeddings=8192,
+            )
+        )  # fmt: skip
+
+    def forward(
+        self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor, streams: dict[str, Any], **unused: Any
+    ) -> Any:
+        x = self.llama.get_input_embeddings()(input_ids)
+        flat = x.flatten(0, 1)
+        for name, media in streams.items():
+            slots = torch.cat(media["slots"])
+            flat = flat.index_copy(0, slots, self._encode(name, media).to(flat.dtype))
+        return self.llama(inputs_embeds=flat.view_as(x), attention_mask=attention_mask, labels=labels)
+
+    def _encode(self, name: str, media: dict[str, Any]) -> Tensor:
+        """Every item padded to the longest in time; the slots of the padding are thrown away."""
+        stream: Any = self.streams[name]
+        grids = media["grids"]
+        longest = max(g.t for g in grids)
+        padded = []
+        for cells, grid in zip(media["cells"], grids, strict=True):
+            more = (longest - grid.t) * grid.h * grid.w
+            padded.append(torch.cat([cells, cells.new_zeros(more, *cells.shape[1:])]))
+        shapes = torch.tensor([(longest, g.h, g.w) for g in grids])
+        slots = stream(torch.cat(padded), shapes).unflatten(0, (len(grids), -1))
+        counts = [stream.connector.slots(g) for g in grids]
+        return torch.cat([row[:count] for row, count in zip(slots, counts, strict=True)])
+
+
+class Batches(Sampler[int]):
+    """Random or length-grouped batches, as the Trainer's samplers make them; whole batches then in random order.
+
+    The Trainer takes the longest batches of a group first; a few steps of that would be a sample of the longest.
+    """
+
+    def __init__(self, lengths: Sequence[int], *, grouped: bool, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        if grouped:
+            order = get_length_grouped_indices(list(lengths), BATCH, generator=generator)
+        else:
+            order = torch.randperm(len(lengths), generator=generator).tolist()
+        whole = [order[i : i + BATCH] for i in range(0, len(order) - BATCH + 1, BATCH)]
+        self.order = [i for b in torch.randperm(len(whole), generator=generator).tolist() for i in whole[b]]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+class Ordered(Trainer):
+    order: Batches
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
+        return self.order
+
+
+class Clock(TrainerCallback):
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    def on_step_end(self, *unused: Any, **more: Any) -> None:
+        self.at.append(perf_counter())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mixture", default="all")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--grouped", action="store_true")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    config = make_run(run_settings(given.mixture, given.precision, tokens_per_pack=8192))
+    registry = load_plugins()
+    parts = compose(config, registry)
+    plans = []
+    for source in open_sources(config, registry, "train"):
+        for i in range(len(source)):
+            plans += parts.planner.plan(source.document(i))
+    lengths = [len(plan) for plan in plans]
+    order = Batches(lengths, grouped=given.grouped, seed=given.seed)
+    used = order.order[given.warmup * BATCH : given.steps * BATCH]
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, per_device_train_batch_size=BATCH, max_steps=given.steps, report_to=[], save_strategy="no",
+            use_cpu=not torch.cuda.is_available(), bf16=given.precision == "bf16", remove_unused_columns=False,
+            logging_strategy="no", disable_tqdm=True, max_grad_norm=1.0, optim="adamw_torch_fused",
+        )  # fmt: skip
+        trainer = Ordered(
+            Padded(parts.model.streams), arguments, train_dataset=Documents(parts.planner, plans),
+            data_collator=collate, callbacks=[clock],
+        )  # fmt: skip
+        trainer.order = order
+        trainer.train()
+    seconds = clock.at[-1] - clock.at[given.warmup - 1]
+    tokens = sum(lengths[i] for i in used)
+    batches = [used[i : i + BATCH] for i in range(0, len(used), BATCH)]
+    rectangles = sum(max(lengths[i] for i in batch) * len(batch) for batch in batches)
+    report(
+        tokens_per_s=tokens / seconds,
+        padding=1 - tokens / rectangles,
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        step_s=seconds / (given.steps - given.warmup),
+        documents=len(plans),
+        threads=torch.get_num_threads(),
+    )
+
+
+if __name__ == "__main__":
+    main()

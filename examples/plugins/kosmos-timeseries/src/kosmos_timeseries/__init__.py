@@ -1,0 +1,1 @@
+"""Multichannel sensor windows for Kosmos."""

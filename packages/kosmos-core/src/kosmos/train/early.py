@@ -1,0 +1,40 @@
+"""Early stopping on the held-out loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from kosmos.config import EvaluateConfig
+
+
+class EarlyStopping:
+    """Counts scorings since the held-out loss was last lower than ever."""
+
+    def __init__(self, config: EvaluateConfig) -> None:
+        self.patience, self.least_gain = config.patience, config.least_gain
+        self.best = math.inf
+        self.best_step = 0
+        self.since = 0
+
+    def look(self, loss: float, step: int) -> None:
+        """Note the loss of a scoring."""
+        if loss < self.best - self.least_gain:
+            self.best, self.best_step, self.since = loss, step, 0
+        else:
+            self.since += 1
+
+    @property
+    def wanted(self) -> bool:
+        return self.patience is not None and self.since >= self.patience
+
+    def __str__(self) -> str:
+        return f"the held-out loss was lowest at step {self.best_step} ({self.best:.4f}), {self.since} scorings ago"
+
+    def state(self) -> dict[str, Any]:
+        return {"best": self.best if self.best_step else None, "best_step": self.best_step, "since": self.since}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.best = math.inf if state["best"] is None else state["best"]
+        self.best_step, self.since = state["best_step"], state["since"]

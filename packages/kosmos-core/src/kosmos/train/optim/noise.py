@@ -1,0 +1,50 @@
+"""Random bits for stochastic rounding: a hash of the parameter, the step and the element's place.
+
+They are the same on every process, in every sharding and by every backend, and after a restart.
+
+Source: the finalizer of MurmurHash3, without its last shift; splitmix64 for the key.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+WEYL, MIX1, MIX2 = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
+"""Odd factors of the hash: places are spread by the first, then mixed twice."""
+
+
+def signed(value: int) -> int:
+    """The int32 that has the low 32 bits of ``value``."""
+    return (value + 2**31) % 2**32 - 2**31
+
+
+def noise_key(seed: int, parameter: int, step: int, start: int = 0) -> int:
+    """uint32 from which the random bits of one parameter in one step come.
+
+    Args:
+        start: place of the first element on this process among all of the parameter.
+    """
+    mixed = 0
+    for value in (seed, parameter, step):  # splitmix64
+        mixed = (mixed + value + 0x9E3779B97F4A7C15) % 2**64
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) % 2**64
+        mixed ^= mixed >> 31
+    return (mixed + start * WEYL) % 2**32
+
+
+def random_bits(key: int, start: int, out: Tensor, spare: Tensor) -> Tensor:
+    """Fill ``out`` with 16 random bits for each of the places from ``start`` on.
+
+    Args:
+        out: int32 [n], of values 0 to 65,535 afterwards.
+        spare: int32 [n], overwritten.
+    """
+    torch.arange(len(out), out=out)
+    out.mul_(signed(WEYL)).add_(signed(key + start * WEYL))
+    for shift, factor in ((16, MIX1), (13, MIX2)):
+        torch.bitwise_right_shift(out, shift, out=spare)
+        spare.bitwise_and_((1 << (32 - shift)) - 1)  # the shift of a signed number repeats its sign
+        out.bitwise_xor_(spare).mul_(signed(factor))
+    return out.bitwise_right_shift_(16).bitwise_and_(0xFFFF)

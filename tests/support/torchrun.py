@@ -1,0 +1,29 @@
+"""Several processes under torchrun, on this machine, with gloo over the loopback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.command import Started
+
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if Path("/sys/class/net/lo").exists() else {}
+
+
+def torchrun(nproc: int, program: Sequence[object], *, path: Sequence[Path] = (), **variables: str) -> Started:
+    """``program`` (``-m kosmos ...`` or a script with its arguments) in ``nproc`` processes.
+
+    Args:
+        path: in front of what is importable.
+        variables: of the environment.
+    """
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
+    return Started(path=path, program=[*launcher, *map(str, program)], **{**LOOPBACK, **variables})
+
+
+def done(run: Started, *, at_most_s: float = 120) -> str:
+    """What it printed; fails with what it said where its status is not 0."""
+    printed, said = run.process.communicate(timeout=at_most_s)
+    assert run.process.returncode == 0, said
+    return printed
