@@ -38,6 +38,6 @@ def kosmos_datasets() -> Iterator[DatasetSpec]:
     yield DatasetSpec(
         name="machines",
         target="kosmos_timeseries.samples:MachinesSource",
-        summary="Generated vibrations of machines: healthy, imbalance, bearing fault, drift, with the channel.",
+        summary="Generated vibrations of machines: healthy, or imbalance, bearing fault or drift on an axis.",
         modalities=("timeseries",),
     )

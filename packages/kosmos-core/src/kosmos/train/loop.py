@@ -24,6 +24,7 @@ from kosmos.names import listed
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import memory
+from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
@@ -77,6 +78,7 @@ class Trainer:
         )  # fmt: skip
         self.budget = Budget(self.config.data.quarantine)
         self.guard = Guard(self.config.guard)
+        self.flops = FlopMeter(self.model, device, dtype)
         self.step = self.first_step = 0
         self.parts = 1
         """Into so many parts rows are cut, for want of memory."""
@@ -122,7 +124,8 @@ class Trainer:
             "samples_per_s": metrics["documents"] / elapsed,
             "peak_memory_bytes": memory.peak_bytes(self.device),
         }
-        return {"step": self.step, **({"skipped": True} if skipped else {}), **metrics, **timing}
+        meters = self.flops.row(batches, elapsed)
+        return {"step": self.step, **({"skipped": True} if skipped else {}), **metrics, **timing, **meters}
 
     def _rows(self, should_stop: Callable[[], bool]) -> tuple[list[Row], int]:
         """This rank's rows, and the target tokens of all ranks."""
@@ -203,7 +206,7 @@ class Trainer:
         self.at("forward and backward", document=batch.documents[0].origin)
         torch.manual_seed(_seed(self.config.train.seed, self.step, lane))
         with self.distributed.row(last):
-            with autocast(self.device, self.dtype):
+            with autocast(self.device, self.dtype), self.flops.counting(self.step, batch):
                 losses = self.distributed.losses(batch.to(self.device))
             torch.autograd.backward(losses.total / targets)
         return losses.per_token

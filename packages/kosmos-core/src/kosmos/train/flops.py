@@ -1,0 +1,178 @@
+"""Operations of a step by module, and their share of what the machine can do (MFU).
+
+Products and attention are counted as torch runs them, on one row in fifty; from there products scale with tokens and
+cells, attention with the squares of real lengths. A trained module counts three times its forward pass, a frozen one
+once, a frozen backbone twice (gradients flow through it). Recomputation is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, cast
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kosmos.data.batch import PackedBatch
+from kosmos.model.omni import OmniModel
+
+EVERY = 50
+"""Steps between two counts."""
+PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12}
+"""Dense bf16 products a second, of NVIDIA's data sheets, by what the device's name holds."""
+BACKBONE, HEAD = "backbone", "head"
+ATTENTION = ("scaled_dot_product", "varlen_attn")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Forward operations of a module: so many a unit (token or cell), and a pair of units that see each other."""
+
+    unit: float
+    pair: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a module has to do in some rows."""
+
+    units: int
+    pairs: int
+    """Sum of the squared lengths of its items: every unit with every one of its item."""
+
+
+def work_of(batches: Sequence[PackedBatch], streams: Sequence[str]) -> dict[str, Work]:
+    """Units and pairs by module: documents for the backbone, items for a stream, targets for the head."""
+    lengths = [length for batch in batches for length in batch.lengths]
+    work = {BACKBONE: Work(sum(lengths), sum(n * n for n in lengths))}
+    for name in streams:
+        cells = [c for batch in batches for c in batch.media[name].grids.prod(dim=1).tolist()]
+        work[name] = Work(sum(cells), sum(n * n for n in cells))
+    return {**work, HEAD: Work(sum(batch.num_targets for batch in batches), 0)}
+
+
+class FlopMeter:
+    """Knows what a unit of each module costs, and says what a step came to."""
+
+    def __init__(self, model: OmniModel, device: torch.device, dtype: torch.dtype) -> None:
+        self.streams = tuple(model.streams)
+        self.costs: dict[str, Cost] = {}
+        self.times = {BACKBONE: 2 if model.frozen_backbone else 3, HEAD: 1}  # the loss counts its gradient itself
+        for name, stream in model.streams.items():
+            self.times[name] = 3 if any(p.requires_grad for p in cast(Any, stream).encoder.parameters()) else 1
+        self.device, self.dtype = device, dtype
+        self.peak: float | None = None
+
+    @contextmanager
+    def counting(self, step: int, batch: PackedBatch) -> Iterator[None]:
+        """Around the forward pass of a row; counts in one step of ``EVERY``, and until every module has been met."""
+        work = work_of([batch], self.streams)
+        new = any(name not in self.costs and w.units for name, w in work.items())
+        if not new and step % EVERY:
+            yield
+            return
+        mode = FlopCounterMode(display=False, depth=8, custom_mapping=_MAPPING)
+        with mode:
+            yield
+        for name, (products, attention) in self._by_module(mode.get_flop_counts()).items():
+            if work[name].units:
+                self.costs[name] = Cost(products / work[name].units, attention / max(1, work[name].pairs))
+
+    def _by_module(self, counts: Mapping[str, Mapping[Any, int]]) -> dict[str, tuple[int, int]]:
+        found = {BACKBONE: _of(counts, ".backbone")}
+        found |= {name: _of(counts, f".streams.{name}") for name in self.streams}
+        everything = _split(counts.get("Global", {}))
+        rest = everything[0] - sum(products for products, _ in found.values())
+        return {**found, HEAD: (max(0, rest), 0)}
+
+    def row(self, batches: Sequence[PackedBatch], seconds: float) -> dict[str, Any]:
+        """Fields of a row of metrics, of this process. Empty before the first count.
+
+        ``mfu`` counts causal attention in full, ``mfu_half_causal`` what a causal mask leaves of it.
+        """
+        if not self.costs:
+            return {}
+        if self.peak is None:
+            self.peak = peak_flops(self.device, self.dtype)
+        full: dict[str, float] = {}
+        saved = 0.0
+        for name, work in work_of(batches, self.streams).items():
+            cost = self.costs.get(name, Cost(0, 0))
+            full[name] = self.times[name] * (cost.unit * work.units + cost.pair * work.pairs)
+            if name == BACKBONE:
+                saved = self.times[name] * cost.pair * work.pairs / 2
+        rate = seconds * self.peak
+        return {
+            "flops": sum(full.values()),
+            "mfu": sum(full.values()) / rate,
+            "mfu_half_causal": (sum(full.values()) - saved) / rate,
+            "mfu_by_module": {name: flops / rate for name, flops in full.items()},
+        }
+
+
+def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Products a second that the device can do: its data sheet's, else measured here, in 0.3 s."""
+    if device.type == "cuda" and dtype == torch.bfloat16:
+        name = torch.cuda.get_device_name(device)
+        for known, peak in PEAKS.items():
+            if known in name:
+                return peak
+    return measured_products(device, dtype)
+
+
+def measured_products(device: torch.device, dtype: torch.dtype, *, size: int = 1024, seconds: float = 0.3) -> float:
+    """Operations a second of products of square matrices: the best of those that fit into ``seconds``."""
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    end, best = perf_counter() + seconds, 0.0
+    with torch.no_grad():
+        while True:
+            begin = perf_counter()
+            a @ b
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            best = max(best, 2 * size**3 / (perf_counter() - begin))
+            if perf_counter() > end:
+                return best
+
+
+def _of(counts: Mapping[str, Mapping[Any, int]], suffix: str) -> tuple[int, int]:
+    """(products, attention) of the module whose path ends so: the shortest, for parts of it are counted in it."""
+    paths = [path for path in counts if path.endswith(suffix)]
+    return _split(counts[min(paths, key=len)]) if paths else (0, 0)
+
+
+def _split(operations: Mapping[Any, int]) -> tuple[int, int]:
+    attention = sum(n for op, n in operations.items() if any(part in str(op) for part in ATTENTION))
+    return sum(operations.values()) - attention, attention
+
+
+def _sdpa_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    """[batch, heads, queries, d] against [batch, heads, keys, d]: two products, causal ones in full."""
+    b, h, t, d = query
+    s, d_v = key[2], value[3]
+    return int(2 * b * h * t * s * (d + d_v))
+
+
+def _varlen_flops(query: Any, key: Any, value: Any, rows: Any, columns: Any, *args: Any, **kwargs: Any) -> int:
+    """[T, heads, d] cut by the cumulated lengths ``rows`` and ``columns``."""
+    pairs = int(((rows[1:] - rows[:-1]).long() * (columns[1:] - columns[:-1]).long()).sum())
+    return int(2 * pairs * query.shape[1] * (query.shape[2] + value.shape[2]))
+
+
+_varlen_flops._get_raw = True  # type: ignore[attr-defined]  # torch: give it the tensors, not their shapes
+
+
+def _mapping() -> dict[Any, Callable[..., int]]:
+    import torch.nn.attention.varlen  # noqa: F401  # registers its operator
+
+    return {
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,
+        torch.ops.aten.addmm_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
+        torch.ops.torch_attn._varlen_attn: _varlen_flops,
+    }
+
+
+_MAPPING = _mapping()
