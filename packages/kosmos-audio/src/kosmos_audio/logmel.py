@@ -34,6 +34,8 @@ class LogMelEncoder(nn.Module):
         ConfigError: the numbers do not fit each other.
     """
 
+    compiles = True
+
     def __init__(
         self,
         *,

@@ -158,6 +158,8 @@ class TrainConfig(_Strict):
     """Type of matrix products. ``auto`` takes bf16 where the hardware multiplies it faster than fp32."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
+    compile: bool | Literal["auto"] = "auto"
+    """Compile the blocks of the backbone, and of encoders that can. ``auto`` does on an accelerator, not on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)
@@ -188,6 +190,12 @@ class ParallelConfig(_Strict):
     ``ddp`` keeps all of them on every rank."""
     shards: int | None = Field(default=None, ge=1)
     """Ranks of a group of ``hsdp``; None is the ranks of a machine."""
+    tensor: int = Field(default=1, ge=1)
+    """Ranks that share the matrices of the built-in decoder's blocks: tensor parallelism, for matrices that one device
+    cannot hold. They train the same rows, so there are fewer ranks to deal ``data.lanes`` to. With ``fsdp``."""
+    sequence: int = Field(default=1, ge=1)
+    """Ranks that share every row, each with a part of its tokens: sequence parallelism, for rows that one device cannot
+    hold. For the built-in decoder."""
     offload: bool = False
     """Keep the shards in host memory and step the optimizer there."""
 

@@ -27,3 +27,10 @@ def test_two_processes_take_the_steps_of_one(tmp_path, placement, options):
     for rank in range(2):
         for mine, its in zip(expected, torch.load(tmp_path / f"{rank}.pt", weights_only=True), strict=True):
             assert torch.equal(mine, its)
+
+
+def test_released_steps_of_a_fully_sharded_model_equal_ordinary_ones(tmp_path):
+    multiprocessing.spawn(sharded_lion.released, (2, tmp_path), nprocs=2)
+    for rank in range(2):
+        during, after = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert all(torch.equal(a, b) for a, b in zip(during, after, strict=True))

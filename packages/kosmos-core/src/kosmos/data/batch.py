@@ -81,7 +81,8 @@ class PackedBatch:
 
     def to(self, device: torch.device) -> PackedBatch:
         def move(t: Tensor) -> Tensor:
-            return t.to(device, non_blocking=True)
+            # From pageable memory a copy would wait for all that the device has still to do.
+            return (t.pin_memory() if device.type == "cuda" else t).to(device, non_blocking=True)
 
         media = {n: MediaArrays(move(m.values), m.grids, move(m.slots)) for n, m in self.media.items()}
         ids, labels, positions = (move(t) for t in (self.token_ids, self.labels, self.position_ids))

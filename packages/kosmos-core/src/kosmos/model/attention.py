@@ -20,6 +20,7 @@ STEP = 8
 """Short segments are padded up to a multiple of this."""
 
 
+@torch.compiler.disable  # lengths differ from row to row: compiled in, each row would be a program of its own
 def attend(
     q: Tensor,
     k: Tensor,

@@ -24,6 +24,7 @@ from kosmos.names import listed
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import memory
+from kosmos.train.compiling import compilations, compile_blocks
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
 from kosmos.train.output import RunFolder
@@ -62,6 +63,7 @@ class Trainer:
         self.device, self.dtype, self.parallel, self.order = device, dtype, parallel, dict(order)
         self.config, self.report, self.at = composition.config, report, at
         self.model = composition.model.train()
+        self.compiled = compile_blocks(self.model, self.config.train.compile, device)
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype)
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
@@ -125,6 +127,8 @@ class Trainer:
             "peak_memory_bytes": memory.peak_bytes(self.device),
         }
         meters = self.flops.row(batches, elapsed)
+        if self.compiled:
+            meters["compilations"] = compilations()
         return {"step": self.step, **({"skipped": True} if skipped else {}), **metrics, **timing, **meters}
 
     def _rows(self, should_stop: Callable[[], bool]) -> tuple[list[Row], int]:

@@ -31,6 +31,10 @@ class Operands:
         """Elements of a block of 8-bit momentum; 1 where there are none."""
         return 1 if self.scales is None else self.weight.numel() // self.scales.numel()
 
+    def elements(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Weight, gradient and momentum."""
+        return self.weight, self.gradient, self.momentum
+
     def parts(self, most: int) -> Iterator[tuple[int, Operands]]:
         """Consecutive parts of at most ``most`` elements (one block at least), each with where it starts."""
         size = max(self.block, most // self.block * self.block)

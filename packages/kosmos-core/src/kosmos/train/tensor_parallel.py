@@ -1,0 +1,135 @@
+"""Tensor parallelism for the built-in decoder: the ranks of a group share the matrices of every block.
+
+Queries, keys, values, gate and inner projections are cut by heads or features, output projections by columns, so that
+a block exchanges twice: the sums after its two output projections. Norms, embedding and head are on every rank.
+
+Source: Megatron-LM, arXiv 1909.08053, by ``torch.distributed.tensor.parallel``.
+
+Letters: T = tokens, D = features of a norm, N = ranks of the group.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from kosmos.model.decoder import Decoder
+from kosmos.model.norms import LayerNorm, RMSNorm
+
+
+def share_matrices(decoder: Decoder, mesh: DeviceMesh) -> None:
+    """Cut the decoder's blocks over the ranks of a mesh of one dimension. All ranks have the same weights before."""
+    for block in decoder.blocks:
+        plan = {name: style for name, style in _plan().items() if _module(block, name) is not None}
+        parallelize_module(block, mesh, plan)
+
+
+def _plan() -> dict[str, ParallelStyle]:
+    """Module of a block to how it is cut."""
+    return {
+        "attention_norm": _OnLayout(Replicate()),
+        "attention": _whole_input(4),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.query_norm": _OnLayout(Shard(1)),
+        "attention.key_norm": _OnLayout(Shard(1)),
+        "attention.sub_norm": _AcrossRanks(),
+        "attention.output": RowwiseParallel(),
+        "feed_forward_norm": _OnLayout(Replicate()),
+        "feed_forward": _whole_input(1),
+        "feed_forward.gate": ColwiseParallel(),
+        "feed_forward.inner": ColwiseParallel(),
+        "feed_forward.sub_norm": _AcrossRanks(),
+        "feed_forward.output": RowwiseParallel(),
+    }
+
+
+def _module(block: nn.Module, name: str) -> nn.Module | None:
+    """A part of a block that has parameters, itself or below; None where the shape has it not."""
+    found: Any = block
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found if found is not None and any(True for _ in found.parameters()) else None
+
+
+def _whole_input(arguments: int) -> PrepareModuleInput:
+    """The first argument is known to be the same on all ranks: its gradients are summed once for all that read it."""
+    layouts = (Replicate(), *[None] * (arguments - 1))
+    return PrepareModuleInput(input_layouts=layouts, desired_input_layouts=layouts)
+
+
+class _OnLayout(ParallelStyle):
+    """A norm that every rank has, over inputs of one layout; its gradient is that of all of them."""
+
+    def __init__(self, layout: Replicate | Shard) -> None:
+        super().__init__()
+        self.layout = layout
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(
+            module,
+            device_mesh,
+            input_fn=lambda _, inputs, mesh: DTensor.from_local(inputs[0], mesh, [self.layout], run_check=False),
+            output_fn=lambda _, output, mesh: cast(DTensor, output).to_local(),
+        )
+
+
+class _AcrossRanks(ParallelStyle):
+    """A norm over features that are cut: each rank has its part of the weights, and statistics are summed."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        assert isinstance(module, RMSNorm | LayerNorm), module
+        norm = (SharedRMSNorm if isinstance(module, RMSNorm) else SharedLayerNorm)(module.weight.shape[0])
+        norm.eps, norm.mesh = module.eps, device_mesh
+        for name, parameter in module.named_parameters():
+            cut = nn.Parameter(distribute_tensor(parameter, device_mesh, [Shard(0)]), parameter.requires_grad)
+            norm.register_parameter(name, cut)
+        return norm
+
+
+class SharedRMSNorm(RMSNorm):
+    """``RMSNorm`` over the features of all ranks: [T, D / N] -> [T, D / N]."""
+
+    mesh: DeviceMesh
+
+    def forward(self, x: Tensor) -> Tensor:
+        exact = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+        square = _mean(exact.square(), self.mesh)
+        return (exact * (square + self.eps).rsqrt() * _local(self.weight).to(exact.dtype)).to(x.dtype)
+
+
+class SharedLayerNorm(LayerNorm):
+    """``LayerNorm`` over the features of all ranks: [T, D / N] -> [T, D / N]."""
+
+    mesh: DeviceMesh
+
+    def forward(self, x: Tensor) -> Tensor:
+        exact = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+        centred = exact - _mean(exact, self.mesh)
+        scaled = centred * (_mean(centred.square(), self.mesh) + self.eps).rsqrt()
+        weight, bias = (_local(p).to(exact.dtype) for p in (self.weight, self.bias))
+        return (scaled * weight + bias).to(x.dtype)
+
+
+def _mean(x: Tensor, mesh: DeviceMesh) -> Tensor:
+    """Mean over the last dimension on all ranks: [T, D / N] -> [T, 1]."""
+    total = x.sum(-1, keepdim=True) / (x.shape[-1] * mesh.size())
+    shared = DTensor.from_local(total, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()])
+    return shared.to_local(grad_placements=[Partial()])
+
+
+def _local(parameter: Tensor) -> Tensor:
+    assert isinstance(parameter, DTensor)
+    return parameter.to_local()
