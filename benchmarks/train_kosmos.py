@@ -56,6 +56,7 @@ def main() -> None:
         data_wait=sum(row["data_wait_s"] for row in counted) / seconds,
         peak_mib=sum(usage) / 1024,
         step_s=seconds / len(counted),
+        limit=len(counted) / sum(row["mfu"] for row in counted),
         threads=torch.get_num_threads(),
     )
 

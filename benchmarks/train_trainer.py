@@ -1,4 +1,4 @@
-"""The peer of ``train.py``: a Hugging Face Trainer with the same encoders, documents and decoder, padded as its users do.
+"""The peer of ``train.py``: a Hugging Face Trainer with the same encoders, documents and decoder, padded as usual.
 
 The decoder is ``LlamaForCausalLM`` of the same shape; a batch holds documents padded to the longest, sounds padded to
 the longest sound. Started by ``train.py``, in a process of its own.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from kosmos import DatasetSpec, hookimpl
 from kosmos.compose import open_held_out, open_named, open_sources
 from kosmos.config import RunConfig, make_run
 from kosmos.errors import ConfigError, DataError
+from kosmos.plugins import Registry
 from support.runs import ticks_registry
 
 REGISTRY = ticks_registry()
@@ -83,3 +87,29 @@ def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
         open_held_out(run_on(str(tmp_path / "gone")), REGISTRY)
     with pytest.raises(ConfigError, match="two sources are called 'a'"):
         open_named(config, REGISTRY, [str(tmp_path / "a")] * 2)
+
+
+def no_held_out_part(split: str) -> object:
+    """A data set whose held-out file is damaged."""
+    if split == "held_out":
+        raise DataError("test.bin: is damaged")
+    return REGISTRY.build("dataset", "sums", split)
+
+
+class _Damaged:
+    KOSMOS_API = 1
+
+    @staticmethod
+    @hookimpl
+    def kosmos_datasets() -> list[DatasetSpec]:
+        return [DatasetSpec(name="damaged", target=f"{__name__}:no_held_out_part", summary="Its test part is damaged.")]
+
+
+def test_a_damaged_held_out_part_is_an_error_and_not_a_run_without_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__, types.ModuleType(__name__)))
+    monkeypatch.setattr(sys.modules[__name__], "no_held_out_part", no_held_out_part, raising=False)
+    registry = Registry.from_modules({"damaged": _Damaged})
+    config = make_run({"data": {"sources": ["damaged"]}})
+    assert len(open_sources(config, registry, "train")) == 1
+    with pytest.raises(DataError, match=r"test\.bin: is damaged"):
+        open_held_out(config, registry)

@@ -42,7 +42,7 @@ def test_a_decoder_costs_two_operations_a_weight_and_token_and_attention_by_real
 
 
 def test_an_encoder_costs_by_the_cell_and_the_head_three_products_a_target() -> None:
-    model, meter, batch = counted({})
+    model, meter, _ = counted({})
     encoder, connector = model.streams["ticks"].encoder, model.streams["ticks"].connector
     matrices = [p for m in (encoder, connector) for p in m.parameters() if p.ndim == 2]
     assert meter.costs["ticks"].unit == 2 * sum(p.numel() for p in matrices)

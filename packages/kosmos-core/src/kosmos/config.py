@@ -156,6 +156,9 @@ class TrainConfig(_Strict):
     """Largest norm of the gradient of all parameters; None does not clip."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Type of matrix products. ``auto`` takes bf16 where the hardware multiplies it faster than fp32."""
+    release_gradients: bool = False
+    """Update each parameter during the backward pass and free its gradient at once: less memory, but no clipping
+    (``clip_norm: null``) and one row a step and process."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
     compile: bool | Literal["auto"] = "auto"

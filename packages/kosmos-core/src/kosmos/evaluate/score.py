@@ -97,8 +97,8 @@ def score(
         ScoringStopped: some rank was to stop.
     """
     parallel = parallel or Parallel()
-    feed = make_scoring_feed(composition, sources, lanes=parallel.world_size, max_documents=max_documents)
-    feeder = open_feeder(feed, [parallel.rank], workers=workers)
+    feed = make_scoring_feed(composition, sources, lanes=parallel.data_world_size, max_documents=max_documents)
+    feeder = open_feeder(feed, [parallel.data_rank], workers=workers)
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     incidents: list[Incident] = []
     forward = losses or composition.model
@@ -177,7 +177,7 @@ def _by_document(
 def _collect(tallies: dict[tuple[str, str], _Tally], incidents: list[Incident], parallel: Parallel) -> Scores:
     merged: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     bad: list[Incident] = []
-    for theirs, their_incidents in parallel.gather((dict(tallies), incidents)):
+    for theirs, their_incidents in parallel.gather_groups((dict(tallies), incidents)):
         bad += their_incidents
         for key, tally in theirs.items():
             merged[key].add(tally)

@@ -20,7 +20,8 @@ STEP = 8
 """Short segments are padded up to a multiple of this."""
 
 
-@torch.compiler.disable  # lengths differ from row to row: compiled in, each row would be a program of its own
+# Lengths differ from row to row: compiled in, each row would be a program of its own.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def attend(
     q: Tensor,
     k: Tensor,

@@ -19,6 +19,7 @@ from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.norms import LayerNorm, RMSNorm
 from kosmos.model.rotary import Rotation, check_length, rotate, rotation
 from kosmos.model.segments import Segments
+from kosmos.model.sequence import SharedSegments, attend_shared
 
 
 class KeyValueCache:
@@ -201,10 +202,12 @@ class Attention(nn.Module):
         width = self.shape.head_width
         q, k, v = (part(x).unflatten(-1, (-1, width)) for part in (self.query, self.key, self.value))
         q, k = rotate(self.query_norm(q), table.query), rotate(self.key_norm(k), table.key)
-        if cache is None:
-            out = attend(q, k, v, segments, causal=True)
-        else:
+        if cache is not None:
             out = attend_cached(q, *cache.extend(self.number, k, v))
+        elif isinstance(segments, SharedSegments):
+            out = attend_shared(q, k, v, segments)
+        else:
+            out = attend(q, k, v, segments, causal=True)
         return cast(Tensor, self.output(self.sub_norm(out.flatten(1))))
 
     def initialize(self, layers: int) -> None:

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from kosmos.data.batch import IGNORED, PackedBatch
+from kosmos.data.slots import SlotCount
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.segments import Segments
+from kosmos.model.sequence import SequenceGroup, of_whole_row, part_of
 
 
 class _Touched(torch.autograd.Function):
@@ -94,6 +96,8 @@ class OmniModel(nn.Module):
         self.streams = nn.ModuleDict(streams)
         self.frozen_backbone = freeze_backbone
         self.touch_backbone = False
+        self.row_ranks: SequenceGroup | None = None
+        """The ranks that share each row; None where every rank has its own. All of a group call the model alike."""
         if freeze_backbone:
             self.backbone.requires_grad_(False)
 
@@ -113,12 +117,25 @@ class OmniModel(nn.Module):
 
     def hidden(self, batch: PackedBatch) -> Tensor:
         """Hidden states of the row: [T, D]."""
-        hidden: Tensor = self.backbone(self.embed(batch), batch.position_ids, Segments(batch.lengths))
-        return touched(hidden, self.backbone) if self.touch_backbone else hidden
+        return self._read(self.embed(batch), batch.position_ids, Segments(batch.lengths))
 
     def forward(self, batch: PackedBatch) -> TokenLosses:
-        """Losses of the positions that the loss looks at, in the order of the row."""
-        hidden = self.hidden(batch)
-        trained = (batch.labels != IGNORED).nonzero().squeeze(1)
+        """Losses of the positions that the loss looks at, in the order of the row.
+
+        Where ranks share rows, ``total`` is the sum over this rank's part.
+        """
+        if self.row_ranks is None:
+            return self._losses(self.hidden(batch), batch.labels)
+        slots = {name: cast(Stream, stream).connector.slots for name, stream in self.streams.items()}
+        part = part_of(batch, self.row_ranks, cast(Mapping[str, SlotCount], slots))
+        hidden = self._read(self.embed(part.seen)[part.own], part.position_ids, part.segments)
+        return of_whole_row(self._losses(hidden, part.labels), batch.labels, self.row_ranks)
+
+    def _read(self, x: Tensor, position_ids: Tensor, segments: Segments) -> Tensor:
+        hidden: Tensor = self.backbone(x, position_ids, segments)
+        return touched(hidden, self.backbone) if self.touch_backbone else hidden
+
+    def _losses(self, hidden: Tensor, labels: Tensor) -> TokenLosses:
+        trained = (labels != IGNORED).nonzero().squeeze(1)
         weight = cast(Backbone, self.backbone).output_weight()
-        return linear_cross_entropy(hidden[trained], weight, batch.labels[trained])
+        return linear_cross_entropy(hidden[trained], weight, labels[trained])

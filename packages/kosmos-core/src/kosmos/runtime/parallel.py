@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -26,6 +27,8 @@ class Parallel:
     local_world_size: int = 1
     group: Any = None
     """Process group of what is told; None is that of all ranks."""
+    sharing: int = 1
+    """Neighbouring ranks that train the same rows together, each with a part of the matrices or of the tokens."""
 
     @staticmethod
     def from_environment(device: str) -> Parallel:
@@ -41,25 +44,50 @@ class Parallel:
         """The same ranks in a group of their own, so that another thread can use it. All ranks call this."""
         if self.world_size == 1:
             return self
-        group = dist.new_group(backend="gloo")
-        return Parallel(self.rank, self.world_size, self.local_rank, self.local_world_size, group)
+        return replace(self, group=dist.new_group(backend="gloo"))
+
+    def shared_by(self, ranks: int) -> Parallel:
+        """The same ranks, where so many neighbours train the same rows. A process alone shares them with none.
+
+        Raises:
+            ConfigError: the ranks cannot be split so.
+        """
+        if self.world_size == 1:
+            return self
+        if self.world_size % ranks:
+            raise ConfigError(
+                f"parallel: {self.world_size} processes cannot be split into groups of tensor x sequence = {ranks}; "
+                "start a multiple of them"
+            )
+        return replace(self, sharing=ranks)
+
+    @property
+    def data_rank(self) -> int:
+        """Number of the group that trains this rank's rows."""
+        return self.rank // self.sharing
+
+    @property
+    def data_world_size(self) -> int:
+        """Groups with rows of their own."""
+        return self.world_size // self.sharing
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
 
     def lanes(self, num_lanes: int) -> list[int]:
-        """The lanes of this rank.
+        """The lanes of this rank: those of its group.
 
         Raises:
             ConfigError: the lanes cannot be dealt out evenly.
         """
-        if num_lanes % self.world_size:
+        if num_lanes % self.data_world_size:
+            groups = "processes" if self.sharing == 1 else f"groups of {self.sharing} processes"
             raise ConfigError(
-                f"data.lanes: {num_lanes} lanes cannot be dealt to {self.world_size} processes evenly; "
+                f"data.lanes: {num_lanes} lanes cannot be dealt to {self.data_world_size} {groups} evenly; "
                 "use a multiple of them"
             )
-        return list(range(self.rank, num_lanes, self.world_size))
+        return list(range(self.data_rank, num_lanes, self.data_world_size))
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, on every rank. Plain values of our own making only."""
@@ -68,6 +96,25 @@ class Parallel:
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self.group)
         return values
+
+    def gather_groups(self, value: Any) -> list[Any]:
+        """The values of the first ranks of all groups, on every rank: what is counted once for the rows of a group."""
+        return self.gather(value)[:: self.sharing]
+
+    def one_of_each_group(self, values: list[T]) -> list[T]:
+        """Of what all ranks have read, in their order, that of each group: all of a group have read the same.
+
+        Raises:
+            TrainingError: they have not.
+        """
+        for rank, value in enumerate(values):
+            first = rank - rank % self.sharing
+            if value != values[first]:
+                raise TrainingError(
+                    f"ranks {first} and {rank} train the same rows and have read different ones; "
+                    "some source or decoder does not give every process the same"
+                )
+        return values[:: self.sharing]
 
     def agreed(self, act: Callable[[], T]) -> list[T]:
         """What ``act`` gives on every rank, in their order. ``act`` tells other ranks nothing itself.
@@ -101,7 +148,13 @@ class Parallel:
         return result
 
     def close(self) -> None:
+        """Leave the group of all ranks.
+
+        It is never freed: freed as the last part of a DDP model, it joins the thread of gloo with the interpreter
+        locked, while that thread may be waiting for the interpreter to free a tensor (torch 2.11: 1 of 300 ends hung).
+        """
         if self.world_size > 1 and dist.is_initialized():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
             dist.destroy_process_group()
 
 

@@ -44,7 +44,7 @@ def promises_of(
     Raises:
         PluginError: no such distribution is installed.
     """
-    os.environ["HF_HUB_OFFLINE"] = "1"  # of an encoder that would fetch weights, say so at once
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # an encoder that would fetch weights says so at once
     registry, records = _found(of, plugins)
     return [
         Promise(rule, subject, left_out=fast and rule.slow)

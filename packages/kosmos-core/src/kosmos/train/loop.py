@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -27,9 +29,10 @@ from kosmos.train import memory
 from kosmos.train.compiling import compilations, compile_blocks
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
+from kosmos.train.optim.release import GradientRelease, check_release
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
-from kosmos.train.sharding import distribute, fill_missing_gradients, whole
+from kosmos.train.sharding import clip_gradients, distribute, fill_missing_gradients, one_mesh_each
 
 
 class RollBack(Exception):
@@ -65,7 +68,7 @@ class Trainer:
         self.model = composition.model.train()
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype)
-        groups = parameter_groups(self.model, self.config)
+        groups = one_mesh_each(parameter_groups(self.model, self.config))
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
         self.parameters = [p for g in groups for p in g["params"]]
         train, registry = self.config.train, composition.registry
@@ -74,6 +77,7 @@ class Trainer:
             options=train.optimizer.options, path="train.optimizer",
         )  # fmt: skip
         self.peaks = [g["lr"] for g in groups]
+        self.release = self._release() if train.release_gradients else None
         self.schedule: Callable[[int], float] = registry.build(
             "schedule", train.schedule.name, train.steps, train.warmup_steps,
             options=train.schedule.options, path="train.schedule",
@@ -108,11 +112,10 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         batches, per_token = self._backward_all(rows, batches, max(1, targets))
         self.at("update")
-        fill_missing_gradients(self.parameters)
-        norm = self._clip()
+        norm = self._gradient_norm()
         metrics = self._metrics(batches, per_token, targets)
         skipped = self._is_wrong(metrics["loss"], norm, batches)
-        if not skipped:
+        if not skipped and self.release is None:
             self.optimizer.step()
         self.step += 1
         self.data_state = self.feeder.state()
@@ -135,37 +138,41 @@ class Trainer:
         """This rank's rows, and the target tokens of all ranks."""
         rows: list[Row] = []
 
-        def take() -> tuple[int, list[Incident], int] | None:
+        def take() -> tuple[int, list[Incident], int, int] | None:
             try:
                 rows.extend(self.feeder.next_step(should_stop))
             except StopWaiting:
                 return None
             targets = sum(int((row.arrays.labels != IGNORED).sum()) for row in rows)
-            return targets, [i for row in rows for i in row.incidents], sum(row.drawn for row in rows)
+            return targets, [i for row in rows for i in row.incidents], sum(row.drawn for row in rows), _digest(rows)
 
-        everyone = [taken for taken in self.parallel.agreed(take) if taken is not None]
-        if len(everyone) < self.parallel.world_size:
+        taken = [found for found in self.parallel.agreed(take) if found is not None]
+        if len(taken) < self.parallel.world_size:
             raise StopWaiting
-        incidents = [incident for _, theirs, _ in everyone for incident in theirs]
+        everyone = self.parallel.one_of_each_group(taken)
+        incidents = [incident for _, theirs, _, _ in everyone for incident in theirs]
         if incidents:
             self.parallel.main_only(lambda: self.folder.note_bad(incident_row(i, self.step + 1) for i in incidents))
-        self.budget.add(sum(drawn for _, _, drawn in everyone), incidents)
-        return rows, sum(targets for targets, _, _ in everyone)
+        self.budget.add(sum(drawn for _, _, drawn, _ in everyone), incidents)
+        return rows, sum(targets for targets, _, _, _ in everyone)
 
     def _is_wrong(self, loss: float, norm: float, batches: list[PackedBatch]) -> bool:
         """Whether to leave the update out. Raises as ``train_step``."""
         found = self.guard.look(loss, norm)
         if found is None:
             return False
-        documents = self.parallel.gather([d.origin for b in batches for d in b.documents])
+        if self.release is not None and found.action == "skip":  # the update is made already
+            found = replace(found, action="stop")
+        documents = self.parallel.gather_groups([d.origin for b in batches for d in b.documents])
         origins = [origin for theirs in documents for origin in theirs]
         row = {"step": self.step + 1, "kind": found.kind, "action": found.action, "loss": repr(loss),
                "grad_norm": repr(norm), "documents": origins}  # fmt: skip
         self.parallel.main_only(lambda: self.folder.append(self.folder.guards, [row]))
         text = f"step {self.step + 1}: {found.text}"
         if found.action == "stop":
+            changed = "were not" if self.release is None else "may have been"
             raise TrainingError(
-                f"{text}; parameters were not changed. Lower train.learning_rate or look at the documents "
+                f"{text}; parameters {changed} changed. Lower train.learning_rate or look at the documents "
                 f"({self.folder.guards}): {listed(origins, at_most=3)}"
             )
         self.report(f"warning: {text}; " + ("left out" if found.action == "skip" else "back to the newest checkpoint"))
@@ -195,7 +202,7 @@ class Trainer:
                 if not memory.is_out_of_memory(error):
                     raise
                 largest = max((batch for _, batch in pieces), key=lambda b: len(b.token_ids))
-                early = self.step - self.first_step < memory.FIRST_STEPS and self.parallel.world_size == 1
+                early = self.step - self.first_step < memory.FIRST_STEPS and self._may_split
                 if not early or len(largest.documents) == 1:
                     raise TrainingError(f"step {self.step + 1}: {memory.advice(largest)}") from error
             self.parts *= 2
@@ -208,22 +215,40 @@ class Trainer:
         """Add the row's gradients; its losses a target token are returned."""
         # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
         self.at("forward and backward", document=batch.documents[0].origin)
-        torch.manual_seed(_seed(self.config.train.seed, self.step, lane))
+        torch.manual_seed(_seed(self.config.train.seed, self.step, lane, self.distributed.part))
         with self.distributed.row(last):
             with autocast(self.device, self.dtype), self.flops.counting(self.step, batch):
                 losses = self.distributed.losses(batch.to(self.device))
             torch.autograd.backward(losses.total / targets)
         return losses.per_token
 
+    @property
+    def _may_split(self) -> bool:
+        """Other ranks would have to split with this one; a released gradient cannot be added to."""
+        return self.parallel.world_size == 1 and self.release is None
+
     def _set_learning_rate(self) -> None:
         share = self.schedule(self.step)
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * share
 
-    def _clip(self) -> float:
+    def _release(self) -> GradientRelease:
+        """Update in the backward pass. Raises ConfigError where a step needs all gradients at once."""
+        check_release(
+            clip_norm=self.config.train.clip_norm,
+            rows_per_step=len(self.parallel.lanes(self.config.data.lanes)),
+            world_size=self.parallel.world_size,
+            is_sharded=self.config.parallel.strategy != "ddp",
+        )
+        return GradientRelease(self.optimizer)
+
+    def _gradient_norm(self) -> float:
+        """Of all gradients, which are clipped to ``train.clip_norm``."""
+        if self.release is not None:
+            return float(self.release.finish())
+        fill_missing_gradients(self.parameters)
         most = self.config.train.clip_norm
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, most if most is not None else math.inf)
-        return float(whole(norm))
+        return float(clip_gradients(self.parameters, most if most is not None else math.inf))
 
     def _metrics(self, batches: list[PackedBatch], per_token: list[Tensor], targets: int) -> dict[str, Any]:
         meter = LossMeter()
@@ -232,7 +257,7 @@ class Trainer:
         tokens = sum(len(b.token_ids) for b in batches)
         media = sum(len(m.slots) for b in batches for m in b.media.values())
         documents = sum(len(b.documents) for b in batches)
-        gathered = self.parallel.gather(
+        gathered = self.parallel.gather_groups(
             (dict(meter.sums), sum(float(t.double().sum()) for t in per_token), tokens, media, documents)
         )
         meter.merge([g[0] for g in gathered])
@@ -272,8 +297,17 @@ class Trainer:
         self.step = self.first_step = loaded.state["step"]
 
 
-def _seed(seed: int, step: int, lane: int) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{step}/{lane}".encode(), digest_size=7).digest(), "big")
+def _seed(seed: int, step: int, lane: int, part: int) -> int:
+    text = f"{seed}/{step}/{lane}" + (f"/{part}" if part else "")
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+
+
+def _digest(rows: list[Row]) -> int:
+    """Of the tokens of rows: ranks that share them must have read the same."""
+    digest = 0
+    for row in rows:
+        digest = zlib.crc32(row.arrays.token_ids.tobytes(), digest)
+    return digest
 
 
 def _union(feeds: list[dict[str, Any]]) -> list[list[int]]:

@@ -27,6 +27,7 @@ from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter, RunStart
+from kosmos.train.sharing import check_sharing
 from kosmos.train.stopping import StopRequest
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
@@ -67,12 +68,14 @@ class Session:
 
     def _compose(self) -> None:
         """All that can fail before a run leaves anything behind. Tells other ranks nothing."""
-        config, parallel, folder = self.config, self.parallel, self.given
+        config, folder = self.config, self.given
+        self.parallel = parallel = self.parallel.shared_by(config.parallel.tensor * config.parallel.sequence)
         self.device = pick_device(config.train.device, parallel.local_rank)
         self.dtype = pick_precision(config.train.precision, self.device)
         self.workers = default_workers(parallel) if config.data.workers is None else config.data.workers
         check_components(config, self.registry)
         self.composition = compose(config, self.registry, tokenizer_folder=folder.tokenizer if folder else None)
+        check_sharing(self.composition.model, config.parallel, parallel.world_size)
         self.sources = open_sources(config, self.registry, "train")
         self.held_out = open_held_out(config, self.registry)
         self.feed = make_feed(self.composition, self.sources)

@@ -1,7 +1,8 @@
 """A model over several processes, by PyTorch's own engine: FSDP2, its hybrid over groups of ranks, or DDP.
 
-In every case gradients are summed over ranks, never averaged: the loss is divided by the global count of targets
-before backward.
+In every case gradients are summed over rows and parts of rows, never averaged: the loss is divided by the global count
+of targets before backward. Neighbouring ranks may share rows (``kosmos.model.sequence``), and those that have the same
+part of a row may share matrices (``kosmos.train.tensor_parallel``).
 """
 
 from __future__ import annotations
@@ -9,21 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kosmos.config import ParallelConfig
 from kosmos.data.batch import PackedBatch
 from kosmos.errors import ConfigError
+from kosmos.model.decoder import Decoder
 from kosmos.model.loss import TokenLosses
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.parameter_groups import Group
+from kosmos.train.sharing import share_rows
+from kosmos.train.tensor_parallel import share_matrices
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class Distributed:
     """The forward pass. All ranks call it equally often."""
     row: Callable[[bool], AbstractContextManager[Any]]
     """Around forward and backward of a row; given whether it is the step's last, after which gradients are exchanged."""
+    part: int = 0
+    """Number of this rank's part of its rows, where ranks share rows."""
 
 
 def distribute(
@@ -57,21 +68,22 @@ def distribute(
         return Distributed(model, lambda last: nullcontext())
     for stream in _streams(model):
         stream.touch = True
+    part = share_rows(model, parallel, settings, device)
     if strategy == "ddp":
         if settings.offload:
             raise ConfigError(
                 "parallel.offload: not with strategy ddp, where every rank holds the whole model; use fsdp"
             )
-        return _replicate(model.to(device), device)
-    return _shard(model, _mesh_shape(parallel, settings), settings, device, dtype)
+        return _replicate(model.to(device), device, part)
+    return _shard(model, _meshes(model, parallel, settings, device), settings, device, dtype, part)
 
 
-def _replicate(model: OmniModel, device: torch.device) -> Distributed:
+def _replicate(model: OmniModel, device: torch.device, part: int) -> Distributed:
     model.touch_backbone = True
     ids = [device.index] if device.type == "cuda" else None
     wrapped = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True)
     wrapped.register_comm_hook(None, _sum_bucket)
-    return Distributed(wrapped, lambda last: nullcontext() if last else wrapped.no_sync())
+    return Distributed(wrapped, lambda last: nullcontext() if last else wrapped.no_sync(), part)
 
 
 def _sum_bucket(state, bucket):  # type: ignore[no-untyped-def]  # DDP compares annotations, which are strings here
@@ -97,26 +109,48 @@ def _mesh_shape(parallel: Parallel, settings: ParallelConfig) -> tuple[int, ...]
     return (world // shards, shards)
 
 
+class _Meshes(NamedTuple):
+    """Over which ranks parameters are sharded."""
+
+    blocks: DeviceMesh
+    """Those of the backbone's blocks: ranks that have the same part of the matrices."""
+    others: DeviceMesh
+
+
+def _meshes(model: OmniModel, parallel: Parallel, settings: ParallelConfig, device: torch.device) -> _Meshes:
+    """Cuts the matrices first where ranks share them."""
+    shape = _mesh_shape(parallel, settings)
+    every = init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
+    if settings.tensor == 1:
+        return _Meshes(every, every)
+    shape = (parallel.world_size // settings.tensor, settings.tensor)
+    mesh = init_device_mesh(device.type, shape, mesh_dim_names=("shard", "tensor"))
+    share_matrices(cast(Decoder, model.backbone), mesh["tensor"])
+    return _Meshes(mesh["shard"], every)
+
+
 def _shard(
-    model: OmniModel, shape: tuple[int, ...], settings: ParallelConfig, device: torch.device, dtype: torch.dtype
+    model: OmniModel,
+    meshes: _Meshes,
+    settings: ParallelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    part: int,
 ) -> Distributed:
-    names = ("replicate", "shard")[-len(shape) :]
-    mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
     low = dtype if dtype != torch.float32 else None
     how: dict[str, Any] = {
-        "mesh": mesh,
         "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32 if low else None),
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if settings.offload else OffloadPolicy(),
     }
     # A stream is one unit: how often an encoder calls its own parts may depend on the items of a rank's row.
-    for part in (*_blocks(model.backbone), *_streams(model)):
-        fully_shard(part, **how)
-    fully_shard(model, **how)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)
-    return Distributed(model, lambda last: _exchange_when(model, last))
+    units = [(block, meshes.blocks, 1) for block in _blocks(model.backbone)]
+    # What is not cut has the same gradient on all ranks of a group that shares matrices: it counts once.
+    units += [(module, meshes.others, settings.tensor) for module in (*_streams(model), model)]
+    for module, mesh, copies in units:
+        unit = fully_shard(module, mesh=mesh, **how)
+        unit.set_gradient_divide_factor(float(copies))
+        unit.set_force_sum_reduction_for_comms(True)
+    return Distributed(model, lambda last: _exchange_when(model, last), part)
 
 
 def _exchange_when(model: Any, last: bool) -> AbstractContextManager[None]:
@@ -137,6 +171,33 @@ def fill_missing_gradients(parameters: Iterable[nn.Parameter]) -> None:
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
+
+
+def one_mesh_each(groups: Iterable[Group]) -> list[Group]:
+    """Parameter groups so cut that each has parameters of one mesh: a fused step takes no others together."""
+    return [
+        {**group, "params": [p for p, _ in pairs], "names": [n for _, n in pairs]}
+        for group in groups
+        for pairs in _by_mesh(zip(group["params"], group["names"], strict=True))
+    ]
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
+    """Scale all gradients so that their norm is ``most`` at most; returns the norm before. All ranks call this."""
+    groups = [[p for p, _ in pairs] for pairs in _by_mesh((p, None) for p in parameters if p.grad is not None)]
+    norms = [whole(get_total_norm([cast(Tensor, p.grad) for p in group])) for group in groups]
+    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+    for group in groups:
+        clip_grads_with_norm_(group, most, norm)
+    return norm
+
+
+def _by_mesh(pairs: Iterable[tuple[nn.Parameter, T]]) -> list[list[tuple[nn.Parameter, T]]]:
+    found: dict[DeviceMesh | None, list[tuple[nn.Parameter, T]]] = {}
+    for parameter, value in pairs:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        found.setdefault(mesh, []).append((parameter, value))
+    return list(found.values())
 
 
 def whole(tensor: Tensor) -> Tensor:

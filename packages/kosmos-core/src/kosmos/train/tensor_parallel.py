@@ -31,8 +31,11 @@ from kosmos.model.norms import LayerNorm, RMSNorm
 def share_matrices(decoder: Decoder, mesh: DeviceMesh) -> None:
     """Cut the decoder's blocks over the ranks of a mesh of one dimension. All ranks have the same weights before."""
     for block in decoder.blocks:
-        plan = {name: style for name, style in _plan().items() if _module(block, name) is not None}
+        plan = {name: style for name, style in _plan().items() if _has_parameters(block, name)}
         parallelize_module(block, mesh, plan)
+        for part in cast(Any, block).attention, cast(Any, block).feed_forward:
+            if isinstance(part.sub_norm, RMSNorm | LayerNorm):
+                part.sub_norm = _shared_norm(part.sub_norm, mesh)
 
 
 def _plan() -> dict[str, ParallelStyle]:
@@ -45,23 +48,18 @@ def _plan() -> dict[str, ParallelStyle]:
         "attention.value": ColwiseParallel(),
         "attention.query_norm": _OnLayout(Shard(1)),
         "attention.key_norm": _OnLayout(Shard(1)),
-        "attention.sub_norm": _AcrossRanks(),
         "attention.output": RowwiseParallel(),
         "feed_forward_norm": _OnLayout(Replicate()),
         "feed_forward": _whole_input(1),
         "feed_forward.gate": ColwiseParallel(),
         "feed_forward.inner": ColwiseParallel(),
-        "feed_forward.sub_norm": _AcrossRanks(),
         "feed_forward.output": RowwiseParallel(),
     }
 
 
-def _module(block: nn.Module, name: str) -> nn.Module | None:
-    """A part of a block that has parameters, itself or below; None where the shape has it not."""
-    found: Any = block
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found if found is not None and any(True for _ in found.parameters()) else None
+def _has_parameters(block: nn.Module, name: str) -> bool:
+    """Whether this shape of a block has that part."""
+    return any(parameter.startswith(f"{name}.") for parameter, _ in block.named_parameters())
 
 
 def _whole_input(arguments: int) -> PrepareModuleInput:
@@ -78,25 +76,25 @@ class _OnLayout(ParallelStyle):
         self.layout = layout
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return distribute_module(
-            module,
-            device_mesh,
-            input_fn=lambda _, inputs, mesh: DTensor.from_local(inputs[0], mesh, [self.layout], run_check=False),
-            output_fn=lambda _, output, mesh: cast(DTensor, output).to_local(),
-        )
+        def enter(_: nn.Module, inputs: tuple[Tensor], mesh: DeviceMesh) -> DTensor:
+            return DTensor.from_local(inputs[0], mesh, [self.layout], run_check=False)
+
+        def leave(_: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
+            return output.to_local()
+
+        # torch's annotations say that both return nothing, its documentation what they return
+        return distribute_module(module, device_mesh, None, cast(Any, enter), cast(Any, leave))
 
 
-class _AcrossRanks(ParallelStyle):
-    """A norm over features that are cut: each rank has its part of the weights, and statistics are summed."""
-
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        assert isinstance(module, RMSNorm | LayerNorm), module
-        norm = (SharedRMSNorm if isinstance(module, RMSNorm) else SharedLayerNorm)(module.weight.shape[0])
-        norm.eps, norm.mesh = module.eps, device_mesh
-        for name, parameter in module.named_parameters():
-            cut = nn.Parameter(distribute_tensor(parameter, device_mesh, [Shard(0)]), parameter.requires_grad)
-            norm.register_parameter(name, cut)
-        return norm
+def _shared_norm(norm: RMSNorm | LayerNorm, mesh: DeviceMesh) -> nn.Module:
+    """The norm over features that are cut: each rank has its part of the weights, and statistics are summed."""
+    kind = SharedRMSNorm if isinstance(norm, RMSNorm) else SharedLayerNorm
+    shared = kind(norm.weight.shape[0], eps=norm.eps)
+    shared.mesh = mesh
+    for name, parameter in norm.named_parameters():
+        cut = nn.Parameter(distribute_tensor(parameter, mesh, [Shard(0)]), parameter.requires_grad)
+        shared.register_parameter(name, cut)
+    return shared
 
 
 class SharedRMSNorm(RMSNorm):

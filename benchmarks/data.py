@@ -1,0 +1,213 @@
+"""How fast media reach the trainer: Kosmos's feeder against the same decoding in bare loops, and against DataLoader.
+
+    python benchmarks/data.py            # all kinds; a few minutes
+
+Limit: as many bare loops as there are cores, each in a process of its own, decoding its share of the same files with
+the same functions and keeping nothing. ``of the limit`` is what is left after planning, packing and handing rows to the
+trainer. Peers: torch's DataLoader with as many workers as cores over the same decoding, handing on fp32 tensors as
+image folders do, and webdataset over a tar of the same files (where it is installed). Medians of interleaved rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import multiprocessing
+import os
+import random
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+from workload import DATA
+
+from kosmos import make_run
+from kosmos.compose import Composition, compose, make_feed, open_sources
+from kosmos.data.feeder import open_feeder
+from kosmos.data.plan import DocumentPlan, decode_cells
+from kosmos.plugins import load_plugins
+
+KINDS = {
+    "JPEG": (["image"], ["images/flowers", "images/coco"]),
+    "WAV": (["audio"], ["audio/fsdd"]),
+    "FLAC, OGG": (["audio"], ["audio/speech", "audio/esc10"]),
+    "MP4": (["video"], ["video"]),
+}
+CORES = os.cpu_count() or 1
+FILES = 800
+
+
+def composed(modalities: Sequence[str], sources: Sequence[str]) -> tuple[Composition, list[Any]]:
+    streams = {
+        "image": {"encoder": {"name": "timm", "model": "test_vit", "image_size": 160}},
+        "audio": {"encoder": {"name": "logmel", "layers": 1}},
+        "video": {},
+    }
+    settings = {
+        "modalities": list(modalities),
+        "streams": {name: streams[name] for name in modalities if streams[name]},
+        "data": {
+            "sources": [str(DATA / s) for s in sources],
+            "tokens_per_pack": 4096,
+            "lanes": CORES,
+            "look_ahead": 32,
+        },
+    }
+    config, registry = make_run(settings), load_plugins()
+    parts = compose(config, registry)
+    opened = open_sources(config, registry, "train")
+    return parts, [First(source, FILES // len(opened)) for source in opened]
+
+
+@dataclass
+class First:
+    """The first documents of a source, so that every side decodes the same files."""
+
+    source: Any
+    count: int
+
+    @property
+    def name(self) -> str:
+        return str(self.source.name)
+
+    def __len__(self) -> int:
+        return min(self.count, len(self.source))
+
+    def document(self, index: int) -> Any:
+        return self.source.document(index)
+
+
+def plans_of(parts: Composition, sources: Sequence[Any]) -> list[DocumentPlan]:
+    """Of every document, in random order; few files are read several times."""
+    plans = [plan for s in sources for i in range(len(s)) for plan in parts.planner.plan(s.document(i))]
+    plans *= -(-FILES // len(plans))
+    random.Random(0).shuffle(plans)
+    return plans
+
+
+def decode(parts: Composition, plan: DocumentPlan) -> list[Any]:
+    routes = parts.planner.routes
+    return [decode_cells(medium, routes[medium.media.modality].processor) for medium in plan.media]
+
+
+def bare(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) -> float:
+    """Files a second of one loop a core; the clock runs while all of them do."""
+    context = multiprocessing.get_context("fork")
+    gate, seconds = context.Barrier(CORES + 1), context.Queue()
+
+    def loop(mine: list[DocumentPlan]) -> None:
+        torch.set_num_threads(1)
+        gate.wait()
+        begin = perf_counter()
+        for plan in mine:
+            decode(parts, plan)
+        seconds.put(perf_counter() - begin)
+
+    loops = [context.Process(target=loop, args=(plans[i::CORES],)) for i in range(CORES)]
+    for process in loops:
+        process.start()
+    gate.wait()
+    slowest = max(seconds.get() for _ in loops)
+    for process in loops:
+        process.join()
+    return len(plans) / slowest
+
+
+def kosmos(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) -> float:
+    """Files a second that the feeder hands over, after its first rows."""
+    feeder = open_feeder(make_feed(parts, sources), range(CORES), workers=CORES)
+    try:
+        for _ in range(4):
+            feeder.next_step()
+        begin, taken = perf_counter(), 0
+        while taken < len(plans):
+            taken += sum(len(row.arrays.documents) for row in feeder.next_step())
+        return taken / (perf_counter() - begin)
+    finally:
+        feeder.close()
+
+
+class Decoded(Dataset[list[torch.Tensor]]):
+    def __init__(self, parts: Composition, plans: list[DocumentPlan]) -> None:
+        self.parts, self.plans = parts, plans
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        return [torch.from_numpy(cells).float() for cells in decode(self.parts, self.plans[index])]
+
+
+def dataloader(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) -> float:
+    loader = DataLoader(Decoded(parts, plans), batch_size=16, num_workers=CORES, collate_fn=list, shuffle=True)
+    batches = iter(loader)
+    for _ in range(4 * CORES):  # what workers have ready before anybody asks
+        next(batches)
+    begin, taken = perf_counter(), 0
+    for batch in batches:
+        taken += len(batch)
+    return taken / (perf_counter() - begin)
+
+
+def webdataset(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) -> float:
+    """The same files from a tar for each worker."""
+    import webdataset as wds
+
+    with tempfile.TemporaryDirectory() as folder:
+        for shard in range(CORES):
+            with tarfile.open(f"{folder}/{shard:03d}.tar", "w") as tar:
+                for number, plan in list(enumerate(plans))[shard::CORES]:
+                    content = Path(str(plan.media[0].media.source)).read_bytes()
+                    entry = tarfile.TarInfo(f"{number:06d}.bin")
+                    entry.size = len(content)
+                    tar.addfile(entry, io.BytesIO(content))
+
+        def open_sample(sample: dict[str, Any]) -> list[torch.Tensor]:
+            plan = plans[int(sample["__key__"])]
+            return [torch.from_numpy(cells).float() for cells in decode(parts, plan)]
+
+        urls = [f"{folder}/{shard:03d}.tar" for shard in range(CORES)]
+        data = wds.WebDataset(urls, shardshuffle=False).map(open_sample)
+        loader = iter(DataLoader(data, batch_size=16, num_workers=CORES, collate_fn=list))
+        for _ in range(4 * CORES):
+            next(loader)
+        begin, taken = perf_counter(), 0
+        for batch in loader:
+            taken += len(batch)
+        return taken / (perf_counter() - begin)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kind", action="append", choices=list(KINDS))
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    arms: dict[str, Callable[..., float]] = {"bare loops": bare, "Kosmos": kosmos, "DataLoader": dataloader}
+    try:
+        import webdataset as _
+
+        arms["webdataset"] = webdataset
+    except ImportError:
+        print("webdataset is not installed: left out")
+    print(f"{CORES} cores\n| files | side | files/s | of the limit |\n|---|---|---|---|")
+    for kind in given.kind or KINDS:
+        parts, sources = composed(*KINDS[kind])
+        plans = plans_of(parts, sources)
+        rates: dict[str, list[float]] = {name: [] for name in arms}
+        for _ in range(given.rounds):
+            for name, arm in arms.items():
+                rates[name].append(arm(parts, sources, plans))
+        limit = median(rates["bare loops"])
+        for name, found in rates.items():
+            print(f"| {kind} | {name} | {median(found):,.0f} | {100 * median(found) / limit:.0f} % |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""How full rows are, how even the work of lanes is, and what filling a row costs.
+
+    python benchmarks/pack.py
+
+Limit: 100 % of the tokens of a row. Lengths are those of real documents (planned from headers, nothing decoded) and of
+mixtures that are hard to pack. Peers, on the same lengths and look-ahead: padding a batch of 16, the same grouped by
+length, first fit and best fit. ``spread`` is the largest over the mean number of encoder cells of four lanes' rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import mean
+from time import perf_counter
+from typing import Any
+
+from workload import run_settings
+
+from kosmos import make_run
+from kosmos.compose import compose, open_sources
+from kosmos.data.pack import choose
+from kosmos.plugins import load_plugins
+
+ROW, LOOK_AHEAD, ROWS, BATCH = 2048, 256, 150, 16
+
+
+@dataclass(frozen=True)
+class Length:
+    """As much of a plan as packing looks at."""
+
+    tokens: int
+    of: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.tokens
+
+    def cells(self, stream: str) -> int:
+        return self.of.get(stream, 0)
+
+
+def real() -> list[Length]:
+    """Documents of the training benchmark."""
+    config = make_run(run_settings("all", "fp32", tokens_per_pack=ROW))
+    registry = load_plugins()
+    parts = compose(config, registry)
+    names = tuple(parts.streams)
+    found = []
+    for source in open_sources(config, registry, "train"):
+        for i in range(min(600, len(source))):
+            for plan in parts.planner.plan(source.document(i)):
+                found.append(Length(len(plan), {name: plan.cells(name) for name in names}))
+    return found
+
+
+def mixtures() -> Iterator[tuple[str, list[Length]]]:
+    yield "real media and text", real()
+    draw = random.Random(0)
+    yield "log-normal", [Length(min(ROW, max(2, int(draw.lognormvariate(4.5, 1.2))))) for _ in range(4000)]
+    yield "half rows and a bit", [Length(draw.choice((1030, 1100, 400, 90))) for _ in range(4000)]
+    yield "all of one length, 100", [Length(100)] * 4000
+
+
+def subset(pending: list[Length]) -> list[int]:
+    return choose(pending, ROW, {})  # type: ignore[arg-type]
+
+
+def first_fit(pending: list[Length]) -> list[int]:
+    return _fit(pending, range(len(pending)))
+
+
+def best_fit(pending: list[Length]) -> list[int]:
+    return _fit(pending, [0, *sorted(range(1, len(pending)), key=lambda i: -len(pending[i]))])
+
+
+def _fit(pending: list[Length], order: Any) -> list[int]:
+    taken, room = [], ROW
+    for i in order:
+        if len(pending[i]) <= room:
+            taken.append(i)
+            room -= len(pending[i])
+    return taken
+
+
+def rows(lengths: list[Length], fill: Callable[[list[Length]], list[int]]) -> Iterator[tuple[list[Length], float]]:
+    """Rows from an endless stream of the documents, and the seconds that filling each took."""
+    draw = random.Random(1)
+    stream = iter(lambda: draw.choice(lengths), None)
+    pending: list[Length] = []
+    for _ in range(ROWS):
+        while len(pending) < LOOK_AHEAD:
+            pending.append(next(stream))
+        begin = perf_counter()
+        taken = set(fill(pending))
+        seconds = perf_counter() - begin
+        yield [pending[i] for i in taken], seconds
+        pending = [p for i, p in enumerate(pending) if i not in taken]
+
+
+def padded(lengths: list[Length], *, grouped: bool) -> float:
+    """Share of padding where batches are padded to their longest."""
+    draw = random.Random(1)
+    order = [len(draw.choice(lengths)) for _ in range(50 * BATCH)]
+    order = sorted(order) if grouped else order
+    batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
+    return 1 - sum(order) / sum(max(batch) * len(batch) for batch in batches)
+
+
+def spread(made: list[list[Length]]) -> float:
+    steps = [made[i : i + 4] for i in range(0, len(made) - 3, 4)]
+    totals = [[sum(sum(d.of.values()) for d in row) for row in step] for step in steps]
+    return mean(max(step) / (sum(step) / 4) for step in totals if sum(step))
+
+
+def main() -> None:
+    print("| documents | method | padding | ms a row | spread of cells |")
+    print("|---|---|---|---|---|")
+    methods = {"Kosmos, subset sum": subset, "first fit": first_fit, "best fit": best_fit}
+    for name, lengths in mixtures():
+        for method, fill in methods.items():
+            made = list(rows(lengths, fill))
+            padding = 1 - sum(len(d) for row, _ in made for d in row) / (ROW * len(made))
+            cost = 1000 * mean(seconds for _, seconds in made)
+            even = f"{spread([row for row, _ in made]):.2f}" if any(d.of for d in lengths) else "-"
+            print(f"| {name} | {method} | {100 * padding:.3f} % | {cost:.2f} | {even} |")
+        for method, grouped in (("padded batch of 16", False), ("the same, grouped by length", True)):
+            print(f"| {name} | {method} | {100 * padded(lengths, grouped=grouped):.1f} % | - | - |")
+
+
+if __name__ == "__main__":
+    main()

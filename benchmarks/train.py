@@ -1,0 +1,76 @@
+"""Training speed: Kosmos against a Hugging Face Trainer on the same work, and against the products alone.
+
+    python benchmarks/train.py                               # all mixtures, fp32 and bf16 (a quarter of an hour)
+    python benchmarks/train.py --mixture all --precision bf16 --rounds 1
+    pip install accelerate                                   # what the Trainer needs beside transformers
+
+Limit: every token and cell needs its products (2 operations a weight forward, 4 backward) at the rate that products of
+1,024 x 1,024 matrices reach on this machine; ``limit`` is the step's time over that. Rounds are interleaved, each side
+in a process of its own; medians. Both sides are given the same documents, encoders and decoder shape; the Trainer pads a
+batch of 16 to its longest document, with and without grouping by length. Useful tokens: text tokens and slots of
+media, padding excluded. nanoVLM's own step is not among the peers: it is no package that can be installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SIDES = {
+    "kosmos": ["train_kosmos.py"],
+    "trainer": ["train_trainer.py"],
+    "grouped": ["train_trainer.py", "--grouped"],
+}
+
+
+def run(side: str, *arguments: str) -> dict[str, Any]:
+    """One round of one side."""
+    script, *own = SIDES[side]
+    done = subprocess.run(
+        [sys.executable, str(HERE / script), *own, *arguments], capture_output=True, text=True, cwd=HERE, check=False
+    )
+    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if not results:
+        raise SystemExit(f"{side}: no result\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(results[-1].removeprefix("RESULT "))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mixture", action="append", choices=["all", "captions", "text"])
+    parser.add_argument("--precision", action="append", choices=["fp32", "bf16"])
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    print("| mixture | side | useful tokens/s | Kosmos is | padding | peak MiB | limit | data wait |")
+    print("|---|---|---|---|---|---|---|---|")
+    for mixture in given.mixture or ["all", "captions", "text"]:
+        for precision in given.precision or ["fp32", "bf16"]:
+            found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+            for round_number in range(given.rounds):
+                for side in SIDES:
+                    more = [] if side == "kosmos" else ["--seed", str(round_number)]
+                    found[side].append(run(side, "--mixture", mixture, "--precision", precision, *more))
+            show(f"{mixture}, {precision}", found)
+
+
+def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
+    own = median(r["tokens_per_s"] for r in found["kosmos"])
+    for side, rounds in found.items():
+        speed = median(r["tokens_per_s"] for r in rounds)
+        ratio = "-" if side == "kosmos" else f"{own / speed:.2f}x"
+        padding, memory = (median(r[key] for r in rounds) for key in ("padding", "peak_mib"))
+        limit = f"{median(r['limit'] for r in rounds):.2f}x" if side == "kosmos" else "-"
+        wait = f"{100 * median(r['data_wait'] for r in rounds):.1f} %" if side == "kosmos" else "-"
+        cells = (name, side, f"{speed:,.0f}", ratio, f"{100 * padding:.1f} %", f"{memory:,.0f}", limit, wait)
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

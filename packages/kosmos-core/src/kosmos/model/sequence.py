@@ -1,0 +1,166 @@
+"""Sequence parallelism: the ranks of a group share a row, each with a contiguous part of its tokens.
+
+All but attention treats tokens one by one. Around attention ranks exchange tokens for heads: each then has every token
+of some of the heads, so that kernels, documents and positions are those of a whole row. Parts differ by one token at
+most; a part may be empty.
+
+Source: DeepSpeed-Ulysses, arXiv 2309.14509; here rows are packed, uneven, and their media are encoded where their slots
+are: an item across a border by the ranks on both sides.
+
+Letters: N = ranks of a group, T = tokens of the row, t = tokens of a rank's part, H = heads, G = heads of keys and
+values, d = width of a head, n = trained positions of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from kosmos.data.batch import IGNORED, MediaArrays, PackedBatch
+from kosmos.data.processor import Grid
+from kosmos.data.slots import SlotCount
+from kosmos.model.attention import attend
+from kosmos.model.loss import TokenLosses
+from kosmos.model.segments import Segments
+
+
+@dataclass(frozen=True)
+class SequenceGroup:
+    """The ranks that share a row, as one of them sees them."""
+
+    group: dist.ProcessGroup
+    rank: int
+    size: int
+
+    @staticmethod
+    def of(group: dist.ProcessGroup) -> SequenceGroup:
+        return SequenceGroup(group, dist.get_rank(group), dist.get_world_size(group))
+
+    def sizes(self, tokens: int) -> list[int]:
+        """Tokens of each rank's part."""
+        return [(tokens + self.size - 1 - rank) // self.size for rank in range(self.size)]
+
+
+@dataclass(frozen=True)
+class SharedSegments(Segments):
+    """Documents of a whole row, of which this rank has a part."""
+
+    ranks: SequenceGroup
+
+
+class RowPart(NamedTuple):
+    """This rank's part of a row."""
+
+    seen: PackedBatch
+    """The part and as much around it as its items of media reach: what is embedded."""
+    own: slice
+    """The part in ``seen``."""
+    position_ids: Tensor
+    """[t]."""
+    labels: Tensor
+    """[t]."""
+    segments: SharedSegments
+
+
+def part_of(batch: PackedBatch, ranks: SequenceGroup, slots: Mapping[str, SlotCount]) -> RowPart:
+    """This rank's part of a row that all ranks of the group have.
+
+    Args:
+        slots: how many slots an item of each stream fills.
+    """
+    sizes = ranks.sizes(len(batch.token_ids))
+    begin = sum(sizes[: ranks.rank])
+    end = begin + sizes[ranks.rank]
+    items = {name: _items(media, begin, end, slots[name]) for name, media in batch.media.items()}
+    reached = torch.cat([torch.tensor([begin, end - 1]), *(m.slots.cpu() for m in items.values())])
+    low, high = (int(reached.min()), int(reached.max()) + 1) if end > begin else (begin, end)
+    media = {name: replace(m, slots=m.slots - low) for name, m in items.items()}
+    seen = replace(batch, token_ids=batch.token_ids[low:high], media=media)
+    own = slice(begin, end)
+    segments = SharedSegments(batch.lengths, ranks)
+    return RowPart(seen, slice(begin - low, end - low), batch.position_ids[own], batch.labels[own], segments)
+
+
+def _items(media: MediaArrays, begin: int, end: int, slots: SlotCount) -> MediaArrays:
+    """Items with a slot in [begin, end); items stand in the order of their slots."""
+    grids = [Grid(*grid) for grid in media.grids.tolist()]
+    places = media.slots.tolist()
+    kept = filled = cell = 0
+    first = cell_range = slot_range = None
+    for number, grid in enumerate(grids):
+        count = slots(grid)
+        if any(begin <= place < end for place in places[filled : filled + count]):
+            first = number if first is None else first
+            cell_range = (cell if cell_range is None else cell_range[0], cell + grid.cells)
+            slot_range = (filled if slot_range is None else slot_range[0], filled + count)
+            kept = number + 1
+        filled, cell = filled + count, cell + grid.cells
+    cells, reach = slice(*(cell_range or (0, 0))), slice(*(slot_range or (0, 0)))
+    return MediaArrays(media.values[cells], media.grids[first or 0 : kept], media.slots[reach])
+
+
+@torch.compiler.disable
+def attend_shared(q: Tensor, k: Tensor, v: Tensor, segments: SharedSegments) -> Tensor:
+    """Causal attention within the documents of the row. All ranks of the group call this.
+
+    Args:
+        q: [t, H, d], of this rank's part.
+        k: [t, G, d]; N divides G.
+        v: [t, G, d].
+
+    Returns:
+        [t, H, d].
+    """
+    ranks, own = segments.ranks, q.shape[0]
+    sizes = ranks.sizes(segments.total)
+    assert own == sizes[ranks.rank], (own, sizes, ranks.rank)
+    heads, even = [x.shape[1] // ranks.size for x in (q, k, v)], [own] * ranks.size
+    mixed = torch.cat([x.view(own, ranks.size, h, x.shape[2]) for x, h in zip((q, k, v), heads, strict=True)], dim=2)
+    arrived = _exchange(mixed.transpose(0, 1).flatten(0, 1), even, sizes, ranks.group)  # [T, (H + 2 G) / N, d]
+    out = attend(*torch.split(arrived, heads, dim=1), segments, causal=True)  # [T, H / N, d]
+    back = _exchange(out, sizes, even, ranks.group)
+    return back.view(ranks.size, own, heads[0], back.shape[2]).transpose(0, 1).flatten(1, 2)
+
+
+def of_whole_row(own: TokenLosses, labels: Tensor, ranks: SequenceGroup) -> TokenLosses:
+    """The part's losses with those of the other parts beside them; ``total`` stays the sum of the part alone.
+
+    Args:
+        own: of the trained positions of this rank's part.
+        labels: int64 [T], of the row.
+    """
+    sizes = ranks.sizes(len(labels))
+    trained = (labels != IGNORED).cumsum(0)
+    begin = sum(sizes[: ranks.rank])
+    start = int(trained[begin - 1]) if begin else 0
+    number = int(trained[-1]) if len(labels) else 0
+    values = []
+    for found in (own.per_token, own.predictions):
+        value = found.new_zeros(number)
+        value[start : start + len(found)] = found
+        dist.all_reduce(value, group=ranks.group)
+        values.append(value)
+    return TokenLosses(own.total, *values)
+
+
+def _exchange(x: Tensor, sent: list[int], taken: list[int], group: dist.ProcessGroup) -> Tensor:
+    """All-to-all of consecutive rows: ``sent[r]`` go to rank r, ``taken[r]`` come from it."""
+    return cast(Tensor, _Exchange.apply(x, sent, taken, group))  # type: ignore[no-untyped-call]
+
+
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sent: list[int], taken: list[int], group: dist.ProcessGroup) -> Tensor:
+        ctx.sent, ctx.taken, ctx.group = sent, taken, group
+        arrived = x.new_empty(sum(taken), *x.shape[1:])
+        dist.all_to_all_single(arrived, x.contiguous(), taken, sent, group=group)
+        return arrived
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return _exchange(gradients[0], ctx.taken, ctx.sent, ctx.group), None, None, None

@@ -1,0 +1,49 @@
+"""Groups of neighbouring ranks that train the same rows: what they can share, and who is in one."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+
+from kosmos.config import ParallelConfig
+from kosmos.errors import ConfigError
+from kosmos.model.decoder import Decoder
+from kosmos.model.omni import OmniModel
+from kosmos.model.sequence import SequenceGroup
+from kosmos.runtime.parallel import Parallel
+
+
+def check_sharing(model: OmniModel, settings: ParallelConfig, world_size: int) -> None:
+    """Whether ranks can share matrices and rows as the run file says. A process alone shares nothing.
+
+    Raises:
+        ConfigError: names the setting that does not fit.
+    """
+    tensor, sequence = settings.tensor, settings.sequence
+    if world_size == 1 or tensor == sequence == 1:
+        return
+    field, decoder = "parallel.tensor" if tensor > 1 else "parallel.sequence", model.backbone
+    if not isinstance(decoder, Decoder):
+        raise ConfigError(
+            f"{field}: only the built-in decoder can be shared, the backbone is {type(decoder).__name__}; set it to 1"
+        )
+    if tensor > 1 and settings.strategy not in ("auto", "fsdp"):
+        raise ConfigError(f"{field}: goes with strategy fsdp, not with {settings.strategy}; set it to 1")
+    shape = decoder.shape
+    parts = [("parallel.tensor", tensor, "ffn_width", shape.ffn_width)]
+    for name, heads in (("heads", shape.heads), ("kv_heads", shape.kv_heads)):
+        parts += [("parallel.tensor", tensor, name, heads), ("parallel.sequence", sequence, name, heads // tensor)]
+    for name, ranks, what, number in parts:
+        if number % ranks:
+            share = f" of a share of {tensor} in parallel.tensor" if name == "parallel.sequence" and tensor > 1 else ""
+            raise ConfigError(f"{name}: {ranks} ranks cannot share {number} {what}{share} evenly; use a divisor of it")
+
+
+def share_rows(model: OmniModel, parallel: Parallel, settings: ParallelConfig, device: torch.device) -> int:
+    """Have neighbouring ranks share rows if they are to; returns which part is this rank's. All ranks call this."""
+    if settings.sequence == 1:
+        return 0
+    shape = (parallel.data_world_size, settings.sequence, settings.tensor)
+    mesh = init_device_mesh(device.type, shape, mesh_dim_names=("rows", "sequence", "tensor"))
+    model.row_ranks = SequenceGroup.of(mesh.get_group("sequence"))
+    return model.row_ranks.rank

@@ -1,0 +1,35 @@
+"""Gradient release in a run: the same steps with less memory, refused where a step needs all gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kosmos.errors import ConfigError
+from kosmos.train.run import train_model
+from support.runs import rows_of, small_run, ticks_registry
+
+ONE_ROW = {"data": {"lanes": 1, "tokens_per_pack": 128}}
+
+
+@pytest.mark.parametrize("optimizer", ["lion", "adamw"])
+def test_a_run_with_released_gradients_has_the_losses_of_one_without(tmp_path: Path, optimizer: str) -> None:
+    losses = {}
+    for release in (False, True):
+        train = {"clip_norm": None, "optimizer": optimizer, "release_gradients": release}
+        train_model(small_run(tmp_path / str(release), **ONE_ROW, train=train), registry=ticks_registry())
+        losses[release] = [row["loss"] for row in rows_of(tmp_path / str(release) / "metrics.jsonl")]
+    assert losses[True] == losses[False]
+
+
+@pytest.mark.parametrize(
+    ("over", "line"),
+    [
+        ({**ONE_ROW, "train": {"release_gradients": True}}, "set train.clip_norm to null"),
+        ({"train": {"release_gradients": True, "clip_norm": None}}, "set data.lanes to 1"),
+    ],
+)
+def test_it_is_refused_where_a_step_needs_all_gradients(tmp_path: Path, over: dict[str, object], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        train_model(small_run(tmp_path / "run", **over), registry=ticks_registry())
