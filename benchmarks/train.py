@@ -6,8 +6,8 @@
 
 Limit: every token and cell needs its products (2 operations a weight forward, 4 backward) at the rate that products of
 1,024 x 1,024 matrices reach on this machine; ``limit`` is the step's time over that. Rounds are interleaved, each side
-in a process of its own; medians. Both sides are given the same documents, encoders and decoder shape; the Trainer pads a
-batch of 16 to its longest document, with and without grouping by length. Useful tokens: text tokens and slots of
+in a process of its own; medians. Both sides are given the same documents, encoders and decoder shape; the Trainer pads
+a batch of 16 to its longest document, with and without grouping by length. Useful tokens: text tokens and slots of
 media, padding excluded. nanoVLM's own step is not among the peers: it is no package that can be installed.
 """
 

@@ -1,0 +1,254 @@
+"""Every measurement that needs a GPU, in one call of under nine minutes.
+
+    python benchmarks/gpu.py                    # on one GPU
+    python benchmarks/gpu.py --tiny             # the same code on a CPU in a minute: says that it runs, and no speed
+    python benchmarks/gpu.py --only attention --only text
+
+Limits, written first: products at the data sheet's dense bf16 rate (989 TFLOP/s on an H100 or H200); an optimizer's
+step at its bytes over the measured bandwidth of a copy; the loss at the products of its three matrices. Each part
+prints what it reached of its limit and the ratio to its peer, both run here on the same work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from workload import DATA
+
+from kosmos import Segments, attend, make_run, train_model
+from kosmos.model.loss import linear_cross_entropy
+from kosmos.train.flops import peak_flops
+
+BF16 = torch.bfloat16
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and at which size to measure."""
+
+    device: torch.device
+    tiny: bool
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def seconds(self, act: Callable[[], Any], rounds: int = 10) -> float:
+        """Median time of ``act`` after two calls that warm up."""
+        times = []
+        for number in range(2 + (2 if self.tiny else rounds)):
+            self.wait()
+            begin = perf_counter()
+            act()
+            self.wait()
+            if number > 1:
+                times.append(perf_counter() - begin)
+        return median(times)
+
+    def peak_bytes(self, act: Callable[[], Any]) -> int:
+        if self.device.type != "cuda":
+            return 0
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        act()
+        self.wait()
+        return torch.cuda.max_memory_allocated() - before
+
+
+def attention(place: Place) -> None:
+    """Our attention over documents of mixed lengths against FlexAttention's document mask and one dense row."""
+    tokens, heads, width = (256, 2, 32) if place.tiny else (16_384, 16, 128)
+    peak = peak_flops(place.device, BF16)
+    torch.manual_seed(0)
+    for causal in (True, False):
+        lengths = _lengths(tokens)
+        segments = Segments(lengths)
+        pairs = sum(n * n for n in lengths) / (2 if causal else 1)
+        flops = 3.5 * 4 * pairs * heads * width  # backward computes the logits again
+        inputs = [torch.randn(tokens, heads, width, device=place.device, dtype=BF16, requires_grad=True) for _ in "qkv"]
+        arms: dict[str, Callable[[], Tensor]] = {
+            "attend": lambda i=inputs, s=segments, c=causal: attend(*i, s, causal=c),
+        }
+        if place.device.type == "cuda":
+            arms["flex"] = _flex(inputs, lengths, causal)
+        arms["one dense row (wrong)"] = lambda i=inputs, c=causal: F.scaled_dot_product_attention(
+            *(x.transpose(0, 1)[None] for x in i), is_causal=c
+        )
+        times = {name: place.seconds(lambda a=arm: a().float().sum().backward()) for name, arm in arms.items()}
+        for name, seconds in times.items():
+            share = f", {100 * flops / seconds / peak:.0f} % of the products' limit" if name != list(arms)[-1] else ""
+            ratio = seconds / times["attend"]
+            print(f"attention causal={causal} {name}: {1000 * seconds:.2f} ms, {ratio:.2f}x ours{share}", flush=True)
+
+
+def _lengths(tokens: int) -> tuple[int, ...]:
+    lengths, rest = [], tokens
+    while rest:
+        lengths.append(min(rest, int(torch.empty(1).log_normal_(5.5, 1.0).clamp(8, tokens / 4))))
+        rest -= lengths[-1]
+    return tuple(lengths)
+
+
+def _flex(inputs: list[Tensor], lengths: tuple[int, ...], causal: bool) -> Callable[[], Tensor]:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    device, total = inputs[0].device, sum(lengths)
+    owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(device)
+
+    def visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        same = owner[q] == owner[k]
+        return same & (q >= k) if causal else same
+
+    mask = create_block_mask(visible, None, None, total, total, device=str(device))
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda: compiled(*(x.transpose(0, 1)[None] for x in inputs), block_mask=mask)
+
+
+def loss(place: Place) -> None:
+    """Linear and cross entropy in chunks against torch's, in time and in memory beyond the inputs."""
+    tokens, width, vocabulary = (64, 32, 1000) if place.tiny else (8192, 2048, 128_000)
+    hidden = torch.randn(tokens, width, device=place.device, dtype=BF16, requires_grad=True)
+    weight = torch.randn(vocabulary, width, device=place.device, dtype=BF16, requires_grad=True)
+    targets = torch.randint(vocabulary, (tokens,), device=place.device)
+    arms = {
+        "ours": lambda: linear_cross_entropy(hidden, weight, targets).total.backward(),
+        "torch": lambda: F.cross_entropy((hidden @ weight.T).float(), targets, reduction="sum").backward(),
+    }
+    limit = 3 * 2 * tokens * width * vocabulary / peak_flops(place.device, BF16)
+    for name, act in arms.items():
+        seconds, peak = place.seconds(act), place.peak_bytes(act)
+        print(f"loss {name}: {1000 * seconds:.2f} ms, {limit / seconds:.2f} of the limit, {peak / 2**20:,.0f} MiB more")
+
+
+def optimizers(place: Place) -> None:
+    """``optim.py`` on the GPU."""
+    import optim
+
+    device, count = place.device, 200_000 if place.tiny else 500_000_000
+    tensors, rounds = (7, 3) if place.tiny else (37, 9)
+    several = list(optim.candidates(device, compile=False))
+    for name in optim.DTYPES:
+        found = optim.measure(several, name, device, count=count, tensors=tensors, rounds=rounds)
+        print(optim.table(name, *found), flush=True)
+
+
+def text(place: Place) -> None:
+    """Text alone: our decoder at 1.3 B with 8-bit Lion, and at 7 B with bf16 weights."""
+    models: dict[str, dict[str, Any]] = {
+        "1.3b": {"width": 2048, "layers": 24, "heads": 16, "ffn_width": 5632, "tie_embeddings": True},
+        "7b": {"preset": "7b"},
+    }
+    if place.tiny:
+        models = {"tiny": {"width": 64, "layers": 2, "heads": 2, "ffn_width": 128}}
+    for name, backbone in models.items():
+        small = name != "7b"
+        over: dict[str, Any] = {
+            "modalities": [],
+            "backbone": {"name": "decoder", **backbone},
+            "data": {"sources": [_text_file()], "tokens_per_pack": 128 if place.tiny else 8192 if small else 4096},
+            "train": {
+                "weights": "fp32" if small else "bf16",
+                "optimizer": {"name": "lion8bit", **({} if small else {"master": "stochastic"})},
+                "gradient_checkpointing": not small,
+            },
+        }
+        _show(f"text {name}", _run(over, place, 8 if small else 6))
+
+
+def pictures(place: Place) -> None:
+    """Pictures with captions: a ViT that is trained, in front of a decoder."""
+    encoder = "test_vit" if place.tiny else "vit_large_patch14_clip_224.openai"
+    backbone = {"width": 64, "layers": 1, "heads": 2, "ffn_width": 128} if place.tiny else {"preset": "small"}
+    over: dict[str, Any] = {
+        "modalities": ["image"],
+        "streams": {
+            "image": {"encoder": {"name": "timm", "model": encoder}, "connector": {"name": "pool", "factor": 2}}
+        },
+        "backbone": {"name": "decoder", **backbone},
+        "data": {"sources": [str(DATA / "images/coco")], "tokens_per_pack": 2048 if place.tiny else 8192, "workers": 8},
+    }
+    if not (DATA / "images/coco").exists():
+        print("pictures: no data; KOSMOS_TEST_DATA says where they are; made pictures in their place")
+        over["data"]["sources"] = ["shapes"]
+    _show("image and text", _run(over, place, 10))
+
+
+def _text_file() -> str:
+    found = DATA / "text" / "tinyshakespeare.txt"
+    return str(found) if found.exists() else "sums"
+
+
+def _run(over: dict[str, Any], place: Place, steps: int) -> list[dict[str, Any]]:
+    """The rows of a real run after its warm-up."""
+    with tempfile.TemporaryDirectory() as folder:
+        base = {
+            "train": {"steps": 4 if place.tiny else steps, "warmup_steps": 1, "device": place.device.type},
+            "evaluate": {"max_documents": 1}, "trackers": [], "output": f"{folder}/run",
+            "checkpoint": {"every_steps": 1000},
+        }  # fmt: skip
+        train_model(make_run(base, over))
+        lines = Path(folder, "run", "metrics.jsonl").read_text().splitlines()
+    if place.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return [json.loads(line) for line in lines][3:]
+
+
+def _show(name: str, rows: list[dict[str, Any]]) -> None:
+    def middle(key: str) -> float:
+        return median(row[key] for row in rows)
+
+    wait = sum(row["data_wait_s"] for row in rows) / sum(row["step_s"] for row in rows)
+    print(
+        f"{name}: {middle('tokens_per_s'):,.0f} tokens/s, MFU {100 * middle('mfu'):.1f} % (causal attention halved "
+        f"{100 * middle('mfu_half_causal'):.1f} %), data wait {100 * wait:.1f} %, peak "
+        f"{max(row['peak_memory_bytes'] for row in rows) / 2**30:.1f} GiB, compiled {rows[-1].get('compilations', 0)} "
+        f"programs ({rows[-1].get('compilations', 0) - rows[0].get('compilations', 0)} after the warm-up)",
+        flush=True,
+    )
+
+
+PARTS: dict[str, Callable[[Place], None]] = {
+    "attention": attention,
+    "loss": loss,
+    "optimizers": optimizers,
+    "pictures": pictures,
+    "text": text,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--only", action="append", choices=list(PARTS))
+    given = parser.parse_args()
+    if not given.tiny and not torch.cuda.is_available():
+        raise SystemExit("no GPU: --tiny runs the same code at small sizes on a CPU")
+    place = Place(torch.device("cpu" if given.tiny else "cuda"), given.tiny)
+    print(torch.cuda.get_device_name() if place.device.type == "cuda" else "a CPU, small sizes", torch.__version__)
+    failed = 0
+    for name in given.only or PARTS:
+        begin = perf_counter()
+        try:
+            PARTS[name](place)
+        except Exception:  # one part that fails must not cost the time of the others
+            failed += 1
+            traceback.print_exc()
+        print(f"({name}: {perf_counter() - begin:.0f} s)", flush=True)
+    raise SystemExit(failed)
+
+
+if __name__ == "__main__":
+    main()
