@@ -12,8 +12,19 @@ from kosmos.config import make_run, parse_overrides, read_run_file
 from kosmos.errors import ConfigError
 from kosmos.runtime.launch import is_launched, launch
 from kosmos.selection import asked_plugins
+from kosmos.train.output import RunFolder
 
-OPTIONS = ("--modalities", "--data", "--steps", "--output", "--resume", "--nproc", "--accept-plugins", "--help")
+OPTIONS = (
+    "--modalities",
+    "--data",
+    "--steps",
+    "--output",
+    "--resume",
+    "--auto-resume",
+    "--nproc",
+    "--accept-plugins",
+    "--help",
+)
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -30,6 +41,9 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
     output: Annotated[str | None, typer.Option(help="Folder of the run; a new one under runs/ by default.")] = None,
     resume: Annotated[str | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    auto_resume: Annotated[
+        bool, typer.Option("--auto-resume", help="With --output: go on with the run that is there, if one is.")
+    ] = False,
     nproc: Annotated[int | None, typer.Option(help="Processes on this machine that share the run.")] = None,
     accept_plugins: Annotated[
         bool, typer.Option("--accept-plugins", help="With --resume: go on though files of plugins have changed.")
@@ -46,6 +60,7 @@ def train(
         given = [str(part) for name, value in named.items() if value is not None for part in (name, value)]
         sources = [part for path in data or () for part in ("--data", path)]
         given += ["--accept-plugins"] if accept_plugins else []
+        given += ["--auto-resume"] if auto_resume else []
         given += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
         raise typer.Exit(launch(nproc, ["train", *given, *sources, *context.args]))
     overrides, files = split_extra(context.args, OPTIONS)
@@ -59,6 +74,11 @@ def train(
         return
     base = read_run_file(Path(files[0])) if files else {}
     config = make_run(base, *layers, where=files[0] if files else "command line")
+    if auto_resume and config.output is None:
+        raise ConfigError("--auto-resume: name the run's folder with --output, so that it is found again")
+    if auto_resume and config.output is not None and RunFolder(config.output).run_file.exists():
+        _resume(config.output, [{}, parse_overrides(overrides)], accept_plugins=accept_plugins)
+        return
     from kosmos.train.progress import ConsoleReporter
     from kosmos.train.run import train_model
 
