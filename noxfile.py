@@ -65,6 +65,22 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *session.posargs)
 
 
+@nox.session(default=False)
+def survive(session: nox.Session) -> None:
+    """Two hundred kills of real runs, about half an hour; arguments after ``--``, such as ``--kills 20 --seed 1``."""
+    install(session, *EDITABLE, "-r", "requirements-test.txt")
+    session.chdir("tests")
+    session.run("python", "-m", "survive.harness", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation site, strictly, in site/. ``nox -s docs -- serve`` shows it as it changes."""
+    install(session, "-r", "requirements-docs.txt")
+    environment = {"NO_MKDOCS_2_WARNING": "1"}
+    session.run("mkdocs", *(session.posargs or ["build", "--strict"]), env=environment)
+
+
 @nox.session
 def wheels(session: nox.Session) -> None:
     """One wheel of each package, in dist/."""

@@ -1,7 +1,8 @@
-"""Write docs/run-file.md and docs/components.md from the code: ``python docs/make_reference.py``.
+"""Write run-file.md, components.md, commands.md and promises.md from the code: ``python docs/make_reference.py``.
 
 Fields of the run file come from the docstrings of ``kosmos.config``, options of components from the
-signatures and docstrings of their factories. A test holds the files against what this makes.
+signatures and docstrings of their factories, commands from their help, promises from the rules of the
+conformance kit. A test holds the files against what this makes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from kosmos.cli import GLOBAL_OPTIONS, build_command
 from kosmos.components import Spec
 from kosmos.config import (
     BackboneConfig,
@@ -23,7 +25,9 @@ from kosmos.config import (
     ComponentConfig,
     DataConfig,
     EvaluateConfig,
+    GuardConfig,
     ModalityConfig,
+    ParallelConfig,
     RunConfig,
     SourceConfig,
     StreamConfig,
@@ -31,9 +35,14 @@ from kosmos.config import (
     TrainConfig,
 )
 from kosmos.plugins import PluginRecord, Registry, load_plugins
+from kosmos.testing.check import RULES
 
 DOCS = Path(__file__).resolve().parent
 NOTE = "<!-- Made by docs/make_reference.py: change the docstrings of the code and run it again. -->\n"
+
+OURS = ("kosmos-core", "kosmos-vision", "kosmos-audio", "kosmos-video")
+WIDTH = 92
+"""Of the help of commands, in characters."""
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top of the file", RunConfig),
@@ -45,6 +54,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("data", DataConfig),
     ("data.sources[N]", SourceConfig),
     ("train", TrainConfig),
+    ("guard", GuardConfig),
+    ("parallel", ParallelConfig),
     ("evaluate", EvaluateConfig),
     ("checkpoint", CheckpointConfig),
 )
@@ -73,7 +84,7 @@ def run_file_reference() -> str:
         "A run file is YAML. Every field below can also be set on the command line by its dotted path, such as "
         "`train.steps=100`, and in Python by `make_run`. What is not written has the default; a field that does not "
         "exist is refused with the nearest name. `OUTPUT/run.yaml` holds a run with every field resolved. Where a "
-        "text says None, write `null`. Options of components are in [components.md](components.md), whole files in "
+        "text says None, write `null`. Options of components are in [components](components.md), whole files in "
         "[examples](../examples/README.md).\n",
     ]
     for title, model in SECTIONS:
@@ -169,7 +180,7 @@ def components_reference(registry: Registry) -> str:
         "parameters of the component's factory; wrong names and types are refused with the nearest name.\n",
     ]
     for plugin in registry.plugins:
-        if plugin.distribution.startswith("kosmos-"):
+        if plugin.distribution in OURS:
             parts += [f"## {plugin.distribution}\n", *_component_sections(plugin, registry)]
     return "\n".join(parts)
 
@@ -217,6 +228,48 @@ def _type_of(parameter: inspect.Parameter, factory: Callable[..., Any]) -> Any:
     return eval(written, dict(code.__globals__)) if isinstance(written, str) else written  # noqa: S307 (our own code)
 
 
+def commands_reference(registry: Registry) -> str:
+    """docs/commands.md: the help of each of core's commands."""
+    root = build_command(registry)
+    parts = [
+        NOTE,
+        "# Commands\n",
+        "What `kosmos COMMAND --help` says. Plugins may add commands of their own; `kosmos --help` lists all.\n",
+        "\n".join(["| option of all | meaning |", "|---|---|", *(_row(f"`{o}`", text) for o, text in GLOBAL_OPTIONS)]),
+        "",
+    ]
+    for name, spec in registry.specs("command").items():
+        if registry.owner("command", name).distribution == OURS[0]:
+            parts += [f"## kosmos {name}\n", f"{spec.summary}\n", *_helps(f"kosmos {name}", root.commands[name])]
+    return "\n".join(parts)
+
+
+def _helps(path: str, command: Any) -> Iterator[str]:
+    """The help of a command and of those under it."""
+    context = command.make_context(path, [], resilient_parsing=True, max_content_width=WIDTH, terminal_width=WIDTH)
+    yield f"```text\n{context.get_help().rstrip()}\n```\n"
+    for name, part in getattr(context.command, "commands", {}).items():
+        yield from _helps(f"{path} {name}", part)
+
+
+def promises_reference() -> str:
+    """docs/promises.md: the rules of the conformance kit."""
+    kinds: dict[str, list[str]] = {}
+    for rule in RULES:
+        kinds.setdefault(rule.kind, []).append(_row(f"`{rule.id}`", rule.says + (" (slow)" if rule.slow else "")))
+    parts = [
+        NOTE,
+        "# Promises\n",
+        "What `kosmos plugin test` tries to break, by what a plugin brings. Slow ones start trainings or compilers; "
+        "`--fast` leaves them out. How they are used is in the [plugin guide](plugins.md#how-it-is-tested).\n",
+    ]
+    titles = {"plugin": "The plugin", "component": "Every component"}
+    for kind, rows in kinds.items():
+        title = titles.get(kind, f"{kind[0].upper()}{kind[1:]}")
+        parts += [f"## {title}\n", "\n".join(["| promise | says |", "|---|---|", *rows]) + "\n"]
+    return "\n".join(parts)
+
+
 def _argument_docs(factory: Callable[..., Any]) -> dict[str, str]:
     """Parameter to its text under ``Args:``, of the class or of its ``__init__``."""
     texts = [inspect.getdoc(factory) or ""]
@@ -230,9 +283,18 @@ def _argument_docs(factory: Callable[..., Any]) -> dict[str, str]:
     return found
 
 
+def references(registry: Registry) -> dict[str, str]:
+    """Name of a page to what should stand in it."""
+    return {
+        "run-file": run_file_reference(),
+        "components": components_reference(registry),
+        "commands": commands_reference(registry),
+        "promises": promises_reference(),
+    }
+
+
 def main() -> None:
-    registry = load_plugins()
-    for name, text in (("run-file", run_file_reference()), ("components", components_reference(registry))):
+    for name, text in references(load_plugins()).items():
         (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
         print(f"{name}.md: {len(text.splitlines())} lines")
 

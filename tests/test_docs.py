@@ -1,4 +1,7 @@
-"""The documentation runs: commands parse, run files load, links lead somewhere, and the plugin of the guide trains."""
+"""The documentation runs: commands parse, run files load, snippets run, links lead somewhere, the site builds.
+
+The packages that pages hold are in ``test_docs_plugins``.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,26 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import typer
 import yaml
 
-from kosmos import Grid
-from kosmos.cli import _take_plugins, main
-from kosmos.commands import evaluate, generate, plugins, report, tokenizer, train
+import kosmos
+import kosmos.testing
+from kosmos import Grid, load_run
+from kosmos.cli import _take_plugins, _wrap, main
+from kosmos.commands import generate, plugins, train
 from kosmos.commands.arguments import split_extra
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.config import ComponentConfig, RunConfig, make_run, parse_overrides, read_run_file
@@ -33,8 +41,10 @@ from kosmos.data.sources import open_source
 from kosmos.launch import prices
 from kosmos.options import check_options
 from kosmos.plugins import Registry, load_plugins
+from kosmos.templates import check_name
 from kosmos.train.run import train_model
-from support.pages import EXAMPLES, PAGES, ROOT, Block, anchors, blocks, prose, write_package
+from support.pages import EXAMPLES, PAGES, ROOT, Block, anchors, blocks, prose
+from support.pages import registry as registry
 
 POSITIONAL = {"modality": 1, "encoder": 0, "connector": 2, "backbone": 1, "optimizer": 2, "schedule": 2, "tracker": 2}
 """Arguments in front of the options of a kind's factories."""
@@ -44,7 +54,52 @@ def test_there_is_something_to_look_at() -> None:
     assert len(PAGES) >= 10
     assert len(EXAMPLES) >= 6
     assert min(len(blocks(language)) for language in ("sh", "yaml", "python", "json")) >= 3
-    assert [b.page.name for m in ("train", "test", "closing table") for b in blocks("", m)] == ["README.md"] * 3
+    assert [b.page.name for m in ("train", "test") for b in blocks("", m)] == ["README.md"] * 2
+
+
+LANGUAGES = {
+    "sh": "parsed by the real commands",
+    "yaml": "loaded as a run file",
+    "python": "run, or part of a package",
+    "json": "read as rows",
+    "toml": "part of a package",
+}
+TEXTS = (
+    "errors", "option errors", "problems", "absence", "budget", "closing table", "transcript", "house", "picture",
+)  # fmt: skip
+"""Markers of blocks of text. All but the picture are held against something by a test."""
+GENERATED = ("commands.md",)
+"""Pages that ``make_reference`` makes with blocks."""
+
+
+@pytest.mark.parametrize("block", blocks(), ids=str)
+def test_every_snippet_is_of_a_kind_that_is_checked(block: Block) -> None:
+    if block.page.name in GENERATED or block.language in LANGUAGES:
+        return
+    assert block.marker in (*TEXTS, "train", "test"), f"{block}: what checks this?"
+
+
+def test_the_table_of_the_tutorial_is_that_of_the_readme_and_of_the_results() -> None:
+    tables = {block.text for block in blocks("", "closing table")}
+    assert len(tables) == 1
+    results = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    for accuracy in re.findall(r"^  \w+ .* ([\d.]+ %)$", tables.pop(), re.MULTILINE):
+        assert f"| {accuracy} |" in results
+
+
+def test_the_house_of_the_design_names_every_part_of_core() -> None:
+    (block,) = blocks("text", "house")
+    source = ROOT / "packages" / "kosmos-core" / "src" / "kosmos"
+    parts = {p.stem for p in source.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    told = set(re.findall(r"\w+", block.text))
+    assert parts - told - {"__init__", "__main__"} == set()
+
+
+@pytest.mark.parametrize("block", blocks("python", "from: "), ids=str)
+def test_a_snippet_from_the_code_stands_there(block: Block) -> None:
+    lines = [" ".join(line.split()) for line in (ROOT / block.marker.removeprefix("from: ")).read_text().splitlines()]
+    wanted = [" ".join(line.split()) for line in block.text.splitlines()]
+    assert any(lines[n : n + len(wanted)] == wanted for n in range(len(lines)))
 
 
 # links
@@ -54,6 +109,7 @@ def test_there_is_something_to_look_at() -> None:
 def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        assert not target.startswith("/"), target
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
         if not target.startswith("http") and (not file.exists() or (anchor and anchor not in anchors(file))):
@@ -95,29 +151,29 @@ def _stream_parts(config: RunConfig, registry: Registry) -> Iterator[tuple[str, 
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
-def test_an_example_loads_and_its_options_exist(file: Path, series: Registry) -> None:
-    check_run(read_run_file(file), series, file.name)
+def test_an_example_loads_and_its_options_exist(file: Path, registry: Registry) -> None:
+    check_run(read_run_file(file), registry, file.name)
     assert f"kosmos train examples/{file.name}" in file.read_text(encoding="utf-8")
     assert f"({file.name})" in (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["image-audio", "video-frames", "mixture"])
 def test_an_example_that_runs_as_it_stands_takes_its_first_row(
-    name: str, series: Registry, monkeypatch: pytest.MonkeyPatch
+    name: str, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     quick = {"data": {"lanes": 1, "look_ahead": 16, "tokens_per_pack": 512}}
-    composition = compose(make_run(read_run_file(ROOT / "examples" / f"{name}.yaml"), quick), series)
-    feed = make_feed(composition, open_sources(composition.config, series, "train"))
+    composition = compose(make_run(read_run_file(ROOT / "examples" / f"{name}.yaml"), quick), registry)
+    feed = make_feed(composition, open_sources(composition.config, registry, "train"))
     (row,) = open_feeder(feed, [0], workers=0).next_step()
     assert row.incidents == []
     assert composition.model(to_tensors(row.arrays)).total.isfinite()
 
 
-def test_the_example_of_kosmos_1_is_the_model_of_its_paper(series: Registry) -> None:
+def test_the_example_of_kosmos_1_is_the_model_of_its_paper(registry: Registry) -> None:
     run = make_run(read_run_file(ROOT / "examples" / "kosmos-1.yaml"), {"tokenizer": "bytes"})
     with torch.device("meta"):
-        composition = compose(run, series)
+        composition = compose(run, registry)
     backbone: Any = composition.model.backbone
     stream: Any = composition.model.streams["image"]
     others = sum(p.numel() for p in backbone.parameters()) - backbone.vocab_size * backbone.width
@@ -127,14 +183,37 @@ def test_the_example_of_kosmos_1_is_the_model_of_its_paper(series: Registry) -> 
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_a_run_file_of_the_pages_loads_and_its_options_exist(block: Block, series: Registry) -> None:
-    check_run(yaml.safe_load(block.text), series, str(block))
+def test_a_run_file_of_the_pages_loads_and_its_options_exist(block: Block, registry: Registry) -> None:
+    check_run(yaml.safe_load(block.text), registry, str(block))
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    shown = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    public = [f"kosmos.{name}" for name in dir(kosmos) if not name.startswith("__")]
+    assert sorted(shown) == sorted([*public, *(f"kosmos.testing.{name}" for name in dir(kosmos.testing))])
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_fetches_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the site is built where requirements-docs.txt is installed")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    told = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, env=told, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = [file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.html")]
+    assert len(pages) > len(list(ROOT.glob("docs/**/*.md")))
+    fetched = [tag for page in pages for tag in re.findall(r"<(?:script|link|img|iframe)[^>]*https?:[^>]*>", page)]
+    assert [tag for tag in fetched if 'rel="canonical"' not in tag] == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
 
 
 def test_the_references_are_what_the_code_says() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))
-    texts = {"run-file": made["run_file_reference"](), "components": made["components_reference"](load_plugins())}
-    for name, text in texts.items():
+    for name, text in made["references"](load_plugins()).items():
         written = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
         assert written == text, f"docs/{name}.md is out of date: run 'python docs/make_reference.py'"
 
@@ -155,20 +234,36 @@ def command_lines() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("where", "line"), list(command_lines()))
 def test_a_command_of_the_pages_parses(
-    where: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: Registry
+    where: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry
 ) -> None:
     name, *arguments = shlex.split(line)
     monkeypatch.chdir(tmp_path)
-    for file in re.findall(r"\b[\w-]+\.(?:png|flac|csv)\b", line):
+    page = ROOT / where.partition(":")[0]
+    for block in blocks("yaml", "file: ", page) if page.suffix == ".md" else ():  # that the page has told to write
+        Path(block.marker.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
+    for file in re.findall(r"\b[\w-]+\.(?:png|flac|csv|fen)\b", line):
         Path(file).touch()
-    assert set(_take_plugins(arguments) or ()) <= {plugin.name for plugin in series.plugins}
-    PARSERS[name](arguments, series)
+    assert set(_take_plugins(arguments) or ()) <= {plugin.name for plugin in registry.plugins}
+    PARSERS.get(name, partial(parse_other, name))(arguments, registry)
+
+
+@pytest.mark.parametrize("block", blocks("sh"), ids=str)
+def test_the_other_lines_of_shell_name_what_is_there(block: Block) -> None:
+    made = {tomllib.loads(b.text)["project"]["name"] for b in blocks("toml", "file: pyproject")} | {"kosmos-chess"}
+    for line in block.text.splitlines():
+        program, *arguments = shlex.split(line, comments=True) or [""]
+        assert program in PROGRAMS, f"{block}: {line}"
+        for path in [after.partition("[")[0] for word, after in pairwise(arguments) if word == "-e"]:
+            assert (ROOT / path).is_dir() or path.removeprefix("./") in made or path == ".", f"{block}: {line}"
+
+
+PROGRAMS = ("", "kosmos", "pip", "python", "python3", ".", "torchrun", "tensorboard", "nox", "sed")
 
 
 def parse_train(arguments: list[str], registry: Registry) -> None:
     context = typer.main.get_command(train.app).make_context("train", arguments)
     overrides, files = split_extra(context.args, train.OPTIONS)
-    base = read_run_file(ROOT / files[0]) if files else {}
+    base = read_run_file(Path(files[0]) if Path(files[0]).exists() else ROOT / files[0]) if files else {}
     named = {"modalities": context.params["modalities"]} if context.params["modalities"] else {}
     check_run(make_run(base, named, parse_overrides(overrides)).model_dump(), registry, "command line")
 
@@ -178,16 +273,23 @@ def parse_generate(arguments: list[str], registry: Registry) -> None:
     assert generate.read_segments(context.args, list(registry.specs("modality")))
 
 
-def parse_eval(arguments: list[str], registry: Registry) -> None:
-    app = typer.Typer()
-    app.command("eval")(evaluate.evaluate)
-    typer.main.get_command(app).make_context("eval", arguments)
+def parse_other(name: str, arguments: list[str], registry: Registry) -> None:
+    """Any command, or group of commands, by its own declaration."""
+    command: Any = _wrap(name, registry.resolve("command", name))
+    if arguments == ["--help"]:
+        assert command.get_help(command.make_context(name, [], resilient_parsing=True))
+        return
+    context = command.make_context(name, list(arguments))
+    if hasattr(command, "commands"):
+        _, part, rest = command.resolve_command(context, arguments)
+        part.make_context(part.name, rest)
 
 
-def parse_tokenizer(arguments: list[str], registry: Registry) -> None:
-    group: Any = typer.main.get_command(tokenizer.app)
-    _, command, rest = group.resolve_command(group.make_context("tokenizer", arguments), arguments)
-    command.make_context("train", rest)
+def parse_plugin(arguments: list[str], registry: Registry) -> None:
+    parse_other("plugin", arguments, registry)
+    verb, name = arguments[:2]
+    assert verb == "test" or name == "chess" or check_name(name, registry) is None
+    assert verb == "new" or name in {plugin.distribution for plugin in registry.plugins} | {"kosmos-depth"}
 
 
 def parse_plugins(arguments: list[str], registry: Registry) -> None:
@@ -206,20 +308,12 @@ def parse_launch(arguments: list[str], registry: Registry) -> None:
     assert main(["launch", *arguments]) == 0
 
 
-def parse_report(arguments: list[str], registry: Registry) -> None:
-    app = typer.Typer()
-    app.command("report")(report.report)
-    typer.main.get_command(app).make_context("report", arguments)
-
-
 PARSERS: dict[str, Callable[[list[str], Registry], None]] = {
     "train": parse_train,
-    "eval": parse_eval,
     "generate": parse_generate,
-    "tokenizer": parse_tokenizer,
+    "plugin": parse_plugin,
     "plugins": parse_plugins,
     "launch": parse_launch,
-    "report": parse_report,
 }
 
 
@@ -250,40 +344,75 @@ def test_a_snippet_compiles_and_what_it_imports_of_kosmos_is_there(block: Block)
             assert [a.name for a in node.names if not hasattr(module, a.name)] == []
 
 
-def test_the_python_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    from PIL import Image
+SHORTER = {
+    '"steps": 300}})': '"steps": 2}, "evaluate": {"max_documents": 8}})',
+    '"steps": 300': '"steps": 2',
+    '"max_documents": 128': '"max_documents": 8',
+    "max_documents=64": "max_documents=8",
+    "dtype=saved.dtype)": "dtype=saved.dtype, max_new_tokens=2)",
+}
+"""What would take long, and what is run in its place."""
+AFTER = ("chats", "after a run")
+"""Markers of blocks that want a run to be there."""
 
-    monkeypatch.chdir(tmp_path)
-    Image.new("RGB", (64, 64), "red").save("photo.png")
-    (block,) = [b for b in blocks("python") if b.page.name == "guide.md" and not b.marker]
-    shorter = {'"steps": 300': '"steps": 2', '"max_documents": 128': '"max_documents": 8', "=64": "=8"}
+
+def run_block(block: Block) -> None:
     code = block.text
-    for long, short in shorter.items():
-        assert long in code
+    for long, short in SHORTER.items():
         code = code.replace(long, short)
-    exec(compile(code, str(block), "exec"), {})
-    assert capsys.readouterr().out.startswith("runs/image-001 0.0\n")
+    exec(compile(code, str(block), "exec"), {"__name__": "snippet"})
 
 
-def test_the_chats_of_the_guide_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a photo."""
     from PIL import Image
 
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (64, 64), "red").save("photo.png")
+    return tmp_path
+
+
+@pytest.fixture
+def with_runs(at_home: Path) -> Path:
+    """With a run that has learned from chats, under the names that pages use."""
     asked = {"role": "user", "content": [{"type": "image", "image": "photo.png"}, {"type": "text", "text": "?"}]}
     chat = {"messages": [asked, {"role": "assistant", "content": "red"}]}
-    (tmp_path / "chats.jsonl").write_text(f"{json.dumps(chat)}\n" * 4)
+    (at_home / "chats.jsonl").write_text(f"{json.dumps(chat)}\n" * 4)
     small = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
     layers = {"data": {"sources": ["chats.jsonl"], "lanes": 1, "workers": 0}, "backbone": small, "trackers": []}
     train_model(make_run(layers, {"modalities": ["image"], "train": {"steps": 1}, "output": "runs/assistant"}))
-    (block,) = blocks("python", "chats")
-    exec(compile(block.text.replace("dtype=", "max_new_tokens=2, dtype="), str(block), "exec"), {})
-    assert capsys.readouterr().out.endswith("\n")
+    shutil.copytree("runs/assistant", "runs/mine")
+    return at_home
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_a_snippet_runs(block: Block, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    if block.marker.startswith(("file: ", "put: ", "from: ")):
+        pytest.skip("part of a package, or of the code: tested as such")
+    request.getfixturevalue("with_runs" if block.marker in AFTER else "at_home")
+    run_block(block)
+    if "print(" in block.text:
+        assert capsys.readouterr().out.strip()
+
+
+def test_a_chat_is_asked_as_the_page_says(with_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
     assert main(["generate", "runs/assistant", "--prompt", "x", "--max-new-tokens", "1"]) == 0
-    hint = f"hint: {tmp_path / 'chats.jsonl'} holds chats; with --chat the run is asked as they ask\n"
+    hint = f"hint: {with_runs / 'chats.jsonl'} holds chats; with --chat the run is asked as they ask\n"
     assert capsys.readouterr().err == hint
     assert main(["generate", "runs/assistant", "--chat", "--prompt", "x", "--max-new-tokens", "1"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_the_weights_of_a_run_are_one_file_as_the_page_says(with_runs: Path) -> None:
+    from safetensors.torch import load_file
+
+    (block,) = [b for b in blocks("python", "after a run") if "save_model" in b.text]
+    run_block(block)
+    kept, model = load_file(with_runs / "model.safetensors"), load_run(Path("runs/mine")).composition.model
+    assert set(kept) <= set(model.state_dict())
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in kept.items())
 
 
 @pytest.mark.parametrize("block", blocks("json", "rows"), ids=str)
@@ -302,102 +431,3 @@ def test_the_rows_of_the_guide_are_documents(block: Block, tmp_path: Path) -> No
 
 def _splits(rows: list[Any]) -> list[Any]:
     return ["train", "held_out"] if len(rows) > 1 else ["train"]
-
-
-# the plugin of the guide
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The plugin of docs/plugins.md as its blocks say it, installed as pip would: on the path, with an entry point."""
-    load_plugins()  # kept from here on, so that no other test meets this package among the installed ones
-    folder = tmp_path_factory.mktemp("kosmos-series")
-    write_package(folder)
-    sys.path.insert(0, str(folder / "src"))
-    yield folder
-    sys.path.remove(str(folder / "src"))
-    for name in [name for name in sys.modules if name.split(".")[0] == "kosmos_series"]:
-        del sys.modules[name]
-
-
-@pytest.fixture(scope="module")
-def series(package: Path) -> Registry:
-    """The installed plugins and that of the guide, found by its entry point."""
-    registry = load_plugins(only=["audio", "series", "video", "vision"])
-    assert [plugin.problems for plugin in registry.plugins if plugin.problems] == []
-    return registry
-
-
-def test_the_plugin_of_the_guide_trains(series: Registry, tmp_path: Path) -> None:
-    run = make_run(
-        {
-            "modalities": ["series"],
-            "streams": {"series": {"encoder": {"name": "series", "width": 16, "heads": 2}}},
-            "data": {"tokens_per_pack": 256, "look_ahead": 16, "workers": 0},
-            "backbone": {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48},
-            "train": {"steps": 3},
-            "evaluate": {"max_documents": 16},
-            "output": str(tmp_path / "run"),
-            "trackers": [],
-        }
-    )
-    result = train_model(run, registry=series)
-    assert result.after is not None
-    assert result.before is not None
-    assert result.after.by_modality["series"].loss < result.before.by_modality["series"].loss
-    assert (tmp_path / "run" / "quarantine.jsonl").read_text() == ""
-
-
-def test_the_smaller_components_of_the_guide_train(package: Path, tmp_path: Path, capsys: Any) -> None:
-    modules = {"series": "kosmos_series.plugin", "more": "kosmos_series.more"}
-    registry = Registry.from_modules(modules)
-    assert [plugin.problems for plugin in registry.plugins if plugin.problems] == []
-    run = make_run(
-        {
-            "modalities": ["series"],
-            "streams": {"series": {"connector": "mean"}},
-            "data": {"tokens_per_pack": 128, "lanes": 1, "look_ahead": 8, "workers": 0},
-            "backbone": {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48},
-            "train": {"steps": 3, "optimizer": "sgd", "schedule": {"name": "stairs", "levels": 2}},
-            "evaluate": {"max_documents": 4},
-            "output": str(tmp_path / "run"),
-            "trackers": ["csv"],
-            "observers": [{"name": "alarm", "above": 0.0}],
-        }
-    )
-    train_model(run, registry=registry)
-    assert len((tmp_path / "run" / "loss.csv").read_text().splitlines()) == 3
-    assert capsys.readouterr().out.startswith("step 1: loss ")
-    assert registry.build("metric", "first_word")(["a b", "c"], ["a x", "d"]) == 0.5
-    registry.resolve("command", "ramps")(2)
-    assert capsys.readouterr().out.count("series") == 2
-
-
-def test_the_tests_of_the_plugin_of_the_guide_pass(package: Path) -> None:
-    paths = {"PYTHONPATH": str(package / "src")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(package / "tests")]
-    done = subprocess.run(
-        command, env={**os.environ, **paths}, cwd=package, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
-
-
-def test_planning_with_the_plugin_of_the_guide_imports_no_torch(package: Path) -> None:
-    script = (
-        "import sys, kosmos_series.plugin, kosmos_series.series, kosmos_series.samples; print('torch' in sys.modules)"
-    )
-    paths = {"PYTHONPATH": str(package / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, **paths}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
-
-
-def test_a_file_of_the_kind_of_the_guide_can_be_generated_from(series: Registry, tmp_path: Path) -> None:
-    (tmp_path / "measurements.csv").write_text("1\n2\n3\n")
-    encoder = series.build("encoder", "series")
-    processor = series.build("modality", "series", encoder.input)
-    (media,) = generate.read_segments(["--series", str(tmp_path / "measurements.csv")], ["series"])
-    cells = processor.decode(media, processor.plan(media))
-    assert cells.tolist() == [[1, 2, 3, 0, 0, 0, 0, 0]]
-    assert cells.dtype == np.float32

@@ -20,8 +20,8 @@ NAMES = ("kosmos-a", "kosmos-b")
 ADDRESSES = ("10.77.31.1", "10.77.31.2")
 STEPS = 120
 RUN = (
-    *SMALL, "--modalities", "image", f"train.steps={STEPS}", "data.lanes=2", "data.workers=0", "checkpoint.every_steps=10",
-    "evaluate.max_documents=4", "train.optimizer=adamw", "train.hang_s=8",
+    *SMALL, "--modalities", "image", f"train.steps={STEPS}", "data.lanes=2", "data.workers=0",
+    "checkpoint.every_steps=10", "evaluate.max_documents=4", "train.optimizer=adamw", "train.hang_s=8",
 )  # fmt: skip
 
 

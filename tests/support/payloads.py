@@ -361,7 +361,11 @@ raw("more behind the tensors", lambda content: content + b"x")
 # states
 
 
-def state(name: str, change: Callable[[dict[str, Any]], Any]) -> None:
+STATES: list[Payload] = []
+"""What only a run that goes on reads."""
+
+
+def state(name: str, change: Callable[[dict[str, Any]], Any], *, into: list[Payload] = STATES) -> None:
     def act(checkpoint: Path, canary: Path) -> None:
         path = checkpoint / "state.json"
         content = json.loads(path.read_text())
@@ -370,7 +374,18 @@ def state(name: str, change: Callable[[dict[str, Any]], Any]) -> None:
         rewrite(checkpoint)
 
     act.__name__ = f"state: {name}"
-    payload(act)
+    into.append(act)
 
 
-state("another step", lambda content: content.update(step=-1))
+state("another step", lambda content: content.update(step=-1), into=PAYLOADS)
+for field in ("data", "budget", "guard", "order", "optimizer"):
+    state(f"without {field}", lambda content, field=field: content.pop(field))  # type: ignore[misc]
+    state(f"{field} is a number", lambda content, field=field: content.update({field: 1}))  # type: ignore[misc]
+state("lanes of another run", lambda content: content["data"].update(lanes={"7": {}}))
+state("lanes in words", lambda content: content["data"]["lanes"].update({"0": "import os"}))
+state("a source that is not there", lambda content: content["data"]["lanes"]["0"].update(pending=[[9, 0, 0]]))
+state("draws that are none", lambda content: content["data"]["lanes"]["0"].update(draws=1, tokens=None))
+state("pending in words", lambda content: content["data"]["lanes"]["0"].update(pending=["abc"]))
+state("deadly without end", lambda content: content["data"].update(deadly=[[1]]))
+state("losses that are none", lambda content: content["guard"].update(losses=1, in_turn=None))
+state("a state of nothing", lambda content: content["optimizer"].update({"no.such/step": 1}))

@@ -9,9 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from kosmos.train.optim.lion import Lion
+from kosmos.train.optim.release import GradientRelease
 
 SHAPES = ((5, 192), (64, 64), (1, 128), (7,))
 """Rows that two processes share evenly, unevenly, and so that one has none."""
@@ -53,4 +55,35 @@ def _step(parameters: Any, options: dict[str, Any], random: torch.Generator, dty
         for i, (parameter, gradient) in enumerate(zip(parameters, values(dtype, random), strict=True)):
             parameter.grad = spread(gradient, i)
         optimizer.step()
+        for state in optimizer.state.values():
+            if isinstance(state.get("scales"), DTensor):
+                state["scales"] = state["scales"].full_tensor()  # as a checkpoint gives them back
     return [p.detach() for p in parameters]
+
+
+def released(rank: int, world_size: int, folder: Path) -> None:
+    """One process of FSDP2: writes its weights after steps during the backward pass, and after ordinary ones."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world_size)
+    torch.set_num_threads(1)
+    runs = [_fully_sharded(rank, world_size, release) for release in (True, False)]
+    torch.save(runs, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def _fully_sharded(rank: int, world_size: int, release: bool) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 97), nn.ReLU(), nn.Linear(97, 64))
+    for part in (model[0], model[2], model):
+        fully_shard(part, mesh=init_device_mesh("cpu", (world_size,)))
+    optimizer = Lion(model.parameters(), 1e-3, weight_decay=0.1, block=64)
+    during = GradientRelease(optimizer) if release else None
+    for step in range(STEPS):
+        torch.manual_seed(world_size * step + rank)
+        model(torch.randn(8, 64)).square().sum().backward()
+        if during is None:
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            assert all(p.grad is None for p in model.parameters())
+            during.finish()
+    return [p.full_tensor() for p in model.parameters()]  # type: ignore[attr-defined]

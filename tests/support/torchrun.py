@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +26,13 @@ def torchrun(nproc: int, program: Sequence[object], *, path: Sequence[Path] = ()
 
 
 def done(run: Started, *, at_most_s: float = 120) -> str:
-    """What it printed; fails with what it said where its status is not 0."""
-    printed, said = run.process.communicate(timeout=at_most_s)
+    """What it printed. Fails with what it said where its status is not 0; what runs longer is killed, all of it."""
+    try:
+        printed, said = run.process.communicate(timeout=at_most_s)
+    except subprocess.TimeoutExpired:
+        for process in run.processes():
+            os.kill(process, signal.SIGKILL)
+        printed, said = run.process.communicate()
+        raise AssertionError(f"not done after {at_most_s:g} s:\n{printed}\n{said}") from None
     assert run.process.returncode == 0, said
     return printed

@@ -303,9 +303,15 @@ def test_arrays_of_another_form_are_refused(bad: np.ndarray) -> None:
         VideoProcessor(CLIP).plan(Media("video", bad, rate_hz=8.0))
 
 
-def test_an_array_without_a_rate_is_refused() -> None:
-    with pytest.raises(SampleError, match="positive rate_hz, got None"):
-        VideoProcessor(CLIP).plan(Media("video", numbered(4)))
+@pytest.mark.parametrize("rate_hz", [None, 0.0, -8.0, float("inf"), float("nan")])
+def test_an_array_without_a_rate_that_can_be_is_refused(rate_hz: float | None) -> None:
+    with pytest.raises(SampleError, match=f"positive, finite rate_hz, got {rate_hz}"):
+        VideoProcessor(CLIP).plan(Media("video", numbered(4), rate_hz=rate_hz))
+
+
+def test_an_array_of_infinitely_many_seconds_is_refused() -> None:
+    with pytest.raises(SampleError, match="rate_hz by which it ends, got 1e-310"):
+        VideoProcessor(Picture()).plan(Media("video", numbered(4), rate_hz=1e-310))
 
 
 def test_options_that_do_not_fit_the_encoder_are_refused() -> None:

@@ -66,7 +66,11 @@ def test_verify_is_well_only_where_all_are_whole_and_names_each_that_is_not(run:
 
 @pytest.mark.parametrize(
     ("options", "kept"),
-    [([], [30, 50, 60]), (["--keep-last", "1"], [30, 60]), (["--keep-last", "3", "--keep-every", "20"], [20, 40, 50, 60])],
+    [
+        ([], [30, 50, 60]),
+        (["--keep-last", "1"], [30, 60]),
+        (["--keep-last", "3", "--keep-every", "20"], [20, 40, 50, 60]),
+    ],
 )
 def test_prune_keeps_what_the_run_file_or_the_options_say(
     run: RunFolder, capsys, options: list[str], kept: list[int]

@@ -13,7 +13,7 @@ from kosmos.checkpoint.folder import load_newest, verify
 from kosmos.errors import KosmosError
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.saved import load_run
-from support.payloads import PAYLOADS, Payload
+from support.payloads import PAYLOADS, STATES, Payload
 from support.runs import small_run, ticks_registry
 
 PAGE = 4096
@@ -57,7 +57,9 @@ def damages(files: list[Path], count: int) -> Iterator[tuple[str, Path, bytes]]:
             yield f"{made}: {kind.__name__} of {file.name}", file, changed
 
 
-def test_of_a_thousand_damages_each_is_noticed_and_the_checkpoint_before_is_taken(tmp_path: Path, trained: Path) -> None:
+def test_of_a_thousand_damages_each_is_noticed_and_the_checkpoint_before_is_taken(
+    tmp_path: Path, trained: Path
+) -> None:
     folder = tmp_path / "checkpoints"
     shutil.copytree(trained / "checkpoints", folder)
     newest, before = folder / "step-00000002", folder / "step-00000001"
@@ -110,6 +112,15 @@ def test_a_made_up_checkpoint_runs_nothing_and_is_refused_in_one_line(
             use()
         assert 20 < len(caught.value.line()) < 1000
     assert not canary.exists()
+
+
+@pytest.mark.parametrize("payload", STATES, ids=lambda payload: payload.__name__)
+def test_a_state_that_no_run_saves_is_one_line(tmp_path: Path, trained: Path, payload: Payload) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    payload(tmp_path / "run" / "checkpoints" / "step-00000002", tmp_path / "canary")
+    with pytest.raises(KosmosError) as caught:
+        resume(tmp_path / "run")
+    assert "step-00000002" in caught.value.line() or "optimizer state of no.such" in caught.value.line()
 
 
 def resume(output: Path) -> None:

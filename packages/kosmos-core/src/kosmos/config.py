@@ -156,6 +156,8 @@ class TrainConfig(_Strict):
     """Largest norm of the gradient of all parameters; None does not clip."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Type of matrix products. ``auto`` takes bf16 where the hardware multiplies it faster than fp32."""
+    weights: Literal["fp32", "bf16"] = "fp32"
+    """Type of the parameters. With ``bf16`` give the optimizer a ``master``, or small updates are rounded away."""
     release_gradients: bool = False
     """Update each parameter during the backward pass and free its gradient at once: less memory, but no clipping
     (``clip_norm: null``) and one row a step and process."""

@@ -5,6 +5,7 @@ No torch here: this runs in data workers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -225,8 +226,8 @@ def _span(media: Media, declared: Header) -> tuple[float, float]:
 
 
 def _rate_of(media: Media) -> float:
-    if media.rate_hz is None or not media.rate_hz > 0:
-        raise SampleError(f"video array needs a positive rate_hz, got {media.rate_hz}")
+    if media.rate_hz is None or not 0 < media.rate_hz < math.inf:
+        raise SampleError(f"video array needs a positive, finite rate_hz, got {media.rate_hz}")
     return float(media.rate_hz)
 
 
@@ -240,7 +241,10 @@ def _array_header(film: NDArray[Any], rate_hz: float, limits: Limits) -> Header:
         raise SampleError(f"video frame is {width}x{height} pixels; need 1 to max_pixels {limits.max_pixels}")
     if num_frames > limits.max_source_frames:
         raise SampleError(f"video has {num_frames} frames, over max_source_frames {limits.max_source_frames}")
-    return Header(num_frames / rate_hz, num_frames, width, height)
+    duration_s = num_frames / rate_hz
+    if duration_s == math.inf:
+        raise SampleError(f"video array needs a rate_hz by which it ends, got {rate_hz}")
+    return Header(duration_s, num_frames, width, height)
 
 
 def _patch_of(encoder_input: Any) -> tuple[int, int]:

@@ -12,7 +12,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,27 @@ class Loaded:
         return self.folder / TENSORS
 
 
+@contextmanager
+def reading(loaded: Loaded | None) -> Iterator[None]:
+    """Around what goes on from the state of a checkpoint, whose hashes fit whatever somebody wrote there.
+
+    Raises:
+        CheckpointError: the state is not what a run saves.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        if loaded is None:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{loaded.folder}: {STATE} is not what a run of this version saves ({what})") from error
+
+
 def begin(folder: Path, step: int) -> Path:
     """An empty folder beside the committed ones, to be filled and given to ``commit``."""
+    for rest in folder.glob(f"{PARTIAL}*"):  # of a run that was killed; a full disk needs the room
+        shutil.rmtree(rest, ignore_errors=True)
     partial = folder / f"{PARTIAL}{_name(step)}"
-    shutil.rmtree(partial, ignore_errors=True)
     (partial / TENSORS).mkdir(parents=True)
     return partial
 

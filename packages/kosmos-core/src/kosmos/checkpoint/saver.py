@@ -168,7 +168,9 @@ class Saver:
 
     def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
         free = shutil.disk_usage(self.folder).free
-        return TrainingError(
-            f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)}); about {needed:,} bytes are "
-            f"needed and {free:,} bytes are free; older checkpoints are intact"
+        failure = TrainingError(
+            f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)}); about {needed:,} bytes "
+            f"are needed and {free:,} bytes are free; older checkpoints are intact"
         )
+        failure.elsewhere = not self.parallel.is_main
+        return failure

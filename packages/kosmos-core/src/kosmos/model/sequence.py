@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -88,23 +89,17 @@ def part_of(batch: PackedBatch, ranks: SequenceGroup, slots: Mapping[str, SlotCo
 
 def _items(media: MediaArrays, begin: int, end: int, slots: SlotCount) -> MediaArrays:
     """Items with a slot in [begin, end); items stand in the order of their slots."""
-    grids = [Grid(*grid) for grid in media.grids.tolist()]
-    places = media.slots.tolist()
-    kept = filled = cell = 0
-    first = cell_range = slot_range = None
-    for number, grid in enumerate(grids):
-        count = slots(grid)
-        if any(begin <= place < end for place in places[filled : filled + count]):
-            first = number if first is None else first
-            cell_range = (cell if cell_range is None else cell_range[0], cell + grid.cells)
-            slot_range = (filled if slot_range is None else slot_range[0], filled + count)
-            kept = number + 1
-        filled, cell = filled + count, cell + grid.cells
-    cells, reach = slice(*(cell_range or (0, 0))), slice(*(slot_range or (0, 0)))
-    return MediaArrays(media.values[cells], media.grids[first or 0 : kept], media.slots[reach])
+    grids, places = [Grid(*grid) for grid in media.grids.tolist()], media.slots.tolist()
+    slot = list(accumulate((slots(grid) for grid in grids), initial=0))
+    cell = list(accumulate((grid.cells for grid in grids), initial=0))
+    kept = [n for n in range(len(grids)) if any(begin <= place < end for place in places[slot[n] : slot[n + 1]])]
+    first, last = (kept[0], kept[-1] + 1) if kept else (0, 0)
+    return MediaArrays(
+        media.values[cell[first] : cell[last]], media.grids[first:last], media.slots[slot[first] : slot[last]]
+    )
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # as ``attend``
 def attend_shared(q: Tensor, k: Tensor, v: Tensor, segments: SharedSegments) -> Tensor:
     """Causal attention within the documents of the row. All ranks of the group call this.
 

@@ -32,7 +32,7 @@ from kosmos.train.guards import Guard
 from kosmos.train.optim.release import GradientRelease, check_release
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
-from kosmos.train.sharding import clip_gradients, distribute, fill_missing_gradients, one_mesh_each
+from kosmos.train.sharding import clip_gradients, distribute, fill_missing_gradients, settle
 
 
 class RollBack(Exception):
@@ -66,9 +66,11 @@ class Trainer:
         self.device, self.dtype, self.parallel, self.order = device, dtype, parallel, dict(order)
         self.config, self.report, self.at = composition.config, report, at
         self.model = composition.model.train()
+        if self.config.train.weights == "bf16":
+            self.model.to(torch.bfloat16)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype)
-        groups = one_mesh_each(parameter_groups(self.model, self.config))
+        groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
         self.parameters = [p for g in groups for p in g["params"]]
         train, registry = self.config.train, composition.registry
@@ -276,6 +278,7 @@ class Trainer:
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """(tensors, plain values) that a checkpoint of this step holds; of tensors every rank has its shards."""
+        settle(self.model)
         states, values = stored.optimizer_tensors(self.optimizer, self.names)
         tensors = {stored.MODEL + name: t.detach() for name, t in stored.model_tensors(self.model).items()}
         tensors |= {stored.OPTIMIZER + name: t for name, t in states.items()}
@@ -288,6 +291,7 @@ class Trainer:
 
     def load(self, loaded: Loaded) -> None:
         """Go on from a checkpoint. Where its data are to be gone on with too, the feeder was opened with them."""
+        settle(self.model)
         alone = self.parallel.world_size == 1
         stored.load_model(self.model, loaded.tensors, alone=alone)
         stored.load_optimizer(self.optimizer, self.names, loaded.tensors, loaded.state["optimizer"], alone=alone)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterable, Mapping
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig, dump_run, read_run_file
 from kosmos.errors import ConfigError, TrainingError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
 
 
 class RunFolder:
@@ -24,7 +30,11 @@ class RunFolder:
         self.goodput = path / "goodput.jsonl"
         self.checkpoints = path / "checkpoints"
         self.tokenizer = path / "tokenizer"
+        self.report: Callable[[str], None] = lambda line: None
+        """Shows a line to the user."""
         self._known_bad: set[tuple[str, str]] | None = None
+        self._waiting: dict[Path, str] = {}
+        self._is_full = False
 
     @staticmethod
     def create(config: RunConfig) -> RunFolder:
@@ -71,19 +81,42 @@ class RunFolder:
         return read_run_file(self.run_file)
 
     def append(self, file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows to one of the ledgers.
+        """Add rows to one of the ledgers. Those for which the disk has no room wait for the next call.
 
         Raises:
-            TrainingError: the disk is full.
+            TrainingError: the file cannot be written.
         """
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        text = self._waiting.pop(file, "") + "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         if not text:
             return
+        before = file.stat().st_size if file.exists() else 0
         try:
             with file.open("a", encoding="utf-8") as ledger:
                 ledger.write(text)
+            self._is_full = False
         except OSError as error:
-            raise TrainingError(f"{file}: cannot write ({error.strerror}); checkpoints are intact") from error
+            if error.errno not in FULL:
+                raise TrainingError(f"{file}: cannot write ({error.strerror}); checkpoints are intact") from error
+            os.truncate(file, before)  # what was written of them may be half a row
+            self._waiting[file] = text
+            if not self._is_full:
+                free = shutil.disk_usage(self.path).free
+                self.report(
+                    f"warning: {file}: cannot write ({error.strerror}); {len(text):,} bytes are needed and {free:,} "
+                    "bytes are free; its rows wait for room and the run goes on"
+                )
+            self._is_full = True
+
+    def finish(self) -> None:
+        """Write what waits.
+
+        Raises:
+            TrainingError: there is still no room.
+        """
+        for file in list(self._waiting):
+            self.append(file, ())
+        if self._waiting:
+            raise TrainingError(f"{next(iter(self._waiting))}: its last rows are lost (no space left)")
 
     def note_bad(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to the quarantine ledger, those of a sample once however often it is drawn. Raises as ``append``."""
@@ -109,6 +142,7 @@ class RunFolder:
         for file in (self.metrics, self.quarantine, self.held_out):
             if file.exists():
                 lines = file.read_text(encoding="utf-8").splitlines()
+                lines += self._waiting.pop(file, "").splitlines()
                 kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
                 self._replace(file, "".join(line + "\n" for line in kept))
 

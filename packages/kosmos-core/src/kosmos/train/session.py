@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kosmos.checkpoint.folder import Loaded, load_newest
+from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.checkpoint.saver import Saver
 from kosmos.compose import check_components, compose, make_feed, open_held_out, open_sources
 from kosmos.config import RunConfig, with_absolute_paths
@@ -64,6 +64,7 @@ class Session:
         self.config, self.given = config, folder
         parallel.agreed(self._compose)
         self.folder = RunFolder(parallel.main_only(lambda: self._folder().path))
+        self.folder.report = self.reporter.say
         self.config = config.model_copy(update={"output": self.folder.path})
 
     def _compose(self) -> None:
@@ -94,9 +95,7 @@ class Session:
     def go(self) -> RunResult:
         order = sample_order(self.config, self.sources)
         with self.clock.spending("checkpoint_load"):
-            loaded = self.parallel.main_only(lambda: load_newest(self.folder.checkpoints)) if self.resumed else None
-        if loaded:
-            check_same_order(loaded.state["order"], order, loaded.folder)
+            loaded = self.parallel.main_only(lambda: self._load(order)) if self.resumed else None
         self.reporter.start(
             RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
         )
@@ -107,16 +106,15 @@ class Session:
             stack.push(self._end_watch)
             self.stop = StopRequest()
             stack.callback(self.stop.install())
-            state = loaded.state["data"] if loaded else None
-            feeder = open_feeder(self.feed, self.lanes, workers=self.workers, state=state)
-            stack.callback(feeder.close)
+            self.parallel.agreed(lambda: self._open_feeder(loaded))
+            stack.callback(self.feeder.close)
             self.trainer = Trainer(
-                self.composition, feeder, self.folder,
+                self.composition, self.feeder, self.folder,
                 device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
                 report=self.reporter.say, at=self.watch.at,
             )  # fmt: skip
             self.early = EarlyStopping(self.config.evaluate)
-            with self.clock.spending("checkpoint_load"):
+            with self.clock.spending("checkpoint_load"), reading(loaded):
                 self._restore(loaded)
             if self.parallel.is_main:
                 self.clock.open(self.folder.goodput, self.trainer.step)
@@ -130,6 +128,7 @@ class Session:
                 self.folder.checkpoints, self.parallel,
                 keep_last=settings.keep_last, keep_every=settings.keep_every, report=self.reporter.say,
             )  # fmt: skip
+            self.saver.newest = self.trainer.step if loaded else None  # it is whole, and stays as it is
             stack.callback(self.saver.close)
             stack.callback(self.reporter.close)
             return self._train()
@@ -138,6 +137,18 @@ class Session:
         if error is not None:
             self.watch.tell(error.exit_status if isinstance(error, KosmosError) else 1)
         self.watch.close()
+
+    def _load(self, order: Mapping[str, Any]) -> Loaded | None:
+        loaded = load_newest(self.folder.checkpoints)
+        if loaded:
+            with reading(loaded):
+                check_same_order(loaded.state["order"], order, loaded.folder)
+        return loaded
+
+    def _open_feeder(self, loaded: Loaded | None) -> None:
+        with reading(loaded):
+            state = loaded.state["data"] if loaded else None
+            self.feeder = open_feeder(self.feed, self.lanes, workers=self.workers, state=state)
 
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:
@@ -182,6 +193,7 @@ class Session:
         if self.early.wanted:
             self.reporter.say(f"stopped early at step {self.trainer.step}: {self.early}")
         after = self._score()
+        self.parallel.main_only(self.folder.finish)
         self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
         return RunResult(self.folder.path, self.trainer.step, before, after)
 

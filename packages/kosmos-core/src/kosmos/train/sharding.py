@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -28,11 +28,8 @@ from kosmos.model.decoder import Decoder
 from kosmos.model.loss import TokenLosses
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.parameter_groups import Group
 from kosmos.train.sharing import share_rows
 from kosmos.train.tensor_parallel import share_matrices
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Distributed:
     losses: Callable[[PackedBatch], TokenLosses]
     """The forward pass. All ranks call it equally often."""
     row: Callable[[bool], AbstractContextManager[Any]]
-    """Around forward and backward of a row; given whether it is the step's last, after which gradients are exchanged."""
+    """Around forward and backward of a row; given whether it is the last of the step: gradients are exchanged then."""
     part: int = 0
     """Number of this rank's part of its rows, where ranks share rows."""
 
@@ -173,34 +170,27 @@ def fill_missing_gradients(parameters: Iterable[nn.Parameter]) -> None:
             parameter.grad = torch.zeros_like(parameter)
 
 
-def one_mesh_each(groups: Iterable[Group]) -> list[Group]:
-    """Parameter groups so cut that each has parameters of one mesh: a fused step takes no others together."""
-    return [
-        {**group, "params": [p for p, _ in pairs], "names": [n for _, n in pairs]}
-        for group in groups
-        for pairs in _by_mesh(zip(group["params"], group["names"], strict=True))
-    ]
-
-
 def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
     """Scale all gradients so that their norm is ``most`` at most; returns the norm before. All ranks call this."""
-    groups = [[p for p, _ in pairs] for pairs in _by_mesh((p, None) for p in parameters if p.grad is not None)]
-    norms = [whole(get_total_norm([cast(Tensor, p.grad) for p in group])) for group in groups]
-    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
-    for group in groups:
-        clip_grads_with_norm_(group, most, norm)
-    return norm
-
-
-def _by_mesh(pairs: Iterable[tuple[nn.Parameter, T]]) -> list[list[tuple[nn.Parameter, T]]]:
-    found: dict[DeviceMesh | None, list[tuple[nn.Parameter, T]]] = {}
-    for parameter, value in pairs:
+    by_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = {}  # torch joins norms of one mesh only
+    for parameter in parameters:
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        found.setdefault(mesh, []).append((parameter, value))
-    return list(found.values())
+        by_mesh.setdefault(mesh, []).append(parameter)
+    norms = [whole(get_total_norm([p.grad for p in of if p.grad is not None])) for of in by_mesh.values()]
+    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+    for of in by_mesh.values():
+        clip_grads_with_norm_(of, most, norm)
+    return norm
 
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor that may be sharded, whole. All ranks call this."""
     full = getattr(tensor, "full_tensor", None)
     return tensor if full is None else full()
+
+
+def settle(model: nn.Module) -> None:
+    """Shard again what a forward pass without backward, such as scoring, has left gathered: torch keeps the root's."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

@@ -35,7 +35,8 @@ def check_sharing(model: OmniModel, settings: ParallelConfig, world_size: int) -
         parts += [("parallel.tensor", tensor, name, heads), ("parallel.sequence", sequence, name, heads // tensor)]
     for name, ranks, what, number in parts:
         if number % ranks:
-            share = f" of a share of {tensor} in parallel.tensor" if name == "parallel.sequence" and tensor > 1 else ""
+            cut = name == "parallel.sequence" and tensor > 1
+            share = f" (the part of one of {tensor} ranks of parallel.tensor)" if cut else ""
             raise ConfigError(f"{name}: {ranks} ranks cannot share {number} {what}{share} evenly; use a divisor of it")
 
 

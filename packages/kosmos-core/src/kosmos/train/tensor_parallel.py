@@ -10,6 +10,7 @@ Letters: T = tokens, D = features of a norm, N = ranks of the group.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 import torch
@@ -26,6 +27,9 @@ from torch.distributed.tensor.parallel import (
 
 from kosmos.model.decoder import Decoder
 from kosmos.model.norms import LayerNorm, RMSNorm
+
+# It would have the norm of all gradients summed over both dimensions of the mesh at once, which costs one number twice.
+logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
 
 
 def share_matrices(decoder: Decoder, mesh: DeviceMesh) -> None:

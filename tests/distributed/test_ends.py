@@ -1,0 +1,118 @@
+"""However a rank ends, all do: with one status, and the cause said once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kosmos.checkpoint.folder import committed, verify
+from kosmos.compose import compose, make_feed, open_sources
+from support import ticks
+from support.command import SMALL, Started, install_plugin, lines_in
+from support.runs import small_run, ticks_registry
+from support.torchrun import LOOPBACK
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+
+STEPS = 2000
+RUN = (
+    "--modalities",
+    "ticks",
+    *SMALL,
+    "data.lanes=2",
+    "data.workers=0",
+    f"train.steps={STEPS}",
+    "evaluate.max_documents=4",
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return install_plugin(tmp_path / "site", "ticks", None, module=ticks.__name__)
+
+
+def two_ranks(site: Path, output: Path, *more: object) -> Started:
+    return Started("train", "--nproc", 2, "--output", output, *RUN, *more, path=[site], **LOOPBACK)
+
+
+def source(**options: object) -> str:
+    return f"data.sources=[{{path: ticks, options: {options}}}]"
+
+
+def pid_of(run: Started, rank: int) -> int:
+    def variables(process: int) -> list[bytes]:
+        return Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+
+    (found,) = (p for p in run.processes() if f"RANK={rank}".encode() in variables(p))
+    return found
+
+
+def errors(said: str) -> list[str]:
+    assert "Traceback" not in said, said
+    return [line for line in said.splitlines() if line.startswith("error[")]
+
+
+def wait_until_gone(run: Started) -> None:
+    end = time.monotonic() + 30
+    while (left := run.processes()) and time.monotonic() < end:
+        time.sleep(0.05)
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    run.process.communicate()
+    assert not left, f"processes {left} were left behind"
+
+
+def row_of_lane(lane: int) -> int:
+    """The row that a lane reads first."""
+    config = small_run(data={"lanes": 2})
+    registry = ticks_registry()
+    return make_feed(compose(config, registry), open_sources(config, registry, "train")).mixture.row(0, lane)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_the_source_on_one_rank_ends_both_and_is_said_once(tmp_path: Path, site: Path, rank: int) -> None:
+    row = row_of_lane(rank)
+    status, said = two_ranks(site, tmp_path / "run", source(refused=[row])).end(at_most_s=90)
+    assert errors(said) == [f"error[data]: ticks: the disk of row {row} is gone"]
+    assert status == 3
+
+
+def test_a_ledger_that_cannot_be_written_ends_both_and_is_said_once(tmp_path: Path, site: Path) -> None:
+    ledger = tmp_path / "run" / "quarantine.jsonl"
+    ledger.mkdir(parents=True)
+    status, said = two_ranks(site, tmp_path / "run", source(broken=[row_of_lane(1)])).end(at_most_s=90)
+    (line,) = errors(said)
+    assert str(ledger) in line and "Is a directory" in line
+    assert status == 4
+
+
+def test_sigterm_at_one_rank_stops_all_at_the_same_step_with_a_checkpoint(tmp_path: Path, site: Path) -> None:
+    output = tmp_path / "run"
+    run = two_ranks(site, output)
+    run.wait_for(lambda: lines_in(output / "metrics.jsonl") >= 3)
+    os.kill(pid_of(run, 1), signal.SIGTERM)
+    status, said = run.end(at_most_s=60)
+    step = lines_in(output / "metrics.jsonl")
+    assert errors(said) == [
+        f"error[interrupted]: stopped at step {step} of {STEPS} (SIGTERM), all saved; "
+        f"go on with: kosmos train --resume {output}"
+    ]
+    assert status == 130
+    newest = committed(output / "checkpoints")[0]
+    assert newest.name == f"step-{step:08d}"
+    assert verify(newest) is None
+    wait_until_gone(run)
+
+
+def test_ranks_whose_launcher_is_killed_end_and_the_run_can_go_on(tmp_path: Path, site: Path) -> None:
+    output = tmp_path / "run"
+    run = two_ranks(site, output, "checkpoint.every_steps=4")
+    run.wait_for(lambda: lines_in(output / "metrics.jsonl") >= 6)
+    run.send(signal.SIGKILL)
+    wait_until_gone(run)
+    assert lines_in(output / "metrics.jsonl") < STEPS
+    assert all(verify(checkpoint) is None for checkpoint in committed(output / "checkpoints"))

@@ -1,0 +1,127 @@
+"""Ranks that share matrices train as one process does, and their checkpoints are like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from kosmos import make_run
+from kosmos.errors import ConfigError, TrainingError
+from kosmos.model.decoder import Decoder
+from kosmos.model.omni import OmniModel
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.sharing import check_sharing
+from support.command import install_plugin
+from support.runs import SMALL
+from support.same import assert_same_run
+from support.sharing import SHAPES
+from support.torchrun import torchrun
+
+GRADIENT, LOSS = 1e-5, 1e-6
+"""Relative, fp32; measured 3.7e-6 (the smallest gradients of xPos) and 2e-7."""
+
+
+def model(**shape: Any) -> OmniModel:
+    return OmniModel(Decoder(300, width=48, layers=1, **{"heads": 4, "kv_heads": 4, "ffn_width": 48, **shape}), {})
+
+
+def settings(**values: Any) -> Any:
+    return make_run({"parallel": values}).parallel
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("nproc", "tensor", "sequence"), [(2, 2, 1), (4, 2, 1), (4, 2, 2)])
+def test_losses_and_gradients_are_those_of_one_process(
+    compared: Callable[..., Any], nproc: int, tensor: int, sequence: int, shape: str
+) -> None:
+    for ranks in compared(nproc, tensor, sequence, shape):
+        assert max(rank["error"] for rank in ranks) < GRADIENT, ranks[0]
+        assert max(rank["loss_error"] for rank in ranks) < LOSS, ranks[0]
+        assert all(rank["predictions"] for rank in ranks)
+
+
+def test_a_run_goes_on_from_shared_matrices_to_one_process_and_back(moved: Callable[[str], tuple[Path, Path]]) -> None:
+    assert_same_run(*moved("tensor"), rel=1e-5, weights=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "parallel", "said"),
+    [
+        ({"heads": 3, "kv_heads": 3}, {"tensor": 2}, "parallel.tensor: 2 ranks cannot share 3 heads evenly"),
+        ({"kv_heads": 1}, {"tensor": 2}, "parallel.tensor: 2 ranks cannot share 1 kv_heads evenly"),
+        ({"ffn_width": 49}, {"tensor": 2}, "parallel.tensor: 2 ranks cannot share 49 ffn_width evenly"),
+        ({"kv_heads": 2}, {"sequence": 4}, "parallel.sequence: 4 ranks cannot share 2 kv_heads evenly"),
+        (
+            {"kv_heads": 2},
+            {"tensor": 2, "sequence": 2},
+            "parallel.sequence: 2 ranks cannot share 1 kv_heads (the part of one of 2 ranks of parallel.tensor) evenly",
+        ),
+        ({}, {"tensor": 2, "strategy": "ddp"}, "parallel.tensor: goes with strategy fsdp, not with ddp"),
+        ({}, {"tensor": 2, "strategy": "hsdp"}, "parallel.tensor: goes with strategy fsdp, not with hsdp"),
+    ],
+)
+def test_degrees_that_do_not_divide_the_decoder_are_refused(
+    shape: dict[str, Any], parallel: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_sharing(model(**shape), settings(**parallel), 8)
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)
+
+
+def test_one_process_ignores_the_degrees() -> None:
+    check_sharing(model(heads=3, kv_heads=3), settings(tensor=2), 1)
+    assert Parallel().shared_by(2).lanes(3) == [0, 1, 2]
+
+
+class Other(nn.Module):
+    """A backbone of somebody else; nothing of it is called."""
+
+
+@pytest.mark.parametrize("field", ["tensor", "sequence"])
+def test_another_backbone_is_refused(field: str) -> None:
+    omni = model()
+    omni.backbone = Other()
+    with pytest.raises(
+        ConfigError, match=rf"^parallel.{field}: only the built-in decoder .* backbone is Other; set it to 1$"
+    ):
+        check_sharing(omni, settings(**{field: 2}), 2)
+
+
+def test_ranks_that_cannot_form_groups_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^parallel: 6 processes cannot be split into groups of tensor x sequence = 4"
+    ):
+        Parallel(world_size=6).shared_by(4)
+
+
+def test_ranks_of_a_group_have_the_same_lanes() -> None:
+    lanes = [Parallel(rank, world_size=6).shared_by(2).lanes(6) for rank in range(6)]
+    assert lanes == [[0, 3], [0, 3], [1, 4], [1, 4], [2, 5], [2, 5]]
+    with pytest.raises(ConfigError, match="4 lanes cannot be dealt to 3 groups of 2 processes evenly"):
+        Parallel(world_size=6).shared_by(2).lanes(4)
+
+
+def test_ranks_of_a_group_that_read_different_rows_are_named() -> None:
+    parallel = Parallel(world_size=4).shared_by(2)
+    assert parallel.one_of_each_group([1, 1, 2, 2]) == [1, 2]
+    with pytest.raises(TrainingError, match="ranks 2 and 3 train the same rows and have read different ones"):
+        parallel.one_of_each_group([1, 1, 2, 3])
+
+
+def test_a_run_that_cannot_share_says_so_once_and_leaves_nothing(tmp_path: Path) -> None:
+    site = install_plugin(tmp_path / "site", "ticks", None, module="support.ticks")
+    output = tmp_path / "run"
+    backbone = [f"backbone.{name}={value}" for name, value in SMALL["backbone"].items() if name != "heads"]  # type: ignore[attr-defined]
+    arguments = ["-m", "kosmos", "train", "--modalities", "ticks", "--output", output, *backbone, "backbone.heads=1"]
+    status, said = torchrun(2, [*arguments, "data.lanes=2", "parallel.tensor=2"], path=[site]).end()
+    assert status != 0
+    refusals = [line for line in said.splitlines() if line.startswith("error[config]")]
+    assert refusals == ["error[config]: parallel.tensor: 2 ranks cannot share 1 heads evenly; use a divisor of it"], (
+        said
+    )
+    assert not output.exists()

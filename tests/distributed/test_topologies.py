@@ -1,0 +1,142 @@
+"""Any number of processes and workers under any strategy: the same documents in the same steps, and the same losses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kosmos import make_run
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import read_whole
+from kosmos.compose import compose, make_feed, open_sources
+from support import trainings
+from support.ledgers import documents
+from support.runs import SMALL, rows_of, ticks_registry
+from support.torchrun import done, torchrun
+
+pytestmark = pytest.mark.slow
+LOSS = 1e-5
+"""Relative, fp32; measured 0 of losses (the optimizer takes signs) and 1.5e-7 of gradient norms."""
+STEPS = 6
+WAYS = [
+    *((1, "auto", workers) for workers in (0, 1, 2)),
+    *((world, "fsdp", workers) for world in (2, 4) for workers in (0, 1, 2)),
+    *((world, "ddp", 1) for world in (2, 4)),
+    (4, "hsdp", 0),
+]
+"""Processes, strategy, workers."""
+
+
+def run(output: Path, *, strategy: str, workers: int, steps: int = STEPS) -> dict[str, Any]:
+    """Four lanes with dropout; rows of one or two documents, so that ranks often lack a modality."""
+    ledger = str(output.with_suffix(".ledger"))
+    data = {"tokens_per_pack": 48, "lanes": 4, "look_ahead": 4, "workers": workers, "sources": ["ticks", "sums"]}
+    return {
+        **SMALL,
+        "data": data,
+        "streams": {"ticks": {"encoder": {"name": "ticks", "ledger": ledger}}},
+        "backbone": {**SMALL["backbone"], "dropout": 0.1},  # type: ignore[dict-item]
+        "train": {**SMALL["train"], "steps": steps, "schedule": "constant"},  # type: ignore[dict-item]
+        "evaluate": {"max_documents": 8, "every_steps": 2},
+        "checkpoint": {"every_steps": 2},
+        "parallel": parallel(strategy),
+        "output": str(output),
+    }
+
+
+def parallel(strategy: str) -> dict[str, Any]:
+    return {"strategy": strategy, "shards": 2 if strategy == "hsdp" else None}
+
+
+def goes_on(output: Path, world: int, strategy: str, steps: int) -> dict[str, Any]:
+    over = {"train": {"steps": steps}, "parallel": parallel(strategy), "data": {"workers": steps % 3}}
+    return {"world": world, "resume": str(output), "over": over}
+
+
+def first_row_of_lane(lane: int) -> int:
+    config = make_run(run(Path("none"), strategy="auto", workers=0))
+    registry = ticks_registry()
+    return make_feed(compose(config, registry), open_sources(config, registry, "train")).mixture.row(0, lane)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folders of all trainings of this module, which one launch of four processes makes."""
+    folder = tmp_path_factory.mktemp("topologies")
+    entries = [
+        {"world": world, "run": run(folder / f"{world} {strategy} {workers}", strategy=strategy, workers=workers)}
+        for world, strategy, workers in WAYS
+    ]
+    moved = folder / "moved"
+    entries += [
+        {"world": 2, "run": run(moved, strategy="fsdp", workers=0, steps=1)},
+        *(
+            goes_on(moved, *way)
+            for way in ((1, "auto", 2), (2, "ddp", 3), (4, "hsdp", 4), (4, "fsdp", 5), (1, "auto", 6))
+        ),
+    ]
+    for world in (1, 2):
+        bad = run(folder / f"bad {world}", strategy="auto", workers=0)
+        bad["data"]["sources"] = [{"path": "ticks", "options": {"infinite": [first_row_of_lane(1)]}}, "sums"]
+        entries.append({"world": world, "run": {**bad, "guard": {"non_finite": "skip"}}})
+    (folder / "trainings.json").write_text(json.dumps(entries))
+    done(torchrun(4, [trainings.__file__, folder / "trainings.json"]), at_most_s=600)
+    return lambda *name: folder / " ".join(map(str, name))
+
+
+def assert_same(output: Path, alone: Path) -> None:
+    rows, expected = rows_of(output / "metrics.jsonl"), rows_of(alone / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [row["step"] for row in expected] == list(range(1, STEPS + 1))
+    for row, one in zip(rows, expected, strict=True):
+        for name in ("documents", "tokens", "media_tokens", "target_tokens", "fill"):
+            assert row[name] == one[name]
+        for name in ("loss", "grad_norm"):
+            assert row[name] == pytest.approx(one[name], rel=LOSS)
+        assert row["loss_by_source"] == pytest.approx(one["loss_by_source"], rel=LOSS)
+    assert documents(output.with_suffix(".ledger")) == documents(alone.with_suffix(".ledger"))
+    loaded = [found for folder in (output, alone) if (found := load_newest(folder / "checkpoints"))]
+    state, one_state = (found.state for found in loaded)
+    assert state["data"] == one_state["data"]
+    assert state["guard"]["losses"] == pytest.approx(one_state["guard"]["losses"], rel=LOSS)
+    scores, expected = (rows_of(folder / "held_out.jsonl") for folder in (output, alone))
+    for step, one in {row["step"]: row for row in expected}.items():
+        for row in (row for row in scores if row["step"] == step):
+            for name, score in row["held_out"]["source"].items():
+                assert score["documents"] == one["held_out"]["source"][name]["documents"]
+                assert score["loss"] == pytest.approx(one["held_out"]["source"][name]["loss"], rel=LOSS)
+    weights, expected_weights = (read_whole(f.tensors) for f in loaded)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(tensor, expected_weights[name], rtol=LOSS, atol=1e-7)
+
+
+@pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: " ".join(map(str, way)))
+def test_any_topology_takes_the_same_documents_to_the_same_losses(trained: Callable[..., Path], way: Any) -> None:
+    assert_same(trained(*way), trained(*WAYS[0]))
+
+
+def test_a_run_goes_on_in_any_other_topology(trained: Callable[..., Path]) -> None:
+    assert_same(trained("moved"), trained(*WAYS[0]))
+
+
+def test_a_gradient_that_is_no_number_on_one_rank_alone_is_left_out_on_all(trained: Callable[..., Path]) -> None:
+    alone, two = trained("bad", 1), trained("bad", 2)
+    (row,) = rows_of(two / "guards.jsonl")
+    (expected,) = rows_of(alone / "guards.jsonl")
+    assert (row["kind"], row["action"], row["step"]) == ("non_finite", "skip", expected["step"])
+    assert sorted(row["documents"]) == sorted(expected["documents"])
+    losses = [[r["loss"] for r in rows_of(f / "metrics.jsonl") if not r.get("skipped")] for f in (two, alone)]
+    assert len(losses[0]) == STEPS - 1
+    assert losses[0] == pytest.approx(losses[1], rel=LOSS)
+
+
+def test_steps_differ_in_their_documents(trained: Callable[..., Path]) -> None:
+    """What the tests above rely on: the ledger tells rows apart, and a row has few documents."""
+    found = documents(trained(*WAYS[0]).with_suffix(".ledger"))
+    assert len(found) == 4 * STEPS
+    assert len(set(map(tuple, found.values()))) == len(found)
+    assert {"ticks", "sums:train"} == {origin.split()[0] for row in found.values() for origin in row}
