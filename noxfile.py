@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent
 WHEELS = ROOT / "dist"
 PACKAGES = ["kosmos-core", "kosmos-vision", "kosmos-audio", "kosmos-video"]
 EDITABLE = [part for name in PACKAGES for part in ("-e", f"packages/{name}")]
+EXAMPLE_PLUGINS = sorted(file.parent for file in ROOT.glob("examples/plugins/*/pyproject.toml"))
 
 CHECK_INSTALLED = """
 import sys
@@ -63,6 +64,14 @@ def tests(session: nox.Session) -> None:
     """pytest; further arguments after ``--``."""
     install(session, *EDITABLE, "-r", "requirements-test.txt")
     session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """``kosmos plugin test`` on our three modalities and on the example plugins; ``-- --fast`` in a minute."""
+    install(session, *EDITABLE, *map(str, EXAMPLE_PLUGINS), "-r", "requirements-test.txt")
+    for name in (*PACKAGES[1:], *(folder.name for folder in EXAMPLE_PLUGINS)):
+        session.run("kosmos", "plugin", "test", name, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session(default=False)

@@ -63,6 +63,8 @@ LANGUAGES = {
     "python": "run, or part of a package",
     "json": "read as rows",
     "toml": "part of a package",
+    "diff": "put into a file of a package",
+    "console": "transcripts, of which tests run the commands",
 }
 TEXTS = (
     "errors", "option errors", "problems", "absence", "budget", "closing table", "transcript", "house", "picture",
@@ -352,6 +354,8 @@ SHORTER = {
     "dtype=saved.dtype)": "dtype=saved.dtype, max_new_tokens=2)",
 }
 """What would take long, and what is run in its place."""
+PARTS = ("file: ", "put: ", "from: ", "board: ")
+"""Begin the markers of blocks that are parts of packages, or of the code."""
 AFTER = ("chats", "after a run")
 """Markers of blocks that want a run to be there."""
 
@@ -388,7 +392,7 @@ def with_runs(at_home: Path) -> Path:
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_a_snippet_runs(block: Block, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
-    if block.marker.startswith(("file: ", "put: ", "from: ")):
+    if block.marker.startswith(PARTS):
         pytest.skip("part of a package, or of the code: tested as such")
     request.getfixturevalue("with_runs" if block.marker in AFTER else "at_home")
     run_block(block)

@@ -198,7 +198,7 @@ class Survivor:
         end = time.monotonic() + 60
         while left := run.processes():
             assert time.monotonic() < end, f"after a kill ({what}) processes {left} were left behind"
-            time.sleep(0.01)
+            time.sleep(0.05)
 
     def _end(self, run: Started) -> None:
         status, said = run.end(at_most_s=END_S)

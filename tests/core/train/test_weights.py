@@ -18,7 +18,9 @@ def test_bf16_weights_train_and_resume_bit_for_bit(tmp_path: Path, master: str) 
     over = {"weights": "bf16", "optimizer": {"name": "lion", "master": master}, "precision": "bf16"}
     registry = ticks_registry()
     train_model(small_run(tmp_path / "whole", train=over), registry=registry)
-    train_model(small_run(tmp_path / "cut", train=over, checkpoint={"every_steps": 3, "keep_last": 9}), registry=registry)
+    train_model(
+        small_run(tmp_path / "cut", train=over, checkpoint={"every_steps": 3, "keep_last": 9}), registry=registry
+    )
     (tmp_path / "cut" / "checkpoints" / "step-00000006").rename(tmp_path / "gone")
     resume_run(tmp_path / "cut", registry=registry)
     losses = [[row["loss"] for row in rows_of(tmp_path / run / "metrics.jsonl")] for run in ("whole", "cut")]

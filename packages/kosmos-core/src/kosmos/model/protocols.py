@@ -45,8 +45,8 @@ class Connector(Protocol):
 class Backbone(Protocol):
     """A ``torch.nn.Module``: a causal language model over packed rows.
 
-    Optional: ``blocks``, a ``torch.nn.ModuleList`` of its layers, each of which runs once in every forward. Sharded runs
-    gather one of them at a time; without it they gather the whole backbone.
+    Optional: ``blocks``, a ``torch.nn.ModuleList`` of its layers, each of which runs once in every forward. Sharded
+    runs gather one of them at a time; without it they gather the whole backbone.
     """
 
     width: int

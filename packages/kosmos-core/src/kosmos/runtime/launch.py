@@ -5,10 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Sequence
 
-from kosmos.errors import ConfigError, Interrupted
+from kosmos.errors import ConfigError, Interrupted, TrainingError
+
+_LAUNCHER = os.getppid()
+"""As early as can be: it may be killed at any time."""
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
@@ -42,6 +47,19 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     except SignalException:
         return Interrupted.exit_status
     return 0
+
+
+def end_with_launcher() -> None:
+    """Have this process end once what has started it is gone: who starts the run again would have two write to it."""
+    threading.Thread(target=_look_for_launcher, name="launcher", daemon=True).start()
+
+
+def _look_for_launcher() -> None:
+    while os.getppid() == _LAUNCHER:
+        time.sleep(1.0)
+    if os.environ.get("RANK") == "0":
+        print(TrainingError("the launcher of the run is gone; all ranks end with it").line(), file=sys.stderr, flush=True)
+    os._exit(TrainingError.exit_status)  # the main thread may be waiting for the other ranks
 
 
 def is_launched() -> bool:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from kosmos.errors import ConfigError, KosmosError, TrainingError
+from kosmos.runtime.launch import end_with_launcher, is_launched
 
 T = TypeVar("T")
 
@@ -34,6 +35,8 @@ class Parallel:
     def from_environment(device: str) -> Parallel:
         """As torchrun set it up; joins the process group if there is more than one process."""
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        if world_size > 1 and is_launched():
+            end_with_launcher()
         if world_size > 1 and not dist.is_initialized():
             dist.init_process_group("cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo")
         names = ("RANK", "LOCAL_RANK")

@@ -13,8 +13,8 @@ from kosmos.model.omni import OmniModel
 def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> int:
     """Have the blocks compiled at their first call, before the model is sharded.
 
-    Those of the backbone, and of encoders that say ``compiles = True``. Rows have one length but for a few tokens: torch
-    compiles once for that length and, where another comes, once more for any.
+    Those of the backbone, and of encoders that say ``compiles = True``. Rows have one length but for a few tokens:
+    torch compiles once for that length and, where another comes, once more for any.
 
     Returns:
         The number of blocks.

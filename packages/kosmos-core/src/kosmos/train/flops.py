@@ -166,7 +166,7 @@ _varlen_flops._get_raw = True  # type: ignore[attr-defined]  # torch: give it th
 
 
 def _mapping() -> dict[Any, Callable[..., int]]:
-    import torch.nn.attention.varlen  # noqa: F401  # registers its operator
+    import torch.nn.attention.varlen  # registers its operator
 
     return {
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,

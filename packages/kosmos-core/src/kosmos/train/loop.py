@@ -285,8 +285,8 @@ class Trainer:
         feeds = self.parallel.gather(self.data_state)
         data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
         return tensors, {
-            "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(), "parts": self.parts,
-            "order": self.order, "optimizer": values,
+            "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(),
+            "parts": self.parts, "order": self.order, "optimizer": values,
         }  # fmt: skip
 
     def load(self, loaded: Loaded) -> None:

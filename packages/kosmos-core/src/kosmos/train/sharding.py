@@ -136,7 +136,9 @@ def _shard(
 ) -> Distributed:
     low = dtype if dtype != torch.float32 else None
     how: dict[str, Any] = {
-        "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32 if low else None),
+        "mp_policy": MixedPrecisionPolicy(
+            param_dtype=low, reduce_dtype=torch.float32 if low else None, cast_forward_inputs=False
+        ),
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if settings.offload else OffloadPolicy(),
     }
     # A stream is one unit: how often an encoder calls its own parts may depend on the items of a rank's row.

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kosmos.errors import RankHangs, TrainingError
+from kosmos.errors import RankHangs
 from kosmos.names import listed
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.goodput import Goodput
@@ -86,9 +86,6 @@ class Watch:
         self.parallel, self.hang_s, self.store, self.stop = parallel, hang_s, store, stop
         self.progress = Progress()
         self.main = threading.get_ident()
-        self.launcher = os.getppid() if store is not None else None
-        self.lonely = False
-        """Whether the others can no longer be heard."""
         self.beat = 0
         self.seen: dict[tuple[int, str], tuple[int, float]] = {}
         self.ended = threading.Event()
@@ -112,16 +109,11 @@ class Watch:
 
     def _run(self) -> None:
         while not self.ended.wait(BEAT_S):
-            if self.launcher not in (None, os.getppid()):
-                self._orphaned()
-            if self.lonely:
-                continue
             try:
                 status = self._told()
                 everyone = self._exchange()
-            except Exception:  # the store went with another rank, whose end is not ours to report, or the launcher
-                self.lonely = True
-                continue
+            except Exception:  # the store went with another rank, whose end is not ours to report
+                return
             if status is not None and not self.ended.wait(GRACE_S):
                 os._exit(status)  # the main thread waits for a rank that is gone
             found = self._hanging(everyone)
@@ -129,12 +121,6 @@ class Watch:
                 self.tell(found.exit_status)
                 self.stop(found)
                 return
-
-    def _orphaned(self) -> None:
-        """End: who starts the run again would have two of them write to one folder."""
-        if self.parallel.is_main:
-            print(TrainingError("the launcher of the run is gone; all ranks end with it").line(), file=sys.stderr)
-        os._exit(TrainingError.exit_status)
 
     def tell(self, status: int) -> None:
         """Let the other ranks know that this one ends with an error, for which they may be waiting in an exchange."""
