@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -86,39 +88,34 @@ def test_checkpoints_of_every_so_many_steps_are_kept_besides_the_last(tmp_path: 
     assert [c.name[-2:] for c in committed(tmp_path)] == ["50", "40", "20"]
 
 
-@pytest.fixture
-def small_files():
-    """No file may grow past 16 bytes."""
+@contextmanager
+def small_files() -> Iterator[None]:
+    """No file may grow past 16 bytes: pytest's own neither, so not a moment longer than the body."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
 
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_checkpoint_that_cannot_be_written_is_one_line_and_leaves_the_older_whole(tmp_path, small_files) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_one_line_and_leaves_the_older_whole(tmp_path: Path) -> None:
     save(tmp_path, 1)
-    small_files()
-    with pytest.raises(
-        TrainingError, match=r"cannot write the checkpoint of step 2 .* 32 bytes are needed and [\d,]+ "
-    ):
+    line = r"cannot write the checkpoint of step 2 .* 32 bytes are needed and [\d,]+ "
+    with small_files(), pytest.raises(TrainingError, match=line):
         save(tmp_path, 2)
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
     found = load_newest(tmp_path)
     assert found is not None and found.state == {"step": 1}
 
 
-def test_a_failed_save_is_reported_at_the_next_and_the_run_goes_on(tmp_path, small_files) -> None:
+def test_a_failed_save_is_reported_at_the_next_and_the_run_goes_on(tmp_path: Path) -> None:
     lines: list[str] = []
     one = saver(tmp_path, report=lines.append)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    small_files()
-    one.save(1, {"model.w": torch.zeros(8)}, {"step": 1})
-    assert one.thread is not None
-    one.thread.join()
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with small_files():
+        one.save(1, {"model.w": torch.zeros(8)}, {"step": 1})
+        assert one.thread is not None
+        one.thread.join()
     one.save(2, {"model.w": torch.ones(8)}, {"step": 2})
     one.wait()
     assert [c.name for c in committed(tmp_path)] == ["step-00000002"]

@@ -58,7 +58,8 @@ def _look_for_launcher() -> None:
     while os.getppid() == _LAUNCHER:
         time.sleep(1.0)
     if os.environ.get("RANK") == "0":
-        print(TrainingError("the launcher of the run is gone; all ranks end with it").line(), file=sys.stderr, flush=True)
+        gone = TrainingError("the launcher of the run is gone; all ranks end with it")
+        print(gone.line(), file=sys.stderr, flush=True)
     os._exit(TrainingError.exit_status)  # the main thread may be waiting for the other ranks
 
 
