@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from kosmos.errors import ConfigError, Interrupted, TrainingError
 
 _LAUNCHER = os.getppid()
 """As early as can be: it may be killed at any time."""
+GONE = "the launcher of the run is gone; all ranks end with it"
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
@@ -50,16 +52,25 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
 
 
 def end_with_launcher() -> None:
-    """Have this process end once what has started it is gone: who starts the run again would have two write to it."""
+    """Have this process end once what has started it is gone: who starts the run again would have two write to it.
+
+    Raises:
+        TrainingError: it is gone already.
+    """
     threading.Thread(target=_look_for_launcher, name="launcher", daemon=True).start()
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # then its store was there before this process
+        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        try:
+            socket.create_connection(place, timeout=60).close()
+        except OSError as error:
+            raise TrainingError(f"{GONE} (nothing answers at {place[0]}:{place[1]}: {error.strerror})") from error
 
 
 def _look_for_launcher() -> None:
     while os.getppid() == _LAUNCHER:
         time.sleep(1.0)
     if os.environ.get("RANK") == "0":
-        gone = TrainingError("the launcher of the run is gone; all ranks end with it")
-        print(gone.line(), file=sys.stderr, flush=True)
+        print(TrainingError(GONE).line(), file=sys.stderr, flush=True)
     os._exit(TrainingError.exit_status)  # the main thread may be waiting for the other ranks
 
 
