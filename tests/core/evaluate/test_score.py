@@ -120,3 +120,10 @@ def test_scoring_leaves_the_model_as_it_was(trained, sources):
         assert trained.model.training == mode
     assert all(torch.equal(t, before[name]) for name, t in trained.model.state_dict().items())
     assert all(p.grad is None for p in trained.model.parameters())
+
+
+def test_where_the_last_documents_are_all_broken_they_are_named_and_the_others_scored(trained: Composition) -> None:
+    for broken, good in (((29,), 29), (tuple(range(30)), 0)):
+        found = score(trained, [TicksSource("train", 30, broken=broken)], device=CPU, workers=0)
+        assert found.overall.documents == good
+        assert len(found.incidents) == len(broken)

@@ -108,11 +108,11 @@ def score(
     try:
         with torch.no_grad(), autocast(device, dtype):  # not inference mode: sharded parameters are gathered in here
             for row in _together(feeder, composition, parallel, should_stop):
-                batch = to_tensors(row.arrays if row else _one_token(composition))
+                batch = to_tensors(row.arrays if row and row.arrays.documents else _one_token(composition))
                 at("scoring", document=batch.documents[0].origin)
                 found = forward(batch.to(device))
-                if row:
-                    incidents += row.incidents
+                incidents += row.incidents if row else []
+                if row and row.arrays.documents:
                     _count(batch, found, tallies)
     finally:
         feeder.close()

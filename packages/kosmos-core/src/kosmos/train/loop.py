@@ -216,7 +216,7 @@ class Trainer:
     def _backward(self, batch: PackedBatch, targets: int, lane: int, *, last: bool) -> Tensor:
         """Add the row's gradients; its losses a target token are returned."""
         # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
-        self.at("forward and backward", document=batch.documents[0].origin)
+        self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
         torch.manual_seed(_seed(self.config.train.seed, self.step, lane, self.distributed.part))
         with self.distributed.row(last):
             with autocast(self.device, self.dtype), self.flops.counting(self.step, batch):
