@@ -122,7 +122,7 @@ def test_scoring_leaves_the_model_as_it_was(trained, sources):
     assert all(p.grad is None for p in trained.model.parameters())
 
 
-def test_where_the_last_documents_are_all_broken_they_are_named_and_the_others_scored(trained: Composition) -> None:
+def test_where_the_last_documents_are_all_broken_they_are_named_and_the_others_scored(trained):
     for broken, good in (((29,), 29), (tuple(range(30)), 0)):
         found = score(trained, [TicksSource("train", 30, broken=broken)], device=CPU, workers=0)
         assert found.overall.documents == good
