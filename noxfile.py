@@ -68,7 +68,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """``kosmos plugin test`` on our three modalities and on the example plugins; ``-- --fast`` in a minute."""
+    """``kosmos plugin test`` on our modalities and the example plugins, built in the sizes of their defaults."""
     install(session, *EDITABLE, *map(str, EXAMPLE_PLUGINS), "-r", "requirements-test.txt")
     for name in (*PACKAGES[1:], *(folder.name for folder in EXAMPLE_PLUGINS)):
         session.run("kosmos", "plugin", "test", name, *session.posargs, env={"OMP_NUM_THREADS": "1"})

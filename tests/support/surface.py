@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import kosmos
-from kosmos import hookspecs
+from kosmos import hookspecs, testing
 from kosmos.components import KINDS
 from kosmos.hookspecs import GROUP, HOOKS
 
@@ -26,7 +26,8 @@ CALLED = ("__call__", "__len__")
 def surface() -> str:
     """One block a name, sorted; annotations as they are written in the source."""
     blocks = ["\n".join(described(name, getattr(kosmos, name))) for name in dir(kosmos) if name != "__version__"]
-    return "\n\n".join([_hooks(), *blocks, _renamed()]) + "\n"
+    kit = ["\n".join(described(name, getattr(testing, name))) for name in sorted(testing._PUBLIC)]
+    return "\n\n".join([_hooks(), *blocks, "kosmos.testing", *kit, _renamed()]) + "\n"
 
 
 def _hooks() -> str:
@@ -54,7 +55,7 @@ def described(name: str, value: Any) -> Iterator[str]:
 
 def _assignment(name: str) -> str:
     """A constant or an alias, as its module writes it."""
-    file = inspect.getsourcefile(__import__(kosmos._PUBLIC[name], fromlist=["_"]))
+    file = inspect.getsourcefile(__import__({**kosmos._PUBLIC, **testing._PUBLIC}[name], fromlist=["_"]))
     statements = ast.parse(Path(str(file)).read_text(encoding="utf-8")).body
     return next(ast.unparse(s) for s in statements if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == name)
 
@@ -62,6 +63,8 @@ def _assignment(name: str) -> str:
 def _members(value: type) -> list[str]:
     if issubclass(value, kosmos.KosmosError):
         return [f"code = {value.code!r}", f"exit_status = {value.exit_status}"]
+    if issubclass(value, BaseException):  # has no signature but Python's own
+        return []
     found: dict[str, str] = {}
     for base in [b for b in reversed(value.__mro__) if b.__module__.split(".")[0] == "kosmos"]:
         found |= dict(_own(base, fields=not hasattr(value, "__dataclass_fields__")))
