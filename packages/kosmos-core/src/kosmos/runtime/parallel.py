@@ -154,7 +154,7 @@ class Parallel:
         """Leave the group of all ranks.
 
         It is never freed: freed as the last part of a DDP model, it joins the thread of gloo with the interpreter
-        locked, while that thread may be waiting for the interpreter to free a tensor (torch 2.11: 1 of 300 ends hung).
+        locked, while that thread may be waiting for the interpreter to free a tensor (seen with torch 2.11).
         """
         if self.world_size > 1 and dist.is_initialized():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
