@@ -59,6 +59,13 @@ def types(session: nox.Session) -> None:
     session.run("mypy", *(f"packages/{name}/src" for name in PACKAGES), "noxfile.py")
 
 
+@nox.session(default=False)
+def nodes(session: nox.Session) -> None:
+    """Two nodes in network namespaces, of which one is killed or cut off. Needs root and iproute2."""
+    install(session, *EDITABLE, "-r", "requirements-test.txt")
+    session.run("python", "-m", "pytest", "tests/distributed/test_two_nodes.py", env={"KOSMOS_TEST_NODES": "1"})
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """pytest; further arguments after ``--``."""
