@@ -64,7 +64,7 @@ def test_a_rank_that_hangs_is_named_with_its_phase_and_last_document(tmp_path: P
 def test_a_rank_that_was_suspended_is_named(tmp_path: Path) -> None:
     run = Started(
         "train", "--modalities", "image", "--output", tmp_path / "run", *RUN, "--nproc", 2, "data.lanes=2",
-        "train.hang_s=12", GLOO_SOCKET_IFNAME="lo",
+        "train.hang_s=20", GLOO_SOCKET_IFNAME="lo",
     )  # fmt: skip
     run.wait_for(lambda: lines_in(tmp_path / "run" / "metrics.jsonl") > 2)
     suspended = next(p for p in run.processes() if _variable(p, "RANK") == "0")

@@ -22,7 +22,7 @@ from kosmos.train.goodput import Goodput
 
 BEAT_S = 1.0
 """Seconds between two looks."""
-SILENT_S = 10.0
+SILENT_S = 5.0
 """Seconds after which a rank that leaves no word is held to be stopped or gone."""
 
 
