@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -57,3 +59,21 @@ def test_a_rank_that_hangs_is_named_with_its_phase_and_last_document(tmp_path: P
     assert named in lines[0]
     assert "at acme_sleepy.py:" in lines[0]
     assert time.monotonic() - begin < 30
+
+
+def test_a_rank_that_was_suspended_is_named(tmp_path: Path) -> None:
+    run = Started(
+        "train", "--modalities", "image", "--output", tmp_path / "run", *RUN, "--nproc", 2, "data.lanes=2",
+        "train.hang_s=8", GLOO_SOCKET_IFNAME="lo",
+    )  # fmt: skip
+    run.wait_for(lambda: lines_in(tmp_path / "run" / "metrics.jsonl") > 2)
+    suspended = next(p for p in run.processes() if _variable(p, "RANK") == "0")
+    os.kill(suspended, signal.SIGSTOP)
+    status, said = run.end(at_most_s=90)
+    assert status == 5, said
+    assert "rank 0 does not answer in " in said
+
+
+def _variable(process: int, name: str) -> str | None:
+    variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    return next((v.decode().partition("=")[2] for v in variables if v.startswith(f"{name}=".encode())), None)

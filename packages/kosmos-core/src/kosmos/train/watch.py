@@ -141,8 +141,12 @@ class Watch:
         if self.store is None:
             return {0: mine}
         self.store.set(_key(self.parallel.rank), json.dumps(asdict(mine)))
-        ranks = [r for r in range(self.parallel.world_size) if self.store.check([_key(r)])]
-        return {r: Progress(**json.loads(self.store.get(_key(r)))) for r in ranks}
+        return {r: self._word_of(r, self.store) for r in range(self.parallel.world_size)}
+
+    @staticmethod
+    def _word_of(rank: int, store: Store) -> Progress:
+        """A rank that was stopped before its first word counts as one that starts, and says no more."""
+        return Progress(**json.loads(store.get(_key(rank)))) if store.check([_key(rank)]) else Progress(where="start")
 
     def _hanging(self, everyone: Mapping[int, Progress]) -> RankHangs | None:
         """What to say where nobody has made progress for too long; the first rank that still answers says it."""
