@@ -91,6 +91,16 @@ def test_suffix_that_two_modalities_claim_goes_to_the_one_asked_for(open_, tmp_p
     assert open_(tmp_path, modalities=("image",)).document(0).modalities == ("image",)
 
 
+def test_suffix_that_two_modalities_of_the_run_claim_is_the_templates_to_say(open_, tmp_path: Path):
+    (tmp_path / "wave").mkdir()
+    (tmp_path / "wave" / "a.gif").write_bytes(b"moving")
+    both = ("image", "video")
+    with pytest.raises(DataError, match=r'wave/a.gif: .gif may be image, video; say .* "\[image\] → {text}", or list'):
+        open_(tmp_path, modalities=both)
+    document = open_(tmp_path, modalities=both, template="[video] → {text}").document(0)
+    assert document.modalities == ("video",)
+
+
 def test_medium_of_a_modality_that_nobody_installed_is_never_taken_for_plain_text(open_, rows):
     path = rows({"id": 1, "thermal": "a.png", "text": "hot"}, {"text": "plain"})
     source = open_(path)

@@ -19,6 +19,7 @@ from kosmos.data.sources.source import Table
 from kosmos.data.sources.splits import Split, split_of
 from kosmos.data.sources.textfiles import index_text
 from kosmos.errors import DataError, SampleError
+from kosmos.names import listed
 
 MANIFEST = "manifest.jsonl"
 NO_SUFFIX = "no suffix"
@@ -73,14 +74,17 @@ def open_manifest(path: Path, layout: DefaultLayout, left_out: Counter[str], chu
 
 
 def class_folders(
-    folder: Path, files: Sequence[str], suffixes: Mapping[str, str], left_out: Counter[str]
+    folder: Path, files: Sequence[str], suffixes: Mapping[str, Sequence[str]], left_out: Counter[str]
 ) -> ClassFolderTable | None:
     """Files in class folders as a table, or None where no file of a known suffix is in a folder.
 
     Args:
         files: as ``list_files`` gives them.
-        suffixes: suffix to modality.
+        suffixes: as ``suffix_table`` gives them.
         left_out: gets the files of unknown suffixes, by suffix.
+
+    Raises:
+        DataError: a file's suffix is claimed by several modalities of the run.
     """
     placed = [name for name in files if "/" in name and PurePosixPath(name).suffix.lower() in suffixes]
     if not placed:
@@ -90,7 +94,7 @@ def class_folders(
     splits = splits_of_files([n for n in placed if n.count("/") > 1])
     if len(splits) < len(placed) or None in splits:
         splits = [None] * len(placed)
-    modalities = [suffixes[PurePosixPath(name).suffix.lower()] for name in placed]
+    modalities = [_modality_of(folder / name, suffixes) for name in placed]
     return ClassFolderTable(folder, tuple(placed), tuple(modalities), tuple(splits))
 
 
@@ -157,7 +161,32 @@ def _names_file(value: Any, root: Path) -> bool:
         return False
 
 
-def suffix_table(specs: Mapping[str, Any], modalities: Sequence[str]) -> dict[str, str]:
-    """Suffix to modality. Where several claim one, a modality that was asked for goes first."""
-    order = [*modalities, *(name for name in specs if name not in modalities)]
-    return {suffix: name for name in reversed(order) if name in specs for suffix in specs[name].suffixes}
+def suffix_table(
+    specs: Mapping[str, Any], modalities: Sequence[str], used: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Suffix to the modalities that may be meant by it, in order of claim.
+
+    Args:
+        specs: the installed modalities.
+        modalities: those of the run, which go before the others.
+        used: those that the layout of rows has a place for; they go before the others of the run.
+    """
+    claims: dict[str, list[str]] = {}
+    for name in (*modalities, *(name for name in specs if name not in modalities)):
+        for suffix in specs[name].suffixes if name in specs else ():
+            claims.setdefault(suffix, []).append(name)
+    return {suffix: _preferred(_preferred(names, modalities), used) for suffix, names in claims.items()}
+
+
+def _preferred(names: Collection[str], wanted: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in wanted) or tuple(names)
+
+
+def _modality_of(file: Path, suffixes: Mapping[str, Sequence[str]]) -> str:
+    claims = suffixes[file.suffix.lower()]
+    if len(claims) > 1:
+        raise DataError(
+            f"{file}: {file.suffix.lower()} may be {listed(claims)}; say which in the source's template, "
+            f"such as \"[{claims[0]}] → {{text}}\", or list the files in a {MANIFEST}"
+        )
+    return claims[0]

@@ -160,9 +160,9 @@ def _from_folder(path: Path, request: Request) -> Source:
 
         return _from_hub(open_saved(path), request)
     files = folders.list_files(path)
-    suffixes = folders.suffix_table(request.specs, request.modalities)
+    layout = request.layout()
+    suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
-        layout = request.layout()
         layout.check({*classes.modalities, "text"})
         return finish(classes, layout, request)
     if (found := folders.data_files(path, files)) is not None:
