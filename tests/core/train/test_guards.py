@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import resource
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,7 +22,7 @@ from kosmos.config import RunConfig
 from kosmos.data.feeder import open_feeder
 from kosmos.errors import TrainingError
 from kosmos.train.progress import Reporter
-from kosmos.train.run import train_model
+from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
 
 NAN = "loss nan, gradient norm nan: not finite"
@@ -59,6 +61,10 @@ def broken_at(output: Path, kind: str, steps: list[int], **over: Any) -> tuple[R
 
     clean = documents_by_step(run())
     return run(**{kind: [int(clean[step - 1][0].split()[1]) for step in steps]}), clean
+
+
+def _ten_steps(config: RunConfig) -> Any:
+    return config.train.model_copy(update={"steps": 10})
 
 
 def weights(output: Path, step: int) -> dict[str, Any]:
@@ -103,6 +109,27 @@ def test_a_skipped_step_changes_no_weight_and_the_run_goes_on(tmp_path: Path) ->
     assert not same(saved[4], saved[5])
 
 
+def test_an_incident_that_comes_again_after_a_resume_is_noted_once(tmp_path: Path) -> None:
+    config, _ = broken_at(
+        tmp_path / "run", "infinite", [4], guard={"non_finite": "skip"}, checkpoint={"every_steps": 2, "keep_last": 9}
+    )
+    train_model(config, registry=ticks_registry())
+    for checkpoint in committed(tmp_path / "run" / "checkpoints")[:-1]:
+        shutil.rmtree(checkpoint)
+    going_on = Lines()
+    resume_run(tmp_path / "run", registry=ticks_registry(), reporter=going_on)
+    assert f"warning: step 4: {NAN}; left out" in going_on.said
+    assert [row["step"] for row in rows_of(tmp_path / "run" / "guards.jsonl")] == [4]
+
+
+def test_ledgers_are_json_to_every_reader(tmp_path: Path) -> None:
+    config, _ = broken_at(tmp_path / "run", "infinite", [4], guard={"non_finite": "skip"})
+    train_model(config, registry=ticks_registry())
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [row["step"] for row in rows if row["loss"] is None] == [4]
+
+
 def test_a_run_that_rolls_back_takes_the_steps_again_with_the_data_that_follow(tmp_path: Path) -> None:
     encoder = {"name": "ticks", "ledger": str(tmp_path / "ledger")}
     config, documents = broken_at(
@@ -117,6 +144,9 @@ def test_a_run_that_rolls_back_takes_the_steps_again_with_the_data_that_follow(t
     rows = rows_of(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows] == list(range(1, 9))
     assert all(math.isfinite(row["loss"]) for row in rows)
+    drawn = sum(len(step) for step in documents_by_step(config.model_copy(update={"train": _ten_steps(config)})))
+    (newest, *_) = committed(tmp_path / "run" / "checkpoints")
+    assert json.loads((newest / "state.json").read_text())["budget"]["drawn"] >= drawn  # those of all 10 steps
     trained = [row["documents"] for row in rows_of(tmp_path / "ledger")]
     by_step = [trained[i] + trained[i + 1] for i in range(0, len(trained), 2)]
     assert by_step[:8] == documents[:8]  # 1 to 4, and what follows as 3 to 6

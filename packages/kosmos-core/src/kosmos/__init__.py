@@ -28,7 +28,9 @@ _PUBLIC = {
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
     "cut_blocks": "kosmos.data.blocks",
+    **dict.fromkeys("NPY_MAGIC NpyHeader read_npy_header read_npy_values".split(), "kosmos.data.npy"),
     "Segments": "kosmos.model.segments",
+    "ItemTransformer": "kosmos.model.item_transformer",
     **dict.fromkeys("Encoder Connector Backbone".split(), "kosmos.model.protocols"),
     **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
     "Tracker": "kosmos.train.trackers",
@@ -93,6 +95,10 @@ if TYPE_CHECKING:
     from kosmos.data.document import Segment as Segment
     from kosmos.data.document import Source as Source
     from kosmos.data.document import Text as Text
+    from kosmos.data.npy import NPY_MAGIC as NPY_MAGIC
+    from kosmos.data.npy import NpyHeader as NpyHeader
+    from kosmos.data.npy import read_npy_header as read_npy_header
+    from kosmos.data.npy import read_npy_values as read_npy_values
     from kosmos.data.processor import Grid as Grid
     from kosmos.data.processor import MediaPlan as MediaPlan
     from kosmos.data.processor import Processor as Processor
@@ -123,6 +129,7 @@ if TYPE_CHECKING:
     from kosmos.model.attention import attend as attend
     from kosmos.model.attention import attend_across as attend_across
     from kosmos.model.attention import attend_cached as attend_cached
+    from kosmos.model.item_transformer import ItemTransformer as ItemTransformer
     from kosmos.model.protocols import Backbone as Backbone
     from kosmos.model.protocols import Connector as Connector
     from kosmos.model.protocols import Encoder as Encoder

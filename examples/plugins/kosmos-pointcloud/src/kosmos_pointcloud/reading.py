@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos import ConfigError, Media, SampleError
-from kosmos_pointcloud import npy, ply
+from kosmos import NPY_MAGIC, ConfigError, Media, SampleError, read_npy_header, read_npy_values
+from kosmos_pointcloud import ply
 from kosmos_pointcloud.text import parse_rows
 
 
@@ -59,7 +59,7 @@ def count_points(media: Media, limits: Limits) -> int:
     with _open(media.source, limits) as file:
         kind = _kind(file)
         if kind == "npy":
-            return limits.check_shape(npy.read_header(file).shape)
+            return limits.check_shape(read_npy_header(file).shape)
         if kind == "ply":
             return limits.check_shape((ply.read_header(file).vertex.count, 3))
         return limits.check_shape(_read_text(file, limits).shape)
@@ -91,9 +91,9 @@ def _read_file(media: Media, limits: Limits) -> NDArray[Any]:
     with _open(media.source, limits) as file:
         kind = _kind(file)
         if kind == "npy":
-            values = npy.read_header(file)
+            values = read_npy_header(file)
             limits.check_shape(values.shape)
-            return npy.read_values(file, values)
+            return read_npy_values(file, values)
         if kind == "ply":
             header = ply.read_header(file)
             limits.check_shape((header.vertex.count, 3))
@@ -129,8 +129,8 @@ def _open(source: bytes | Path, limits: Limits) -> Iterator[BinaryIO]:
 
 def _kind(file: BinaryIO) -> Literal["npy", "ply", "text"]:
     """By content: a suffix may lie, and bytes have none."""
-    start = file.read(len(npy.MAGIC))
+    start = file.read(len(NPY_MAGIC))
     file.seek(0)
-    if start == npy.MAGIC:
+    if start == NPY_MAGIC:
         return "npy"
     return "ply" if start[:3] == ply.MAGIC and start[3:4] in (b"\n", b"\r") else "text"

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from kosmos import ConfigError, Segments, attend
+from kosmos import ConfigError, ItemTransformer
 from kosmos_timeseries.inputs import Normalization, WindowInput
 
 
-class PatchEncoder(nn.Module):
+class PatchEncoder(ItemTransformer):
     """One linear map of each patch, its channel and its time, then transformer blocks within each item.
 
     Args:
@@ -42,20 +40,12 @@ class PatchEncoder(nn.Module):
         max_channels: int = 16,
         normalization: Normalization = "window",
     ) -> None:
-        super().__init__()
-        if heads < 1 or width % heads or width % 2:
-            raise ConfigError(f"heads: width {width} must be even and a multiple of heads {heads}")
+        super().__init__(width=width, layers=layers, heads=heads, feed_forward=feed_forward)
+        if width % 2:
+            raise ConfigError(f"width: {width} is odd; half of it is sines and half cosines")
         self.input = WindowInput(steps_per_cell=steps_per_cell, max_channels=max_channels, normalization=normalization)
-        self.width = width
         self.lift = nn.Sequential(nn.Linear(2 * steps_per_cell, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
         self.channel = nn.Embedding(max_channels, width)
-        self.blocks = nn.ModuleList(Block(width, heads, feed_forward * width) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        self.recompute = False
-
-    def set_gradient_checkpointing(self, enabled: bool) -> None:
-        """Keep only the input of each block and compute it again in the backward pass."""
-        self.recompute = enabled
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, 2, steps_per_cell], grids int64 [items, 3] (stretches, channels, 1) on the CPU -> [N, D].
@@ -65,36 +55,7 @@ class PatchEncoder(nn.Module):
         time, channel = (index.to(values.device, non_blocking=True) for index in places(grids))
         x = self.lift(values.flatten(1).to(self.channel.weight.dtype)) + self.channel(channel)
         x = x + 0.1 * sines(time, self.width).to(x.dtype)
-        items = Segments.of_grids(grids)
-        for block in self.blocks:
-            if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(block, x, items, use_reentrant=False)
-            else:
-                x = block(x, items)
-        features: Tensor = self.norm(x)
-        return features
-
-
-class Block(nn.Module):
-    """Pre-norm transformer block; a cell sees all cells of its item and nothing else."""
-
-    def __init__(self, width: int, heads: int, hidden: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm_1 = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.norm_2 = nn.LayerNorm(width)
-        self.up = nn.Linear(width, hidden)
-        self.down = nn.Linear(hidden, width)
-        for last in (self.out, self.down):
-            nn.init.normal_(last.weight, std=0.02)  # a block begins close to passing its input on
-
-    def forward(self, x: Tensor, items: Segments) -> Tensor:
-        q, k, v = self.qkv(self.norm_1(x)).unflatten(1, (3, self.heads, -1)).unbind(1)
-        x = x + self.out(attend(q, k, v, items, causal=False).flatten(1).to(x.dtype))
-        out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
-        return out
+        return self.transform(x, grids)
 
 
 def places(grids: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos import ConfigError, Media, SampleError
-from kosmos_timeseries import npy
+from kosmos import NPY_MAGIC, ConfigError, Media, SampleError, read_npy_header, read_npy_values
 from kosmos_timeseries.table import parse_table
 
 Shape = tuple[int, int]
@@ -67,7 +66,7 @@ def read_shape(media: Media, limits: Limits) -> Shape:
         return limits.check_shape(media.source.shape)
     with _open(media.source, limits) as file:
         if _is_npy(file):
-            return limits.check_shape(npy.read_header(file).shape)
+            return limits.check_shape(read_npy_header(file).shape)
         return limits.check_shape(_read_table(file, limits).shape)
 
 
@@ -95,9 +94,9 @@ def _read_file(media: Media, limits: Limits) -> NDArray[np.float64]:
     with _open(media.source, limits) as file:
         if not _is_npy(file):
             return _read_table(file, limits)
-        header = npy.read_header(file)
+        header = read_npy_header(file)
         limits.check_shape(header.shape)
-        return npy.read_values(file, header).astype(np.float64)
+        return read_npy_values(file, header).astype(np.float64)
 
 
 def _read_table(file: BinaryIO, limits: Limits) -> NDArray[np.float64]:
@@ -125,6 +124,6 @@ def _open(source: bytes | Path, limits: Limits) -> Iterator[BinaryIO]:
 
 
 def _is_npy(file: BinaryIO) -> bool:
-    found = file.read(len(npy.MAGIC)) == npy.MAGIC
+    found = file.read(len(NPY_MAGIC)) == NPY_MAGIC
     file.seek(0)
     return found

@@ -300,6 +300,14 @@ class Trainer:
         self.parts = loaded.state["parts"]
         self.step = self.first_step = loaded.state["step"]
 
+    def go_back(self, loaded: Loaded) -> None:
+        """Weights, optimizer and step of a checkpoint; the data, and what was counted of them, go on where they are."""
+        self.data_state = self.feeder.state()
+        budget, guard = self.budget.state(), self.guard.state()
+        self.load(loaded)
+        self.budget.load(budget)
+        self.guard.load(guard)
+
 
 def _seed(seed: int, step: int, lane: int, part: int) -> int:
     text = f"{seed}/{step}/{lane}" + (f"/{part}" if part else "")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
+import math
 import os
 import shutil
+import socket
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from kosmos.config import RunConfig, dump_run, read_run_file
 from kosmos.errors import ConfigError, TrainingError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
+DYING_S = 5.0
+"""Seconds for which a process that was killed may still hold what it held."""
 
 
 class RunFolder:
@@ -35,6 +41,7 @@ class RunFolder:
         self._known_bad: set[tuple[str, str]] | None = None
         self._waiting: dict[Path, str] = {}
         self._is_full = False
+        self._held: TextIO | None = None
 
     @staticmethod
     def create(config: RunConfig) -> RunFolder:
@@ -56,6 +63,32 @@ class RunFolder:
         folder.metrics.touch()
         folder.quarantine.touch()
         return folder
+
+    def hold(self) -> None:
+        """Keep other processes from training here until ``release``, or until this one ends in whatever way.
+
+        Raises:
+            ConfigError: one trains here already.
+        """
+        file = (self.path / ".in-use").open("a+", encoding="utf-8")
+        try:
+            if not _locked(file, patience_s=DYING_S):
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                file.close()
+                raise ConfigError(f"{self.path}: {holder} trains here already; stop it first, or wait")
+        except OSError as error:
+            self.report(f"warning: {self.path}: cannot be locked ({error.strerror}); see that no other run uses it")
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        self._held = file
+
+    def release(self) -> None:
+        """End what ``hold`` began."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def write_config(self, config: RunConfig) -> None:
         """Make the folder that of a run, or replace its run file; it is never half written.
@@ -86,7 +119,7 @@ class RunFolder:
         Raises:
             TrainingError: the file cannot be written.
         """
-        text = self._waiting.pop(file, "") + "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        text = self._waiting.pop(file, "") + "".join(as_json(row) + "\n" for row in rows)
         if not text:
             return
         before = file.stat().st_size if file.exists() else 0
@@ -136,15 +169,19 @@ class RunFolder:
         lines = self.quarantine.read_text(encoding="utf-8").splitlines() if self.quarantine.exists() else []
         return {(row["origin"], row["cause"]) for line in lines if (row := _row(line)) is not None}
 
-    def truncate(self, step: int) -> None:
-        """Forget the rows of steps after ``step``: they will be made again."""
-        self._known_bad = None
-        for file in (self.metrics, self.quarantine, self.held_out):
+    def truncate(self, step: int, *, same_data: bool) -> None:
+        """Forget the rows of steps after ``step``, which will be made again.
+
+        Args:
+            same_data: whether from the same documents, so that bad samples and incidents will come again too.
+        """
+        for file in (self.metrics, self.held_out, *((self.quarantine, self.guards) if same_data else ())):
             if file.exists():
                 lines = file.read_text(encoding="utf-8").splitlines()
                 lines += self._waiting.pop(file, "").splitlines()
                 kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
                 self._replace(file, "".join(line + "\n" for line in kept))
+        self._known_bad = None
 
     @staticmethod
     def _replace(file: Path, text: str) -> None:
@@ -154,6 +191,34 @@ class RunFolder:
             aside.replace(file)
         except OSError as error:
             raise TrainingError(f"{file}: cannot write ({error.strerror})") from error
+
+
+def _locked(file: TextIO, *, patience_s: float) -> bool:
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.1)
+
+
+def as_json(row: Mapping[str, Any]) -> str:
+    """One line of JSON; numbers that are not finite, for which it has no words, are null."""
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(row), ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _row(line: str) -> dict[str, Any] | None:

@@ -93,45 +93,51 @@ class Session:
         return folder
 
     def go(self) -> RunResult:
+        """Train to the end, or until something stops it."""
+        with ExitStack() as stack:
+            stack.callback(self.folder.release)
+            self.parallel.main_only(self.folder.hold)
+            return self._go(stack)
+
+    def _go(self, stack: ExitStack) -> RunResult:
         order = sample_order(self.config, self.sources)
         with self.clock.spending("checkpoint_load"):
             loaded = self.parallel.main_only(lambda: self._load(order)) if self.resumed else None
         self.reporter.start(
             RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
         )
-        with ExitStack() as stack:
-            stack.callback(self.clock.close)
-            self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
-            self.watch.start()
-            stack.push(self._end_watch)
-            self.stop = StopRequest()
-            stack.callback(self.stop.install())
-            self.parallel.agreed(lambda: self._open_feeder(loaded))
-            stack.callback(self.feeder.close)
-            self.trainer = Trainer(
-                self.composition, self.feeder, self.folder,
-                device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
-                report=self.reporter.say, at=self.watch.at,
-            )  # fmt: skip
-            self.early = EarlyStopping(self.config.evaluate)
-            with self.clock.spending("checkpoint_load"), reading(loaded):
-                self._restore(loaded)
-            if self.parallel.is_main:
-                self.clock.open(self.folder.goodput, self.trainer.step)
-            tracked = self.config if self.parallel.is_main else _silent(self.config)
-            self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say)
-            stack.callback(self.trackers.close)
-            if self.resumed:
-                self.trackers.resume(self.trainer.step or -1)
-            settings = self.config.checkpoint
-            self.saver = Saver(
-                self.folder.checkpoints, self.parallel,
-                keep_last=settings.keep_last, keep_every=settings.keep_every, report=self.reporter.say,
-            )  # fmt: skip
-            self.saver.newest = self.trainer.step if loaded else None  # it is whole, and stays as it is
-            stack.callback(self.saver.close)
-            stack.callback(self.reporter.close)
-            return self._train()
+        stack.callback(self.clock.close)
+        self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
+        self.watch.start()
+        stack.push(self._end_watch)
+        self.stop = StopRequest()
+        stack.callback(self.stop.install())
+        self.parallel.agreed(lambda: self._open_feeder(loaded))
+        stack.callback(self.feeder.close)
+        self.trainer = Trainer(
+            self.composition, self.feeder, self.folder,
+            device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
+            report=self.reporter.say, at=self.watch.at,
+        )  # fmt: skip
+        self.early = EarlyStopping(self.config.evaluate)
+        with self.clock.spending("checkpoint_load"), reading(loaded):
+            self._restore(loaded)
+        if self.parallel.is_main:
+            self.clock.open(self.folder.goodput, self.trainer.step)
+        tracked = self.config if self.parallel.is_main else _silent(self.config)
+        self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say)
+        stack.callback(self.trackers.close)
+        if self.resumed:
+            self.trackers.resume(self.trainer.step or -1)
+        settings = self.config.checkpoint
+        self.saver = Saver(
+            self.folder.checkpoints, self.parallel,
+            keep_last=settings.keep_last, keep_every=settings.keep_every, report=self.reporter.say,
+        )  # fmt: skip
+        self.saver.newest = self.trainer.step if loaded else None  # it is whole, and stays as it is
+        stack.callback(self.saver.close)
+        stack.callback(self.reporter.close)
+        return self._train()
 
     def _end_watch(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None:
@@ -163,7 +169,9 @@ class Session:
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
 
     def _rewind(self) -> None:
-        self.folder.truncate(self.trainer.step or -1)  # held-out scores of step 0 are made again with it
+        self.folder.truncate(
+            self.trainer.step or -1, same_data=True
+        )  # held-out scores of step 0 are made again with it
         self.folder.write_config(with_absolute_paths(self.config))
         keep_lock(self.folder.path, self.registry)
 
@@ -217,11 +225,8 @@ class Session:
         loaded = self.parallel.main_only(lambda: load_newest(self.folder.checkpoints))
         if loaded is None:
             raise TrainingError("guard: no checkpoint to go back to yet; lower checkpoint.every_steps")
-        guard = self.trainer.guard.state()
-        self.trainer.data_state = self.trainer.feeder.state()
-        self.trainer.load(loaded)
-        self.trainer.guard.load(guard)  # it counts how often in turn
-        self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step))
+        self.trainer.go_back(loaded)
+        self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step, same_data=False))
         self.trackers.resume(self.trainer.step)
         self.clock.roll_back(self.trainer.step)
 

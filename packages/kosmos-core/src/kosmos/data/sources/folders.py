@@ -187,6 +187,6 @@ def _modality_of(file: Path, suffixes: Mapping[str, Sequence[str]]) -> str:
     if len(claims) > 1:
         raise DataError(
             f"{file}: {file.suffix.lower()} may be {listed(claims)}; say which in the source's template, "
-            f"such as \"[{claims[0]}] → {{text}}\", or list the files in a {MANIFEST}"
+            f'such as "[{claims[0]}] → {{text}}", or list the files in a {MANIFEST}'
         )
     return claims[0]

@@ -1,0 +1,95 @@
+"""A transformer within items, from which encoders of any kind of cells are made.
+
+Letters: N = cells of all items of a row, D = width, H = heads, d = width of a head.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from kosmos.errors import ConfigError
+from kosmos.model.attention import attend
+from kosmos.model.rotary import Rotation, rotate, rotation
+from kosmos.model.segments import Segments
+
+
+class ItemTransformer(nn.Module):
+    """Base of an encoder whose cells attend to each other within their item: blocks, a norm, recomputation.
+
+    A subclass makes features [N, D] of its cells in ``forward`` and hands them to ``transform``. Items of different
+    sizes lie one after another without padding, and no cell sees one of another item.
+
+    Args:
+        width: features of a cell.
+        layers: transformer blocks.
+        heads: attention heads; must divide ``width``.
+        feed_forward: hidden features of a block's feed-forward part, as a multiple of ``width``.
+        rotary: whether the order of an item's cells counts, by rotation (arXiv 2104.09864). Without it a subclass
+            adds positions of its own, or its cells are a set.
+
+    Raises:
+        ConfigError: the numbers do not fit each other.
+    """
+
+    compiles = True
+
+    def __init__(self, *, width: int, layers: int, heads: int, feed_forward: int, rotary: bool = False) -> None:
+        super().__init__()
+        if heads < 1 or width % heads or (rotary and width // heads % 2):
+            even = " into heads of an even size" if rotary else ""
+            raise ConfigError(f"heads: {heads} does not divide width {width}{even}")
+        self.width, self.heads, self.rotary = width, heads, rotary
+        self.blocks = nn.ModuleList(ItemBlock(width, heads, feed_forward * width) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.recompute = False
+
+    def set_gradient_checkpointing(self, enabled: bool) -> None:
+        """Keep only the input of each block and compute it again in the backward pass."""
+        self.recompute = enabled
+
+    def transform(self, x: Tensor, grids: Tensor) -> Tensor:
+        """x [N, D], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, D]. N may be 0."""
+        items = Segments.of_grids(grids)
+        table = self._positions(items, x) if self.rotary else None
+        for block in self.blocks:
+            if self.recompute and torch.is_grad_enabled():
+                x = checkpoint(block, x, items, table, use_reentrant=False)
+            else:
+                x = block(x, items, table)
+        features: Tensor = self.norm(x)
+        return features
+
+    def _positions(self, items: Segments, x: Tensor) -> Rotation:
+        lengths = torch.tensor(items.lengths, dtype=torch.int64)
+        starts = torch.tensor(items.bounds[:-1], dtype=torch.int64).repeat_interleave(lengths)
+        places = (torch.arange(items.total) - starts).to(x.device, non_blocking=True)
+        exact = torch.float64 if x.dtype == torch.float64 else torch.float32
+        return rotation(places, self.width // self.heads, "rope", base=10_000.0, middle=0, dtype=exact)
+
+
+class ItemBlock(nn.Module):
+    """Pre-norm transformer block; a cell sees all cells of its item and nothing else."""
+
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm_2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+        for last in (self.out, self.down):
+            nn.init.normal_(last.weight, std=0.02)  # a block begins close to passing its input on
+
+    def forward(self, x: Tensor, items: Segments, positions: Rotation | None) -> Tensor:
+        """x [N, D] -> [N, D]; ``positions`` are tables [N, 1, d / 2]."""
+        q, k, v = self.qkv(self.norm_1(x)).unflatten(1, (3, self.heads, -1)).unbind(1)
+        if positions is not None:
+            q, k = rotate(q, positions.query), rotate(k, positions.key)
+        x = x + self.out(attend(q, k, v, items, causal=False).flatten(1).to(x.dtype))
+        out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
+        return out
