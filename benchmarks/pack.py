@@ -39,6 +39,10 @@ class Length:
     def cells(self, stream: str) -> int:
         return self.of.get(stream, 0)
 
+    def work(self) -> tuple[str, int]:
+        most = max(self.of, key=self.of.__getitem__, default="")
+        return (most, self.of[most]) if self.cells(most) else ("", self.tokens)
+
 
 def real() -> list[Length]:
     """Documents of the training benchmark."""
@@ -113,8 +117,15 @@ def spread(made: list[list[Length]]) -> float:
     return mean(max(step) / (sum(step) / 4) for step in totals if sum(step))
 
 
+def spread_by_stream(made: list[list[Length]]) -> str:
+    """The same for each stream by itself, largest first."""
+    names = {name for row in made for document in row for name in document.of}
+    of = {name: spread([[Length(0, {name: d.cells(name)}) for d in row] for row in made]) for name in names}
+    return ", ".join(f"{name} {of[name]:.2f}" for name in sorted(of, key=of.__getitem__, reverse=True))
+
+
 def main() -> None:
-    print("| documents | method | padding | ms a row | spread of cells |")
+    print("| documents | method | padding | ms a row | spread of cells (by stream) |")
     print("|---|---|---|---|---|")
     methods = {"Kosmos, subset sum": subset, "first fit": first_fit, "best fit": best_fit}
     for name, lengths in mixtures():
@@ -122,7 +133,9 @@ def main() -> None:
             made = list(rows(lengths, fill))
             padding = 1 - sum(len(d) for row, _ in made for d in row) / (ROW * len(made))
             cost = 1000 * mean(seconds for _, seconds in made)
-            even = f"{spread([row for row, _ in made]):.2f}" if any(d.of for d in lengths) else "-"
+            even = "-"
+            if any(d.of for d in lengths):
+                even = f"{spread([row for row, _ in made]):.2f} ({spread_by_stream([row for row, _ in made])})"
             print(f"| {name} | {method} | {100 * padding:.3f} % | {cost:.2f} | {even} |")
         for method, grouped in (("padded batch of 16", False), ("the same, grouped by length", True)):
             print(f"| {name} | {method} | {100 * padded(lengths, grouped=grouped):.1f} % | - | - |")

@@ -12,8 +12,8 @@ from kosmos.data.plan import DocumentPlan, PlannedMedia
 from kosmos.data.processor import Grid, MediaPlan
 
 
-def plan_of(tokens: int, cells: int = 0) -> DocumentPlan:
-    media = (PlannedMedia(Media("ticks", b""), MediaPlan((Grid(cells, 1, 1),)), "ticks"),) if cells else ()
+def plan_of(tokens: int, cells: int = 0, stream: str = "ticks") -> DocumentPlan:
+    media = (PlannedMedia(Media(stream, b""), MediaPlan((Grid(cells, 1, 1),)), stream),) if cells else ()
     return DocumentPlan("", ("text",), np.zeros(tokens, np.int32), np.ones(tokens, np.bool_), media, {})
 
 
@@ -43,3 +43,24 @@ def test_rows_of_documents_of_mixed_lengths_are_full():
         taken = choose(pending, 1024, {})
         assert sum(len(pending[i]) for i in taken) == 1024
         pending = [p for i, p in enumerate(pending) if i not in taken]
+
+
+def test_rows_of_four_lanes_hold_about_as_many_cells_of_each_stream():
+    random = np.random.default_rng(0)
+
+    def drawn() -> DocumentPlan:
+        if random.random() < 0.6:
+            return plan_of(int(random.integers(100, 400)))
+        return plan_of(int(random.integers(8, 60)), 100, stream="ticks" if random.random() < 0.5 else "tocks")
+
+    lanes = [[drawn() for _ in range(256)] for _ in range(4)]
+    cells = {"ticks": np.zeros((20, 4)), "tocks": np.zeros((20, 4))}
+    for step in range(20):
+        for lane, pending in enumerate(lanes):
+            taken = choose(pending, 2048, {})
+            assert sum(len(pending[i]) for i in taken) == 2048
+            for name, counted in cells.items():
+                counted[step, lane] = sum(pending[i].cells(name) for i in taken)
+            lanes[lane] = [p for i, p in enumerate(pending) if i not in taken] + [drawn() for _ in taken]
+    for counted in cells.values():
+        assert np.abs(counted - counted.mean()).mean() <= 100  # one item

@@ -2,34 +2,85 @@
 
 Exact subset sum over the lane's look-ahead: with documents much shorter than the row, a choice that
 fills it to the last token nearly always exists. The oldest document is always taken, so none waits forever.
+Of several choices that fill a row equally, the one is taken whose kinds of work stand in the proportion in which they
+wait. So the rows of all lanes have about the same work for each encoder, without the lanes knowing of each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kosmos.data.plan import DocumentPlan
+
+TRIES = 32
+"""Choices among which the most even is taken."""
 
 
 def choose(pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping[str, int]) -> list[int]:
     """Numbers of the documents to take, ascending; number 0, the oldest, is always among them."""
-    room = max_tokens - len(pending[0])
-    best = [0, *(i + 1 for i in _subset([len(p) for p in pending[1:]], room))]
-    return best if _cells_fit(pending, best, max_cells) else _greedy(pending, max_tokens, max_cells)
+    works = [plan.work() for plan in pending]
+    order = _evenly(works)
+    lengths = [len(plan) for plan in pending]
+    totals = _sums(works)
+    fills = _fills([lengths[i] for i in order], max_tokens - lengths[0], TRIES if len(totals) > 1 or max_cells else 1)
+    choices = ([0, *sorted(order[i] for i in fill)] for fill in fills)
+    fitting = [choice for choice in choices if _cells_fit(pending, choice, max_cells)]
+    if not fitting:
+        return _greedy(pending, max_tokens, max_cells)
+    share = min(1.0, max_tokens / sum(lengths))
+    return min(fitting, key=lambda choice: _unevenness(_sums(works[i] for i in choice), totals, share))
 
 
-def _subset(lengths: Sequence[int], room: int) -> list[int]:
-    """Numbers of ``lengths`` whose sum is the largest that is at most ``room``.
+def _sums(works: Iterable[tuple[str, int]]) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for kind, amount in works:
+        sums[kind] += amount
+    return sums
 
-    Bit b of ``reach[i]`` says that the first i lengths can sum to b: one shift and one or a length.
+
+def _unevenness(row: Mapping[str, int], waiting: Mapping[str, int], share: float) -> float:
+    """How far the work of a row is from its share of what waits: the sum over kinds, each relative to that share."""
+    return sum(abs(row.get(kind, 0) / (share * amount) - 1) for kind, amount in waiting.items())
+
+
+def _evenly(works: Sequence[tuple[str, int]]) -> list[int]:
+    """All numbers but 0 in an order of which any beginning holds about the same share of each kind of work.
+
+    A document counts to the stream of which it has most cells; within a kind the older goes first.
+    """
+    totals: Counter[str] = Counter()
+    middles = []
+    for kind, amount in works:
+        middles.append(totals[kind] + amount / 2)
+        totals[kind] += amount
+    shares = [middle / totals[kind] for middle, (kind, _) in zip(middles, works, strict=True)]
+    return sorted(range(1, len(works)), key=shares.__getitem__)
+
+
+def _fills(lengths: Sequence[int], room: int, most: int) -> Iterator[list[int]]:
+    """Choices of ``lengths``, by number, whose sum is the largest that is at most ``room``; at most ``most`` of them.
+
+    Bit b of ``reach[i]`` says that the first i lengths can sum to b: one shift and one or a length. Each choice ends
+    with another length, and takes of those before it the earliest that do.
     """
     mask = (1 << (room + 1)) - 1
-    reach = [1]
+    reach, more = [1], 0
     for length in lengths:
-        reach.append((reach[-1] | (reach[-1] << length)) & mask)
-        if reach[-1] >> room & 1:
+        more += reach[-1] >> room & 1
+        if more >= most:
             break
+        reach.append((reach[-1] | (reach[-1] << length)) & mask)
     total = reach[-1].bit_length() - 1
+    if total == 0:
+        yield []
+    for last, length in enumerate(lengths[: len(reach) - 1]):
+        if most and total >= length and reach[last] >> (total - length) & 1:
+            most -= 1
+            yield [*_reconstructed(lengths, reach[: last + 1], total - length), last]
+
+
+def _reconstructed(lengths: Sequence[int], reach: Sequence[int], total: int) -> list[int]:
     taken: list[int] = []
     for i in range(len(reach) - 1, 0, -1):
         if not reach[i - 1] >> total & 1:

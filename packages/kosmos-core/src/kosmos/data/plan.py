@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,14 @@ class DocumentPlan:
 
     def cells(self, stream: str) -> int:
         return sum(m.plan.cells for m in self.media if m.stream == stream)
+
+    def work(self) -> tuple[str, int]:
+        """The stream of which it has most cells, and how many; without media "" and its tokens."""
+        cells: Counter[str] = Counter()
+        for media in self.media:
+            cells[media.stream] += media.plan.cells
+        most = max(cells, key=cells.__getitem__, default="")
+        return (most, cells[most]) if cells[most] else ("", len(self))
 
 
 @dataclass(frozen=True, slots=True)
