@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
@@ -113,13 +115,42 @@ def test_a_row_without_tokens_runs_forward_and_backward() -> None:
     assert hidden.shape == (0, 32)
 
 
-def test_gradient_checkpointing_changes_no_gradient() -> None:
+@pytest.mark.parametrize("how", [True, "selective"])
+def test_gradient_checkpointing_changes_no_gradient(how: Any) -> None:
     model = build("grouped")
     ids = torch.randint(V, (30,))
     plain = loss_and_gradients(model, ids, [(10, 20)])
-    model.set_gradient_checkpointing(True)
+    model.set_gradient_checkpointing(how)
     recomputed = loss_and_gradients(model, ids, [(10, 20)])
     assert all(torch.equal(a, b) for a, b in zip(plain[1], recomputed[1], strict=True))
+
+
+class Calls(TorchDispatchMode):
+    """Counts calls of operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.of[func.__name__.partition(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_selective_checkpointing_computes_what_is_cheap_again_and_no_product_nor_attention() -> None:
+    calls = {}
+    for how in (False, "selective", True):
+        model = build("grouped")
+        model.set_gradient_checkpointing(how)
+        ids, lengths = torch.randint(V, (30,)), (10, 20)
+        loss = model(model.embed(ids), positions(lengths), Segments(lengths)).sum()
+        with Calls() as calls[how]:
+            loss.backward()
+    none, selective, full = (calls[how].of for how in (False, "selective", True))
+    attention = next(name for name in full if name.startswith("_scaled_dot_product") and "backward" not in name)
+    assert selective["mm"] == none["mm"] < full["mm"]
+    assert selective[attention] == none[attention] == 0 < full[attention]
+    assert none["silu"] == 0 < selective["silu"] == full["silu"]
 
 
 def test_bf16_parameters_stay_close_to_fp32_ones() -> None:

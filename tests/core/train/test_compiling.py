@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,13 @@ from support.runs import rows_of, small_run, ticks_registry
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch's compiler warns of its own parts
-def test_compiled_blocks_train_as_uncompiled_ones_and_are_compiled_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recompute", [False, "selective"])
+def test_compiled_blocks_train_as_uncompiled_ones_and_are_compiled_once(tmp_path: Path, recompute: Any) -> None:
     rows = {}
     for wanted in (False, True):
-        config = small_run(tmp_path / str(wanted), train={"compile": wanted, "steps": 8}, backbone={"layers": 2})
+        train = {"compile": wanted, "steps": 8, "gradient_checkpointing": recompute}
+        over = {"train": train, "backbone": {"layers": 2}, "modalities": ["text"] if recompute else ["ticks"]}
+        config = small_run(tmp_path / str(wanted), **over)
         train_model(config, registry=ticks_registry())
         rows[wanted] = rows_of(tmp_path / str(wanted) / "metrics.jsonl")
     for row, one in zip(rows[True], rows[False], strict=True):

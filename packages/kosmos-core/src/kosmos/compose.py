@@ -19,6 +19,7 @@ from kosmos.data.sources import open_source
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.errors import ConfigError, EmptySplit
 from kosmos.model.omni import OmniModel, Stream
+from kosmos.model.recompute import Recompute
 from kosmos.names import listed
 from kosmos.options import check_options
 from kosmos.plugins import Registry
@@ -67,7 +68,7 @@ def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | N
     if not any(p.requires_grad for p in model.parameters()):
         raise ConfigError("backbone.freeze: nothing is left to train; a frozen backbone needs a stream")
     if config.train.gradient_checkpointing:
-        _checkpoint_gradients(model)
+        _checkpoint_gradients(model, config.train.gradient_checkpointing)
     routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
     planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack)
     return Composition(config, registry, tokenizer, model, planner)
@@ -148,7 +149,7 @@ def check_components(config: RunConfig, registry: Registry) -> None:
         check_options(registry.resolve(kind, part.name), part.options, path=path, positional=positional)
 
 
-def _checkpoint_gradients(model: OmniModel) -> None:
+def _checkpoint_gradients(model: OmniModel, wanted: Recompute) -> None:
     parts: list[tuple[str, Any]] = [("backbone", model.backbone)]
     parts += [(f"streams.{name}.encoder", stream.encoder) for name, stream in model.streams.items()]
     for path, part in parts:
@@ -157,7 +158,7 @@ def _checkpoint_gradients(model: OmniModel) -> None:
             raise ConfigError(
                 f"train.gradient_checkpointing: {path} ({type(part).__name__}) cannot recompute its activations"
             )
-        switch(True)
+        switch(wanted)
 
 
 def open_sources(

@@ -161,8 +161,9 @@ class TrainConfig(_Strict):
     release_gradients: bool = False
     """Update each parameter during the backward pass and free its gradient at once: less memory, but no clipping
     (``clip_norm: null``) and one row a step and process."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of keeping them."""
+    gradient_checkpointing: bool | Literal["selective"] = False
+    """Recompute activations in the backward pass instead of keeping them. ``selective`` keeps what products and
+    attention gave and recomputes what is cheap; an encoder that knows no such choice recomputes all."""
     compile: bool | Literal["auto"] = "auto"
     """Compile the blocks of the backbone, and of encoders that can. ``auto`` does on an accelerator, not on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

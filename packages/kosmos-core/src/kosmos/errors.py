@@ -14,7 +14,7 @@ class KosmosError(Exception):
 
     code: ClassVar[str] = "kosmos"
     """Stable name of the kind, printed in brackets before the line."""
-    exit_status: ClassVar[int] = 1
+    exit_status: int = 1
     """What the command exits with."""
     elsewhere: bool = False
     """Another rank has the cause, and prints it."""

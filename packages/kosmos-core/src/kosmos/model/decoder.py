@@ -12,11 +12,11 @@ from typing import Literal, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from kosmos.model.attention import attend, attend_cached
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.norms import LayerNorm, RMSNorm
+from kosmos.model.recompute import Recompute, run_block
 from kosmos.model.rotary import Rotation, check_length, rotate, rotation
 from kosmos.model.segments import Segments
 from kosmos.model.sequence import SharedSegments, attend_shared
@@ -99,7 +99,7 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(Block(shape, number) for number in range(shape.layers))
         self.norm = _norm(shape, shape.width)
         self.head = None if shape.tie_embeddings else nn.Linear(shape.width, vocab_size, bias=False)
-        self._recompute = False
+        self._recompute: Recompute = False
         with torch.no_grad():
             self._initialize()
 
@@ -128,10 +128,7 @@ class Decoder(nn.Module):
         )
         x = F.dropout(x, shape.dropout, self.training)
         for block in self.blocks:
-            if self._recompute and cache is None and torch.is_grad_enabled():
-                x = cast(Tensor, checkpoint(block, x, table, segments, use_reentrant=False))
-            else:
-                x = block(x, table, segments, cache)
+            x = run_block(block, x, table, segments, cache, recompute=self._recompute if cache is None else False)
         return cast(Tensor, self.norm(x))
 
     def output_weight(self) -> Tensor:
@@ -142,8 +139,8 @@ class Decoder(nn.Module):
         """An empty cache for one document."""
         return KeyValueCache(self.shape.layers)
 
-    def set_gradient_checkpointing(self, enabled: bool) -> None:
-        """Keep only the input of each block in training and compute the rest again in the backward pass."""
+    def set_gradient_checkpointing(self, enabled: Recompute) -> None:
+        """Keep only the input of each block in training, or also products and attention, and compute the rest again."""
         self._recompute = enabled
 
     def _initialize(self) -> None:

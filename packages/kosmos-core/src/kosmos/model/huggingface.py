@@ -12,6 +12,7 @@ from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
 from kosmos.model.huggingface_check import check_apart, check_supported
 from kosmos.model.huggingface_loading import from_config_of, from_fields, from_weights, grow_vocabulary
+from kosmos.model.recompute import Recompute, options_of
 from kosmos.model.segments import Segments
 
 
@@ -101,8 +102,8 @@ class HuggingFaceBackbone(nn.Module):
         """An empty cache for one document; windows are applied by the attention."""
         return DynamicCache()
 
-    def set_gradient_checkpointing(self, enabled: bool) -> None:
-        """Keep only the input of each block in training and compute the rest again in the backward pass.
+    def set_gradient_checkpointing(self, enabled: Recompute) -> None:
+        """Keep only the input of each block in training, or also products and attention, and compute the rest again.
 
         Raises:
             ConfigError: the model cannot.
@@ -111,7 +112,7 @@ class HuggingFaceBackbone(nn.Module):
             raise ConfigError(f"hf: {self.model.config.model_type} has no gradient checkpointing")
         kind = "activation" if hasattr(self.model, "activation_checkpointing_enable") else "gradient"
         if enabled:
-            options = {f"{kind}_checkpointing_kwargs": {"use_reentrant": False}}
+            options = {f"{kind}_checkpointing_kwargs": options_of(enabled)}
             getattr(self.model, f"{kind}_checkpointing_enable")(**options)
         elif self.model.supports_gradient_checkpointing:
             getattr(self.model, f"{kind}_checkpointing_disable")()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from kosmos.errors import ConfigError
 from kosmos.model.attention import attend
+from kosmos.model.recompute import Recompute, run_block
 from kosmos.model.rotary import Rotation, rotate, rotation
 from kosmos.model.segments import Segments
 
@@ -44,10 +44,10 @@ class ItemTransformer(nn.Module):
         self.width, self.heads, self.rotary = width, heads, rotary
         self.blocks = nn.ModuleList(ItemBlock(width, heads, feed_forward * width) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
-        self.recompute = False
+        self.recompute: Recompute = False
 
-    def set_gradient_checkpointing(self, enabled: bool) -> None:
-        """Keep only the input of each block and compute it again in the backward pass."""
+    def set_gradient_checkpointing(self, enabled: Recompute) -> None:
+        """Keep only the input of each block, or also products and attention, and compute the rest again."""
         self.recompute = enabled
 
     def transform(self, x: Tensor, grids: Tensor) -> Tensor:
@@ -55,10 +55,7 @@ class ItemTransformer(nn.Module):
         items = Segments.of_grids(grids)
         table = self._positions(items, x) if self.rotary else None
         for block in self.blocks:
-            if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(block, x, items, table, use_reentrant=False)
-            else:
-                x = block(x, items, table)
+            x = run_block(block, x, items, table, recompute=self.recompute)
         features: Tensor = self.norm(x)
         return features
 

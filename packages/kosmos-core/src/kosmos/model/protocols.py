@@ -46,7 +46,8 @@ class Backbone(Protocol):
     """A ``torch.nn.Module``: a causal language model over packed rows.
 
     Optional: ``blocks``, a ``torch.nn.ModuleList`` of its layers, each of which runs once in every forward. Sharded
-    runs gather one of them at a time; without it they gather the whole backbone.
+    runs gather one of them at a time; without it they gather the whole backbone. ``set_gradient_checkpointing(how)``,
+    with how one of False, True and ``"selective"`` (which may be taken for True), as encoders have it.
     """
 
     width: int

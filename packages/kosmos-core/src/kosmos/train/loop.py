@@ -191,11 +191,7 @@ class Trainer:
             TrainingError: memory does not suffice.
         """
         while True:
-            pieces = [
-                (row.lane, part)
-                for row, batch in zip(rows, batches, strict=True)
-                for part in (memory.parts(batch, self.parts, self.slots) if self.parts > 1 else [batch])
-            ]
+            pieces = [(row.lane, part) for row, batch in zip(rows, batches, strict=True) for part in self._parts(batch)]
             try:
                 last = len(pieces) - 1
                 losses = [self._backward(b, targets, lane, last=i == last) for i, (lane, b) in enumerate(pieces)]
@@ -204,9 +200,15 @@ class Trainer:
                 if not memory.is_out_of_memory(error):
                     raise
                 largest = max((batch for _, batch in pieces), key=lambda b: len(b.token_ids))
-                early = self.step - self.first_step < memory.FIRST_STEPS and self._may_split
+                early = self.step - self.first_step < memory.FIRST_STEPS and self.release is None
                 if not early or len(largest.documents) == 1:
                     raise TrainingError(f"step {self.step + 1}: {memory.advice(largest)}") from error
+                if self.parallel.world_size > 1:  # the others are in the middle of theirs
+                    self.folder.note_parts(2 * self.parts)
+                    raise TrainingError(
+                        f"step {self.step + 1}: {memory.advice(largest)}, or go on (--resume): rows will then be "
+                        f"computed in {2 * self.parts} parts on every rank"
+                    ) from error
             self.parts *= 2
             self.report(f"warning: {memory.advice(largest)}. From here on rows are computed in {self.parts} parts")
             self.optimizer.zero_grad(set_to_none=True)
@@ -224,10 +226,10 @@ class Trainer:
             torch.autograd.backward(losses.total / targets)
         return losses.per_token
 
-    @property
-    def _may_split(self) -> bool:
-        """Other ranks would have to split with this one; a released gradient cannot be added to."""
-        return self.parallel.world_size == 1 and self.release is None
+    def _parts(self, batch: PackedBatch) -> list[PackedBatch]:
+        if self.parts == 1:
+            return [batch]
+        return memory.parts(batch, self.parts, self.slots, exactly=self.parallel.world_size > 1)
 
     def _set_learning_rate(self) -> None:
         share = self.schedule(self.step)

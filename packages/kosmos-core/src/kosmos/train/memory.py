@@ -22,10 +22,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
-def parts(batch: PackedBatch, number: int, slots: Mapping[str, SlotCount]) -> list[PackedBatch]:
+def parts(
+    batch: PackedBatch, number: int, slots: Mapping[str, SlotCount], *, exactly: bool = False
+) -> list[PackedBatch]:
     """The row in at most ``number`` parts of about equally many tokens, cut between documents.
 
     Losses and gradients of the parts sum to those of the row: nothing crosses documents.
+
+    Args:
+        exactly: fill up with empty parts; ranks that share a model must call it equally often.
     """
     total, cut, done = len(batch.token_ids), [0], 0
     for document in batch.documents:
@@ -33,7 +38,8 @@ def parts(batch: PackedBatch, number: int, slots: Mapping[str, SlotCount]) -> li
         if end - cut[-1] >= (total - cut[-1]) / (number - done) and end < total and done < number - 1:
             cut.append(end)
             done += 1
-    return [_part(batch, begin, end, slots) for begin, end in zip(cut, [*cut[1:], total], strict=True)]
+    made = [_part(batch, begin, end, slots) for begin, end in zip(cut, [*cut[1:], total], strict=True)]
+    return made + [_part(batch, total, total, slots)] * (number - len(made) if exactly else 0)
 
 
 def _part(batch: PackedBatch, begin: int, end: int, slots: Mapping[str, SlotCount]) -> PackedBatch:

@@ -34,6 +34,7 @@ class RunFolder:
         self.held_out = path / "held_out.jsonl"
         self.guards = path / "guards.jsonl"
         self.goodput = path / "goodput.jsonl"
+        self.parts = path / "parts.json"
         self.checkpoints = path / "checkpoints"
         self.tokenizer = path / "tokenizer"
         self.report: Callable[[str], None] = lambda line: None
@@ -150,6 +151,14 @@ class RunFolder:
             self.append(file, ())
         if self._waiting:
             raise TrainingError(f"{next(iter(self._waiting))}: its last rows are lost (no space left)")
+
+    def note_parts(self, number: int) -> None:
+        """Say to the next start in how many parts to compute a row. Any rank may. Raises as ``write_config``."""
+        self._replace(self.parts, json.dumps({"parts": number}))
+
+    def noted_parts(self) -> int:
+        """What ``note_parts`` said, or 1."""
+        return int(json.loads(self.parts.read_text(encoding="utf-8"))["parts"]) if self.parts.exists() else 1
 
     def note_bad(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to the quarantine ledger, those of a sample once however often it is drawn. Raises as ``append``."""

@@ -140,9 +140,16 @@ class Session:
         return self._train()
 
     def _end_watch(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
+        status = None
+        if error is not None and not isinstance(error, KosmosError):
+            status = self.watch.told()  # an exchange breaks where another rank leaves it
+        if error is not None and status is None:
             self.watch.tell(error.exit_status if isinstance(error, KosmosError) else 1)
         self.watch.close()
+        if status is not None:
+            ended = TrainingError("another rank ended with an error")
+            ended.exit_status, ended.elsewhere = status, True
+            raise ended from error
 
     def _load(self, order: Mapping[str, Any]) -> Loaded | None:
         loaded = load_newest(self.folder.checkpoints)
@@ -164,6 +171,10 @@ class Session:
                 self.reporter.say(f"warning: passed over a damaged checkpoint: {damaged}")
             self.trainer.load(loaded)
             self.early.load(loaded.state["early"])
+        noted = self.parallel.main_only(self.folder.noted_parts)
+        if noted > self.trainer.parts:
+            self.trainer.parts = noted
+            self.reporter.say(f"memory did not suffice before: rows are computed in {noted} parts")
         self.parallel.main_only(self._rewind)
         where = loaded.folder if loaded else "no checkpoint was saved yet"
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")

@@ -110,7 +110,7 @@ class Watch:
     def _run(self) -> None:
         while not self.ended.wait(BEAT_S):
             try:
-                status = self._told()
+                status = self.told()
                 everyone = self._exchange()
             except Exception:  # the store went with another rank, whose end is not ours to report
                 return
@@ -128,11 +128,12 @@ class Watch:
             with suppress(Exception):  # the store went first
                 self.store.set(_FAILED, str(status))
 
-    def _told(self) -> int | None:
+    def told(self) -> int | None:
         """Exit status of a rank that failed."""
-        if self.store is None or not self.store.check([_FAILED]):
-            return None
-        return int(self.store.get(_FAILED))
+        with suppress(Exception):  # the store went first
+            if self.store is not None and self.store.check([_FAILED]):
+                return int(self.store.get(_FAILED))
+        return None
 
     def _exchange(self) -> dict[int, Progress]:
         """What every rank said last."""
