@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import resource
 import tempfile
 from pathlib import Path
@@ -22,9 +24,23 @@ class Clock(Reporter):
 
     def __init__(self) -> None:
         self.at: list[float] = []
+        self.workers_kib = 0
 
     def step(self, row: Any, steps: int) -> None:
         self.at.append(perf_counter())
+        self.workers_kib = max(self.workers_kib, sum(peak_kib(worker) for worker in children()))
+
+
+def children() -> list[Path]:
+    """Folders in /proc of the processes that this one has started."""
+    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return [Path("/proc", process) for process in text.split()]
+
+
+def peak_kib(process: Path) -> int:
+    """Most memory that it has held since its program began. (``getrusage`` counts its parent's before that.)"""
+    found = re.search(r"VmHWM:\s+(\d+)", (process / "status").read_text())
+    return int(found[1]) if found else 0
 
 
 def main() -> None:
@@ -49,12 +65,11 @@ def main() -> None:
     counted = rows[given.warmup :]
     seconds = clock.at[-1] - clock.at[given.warmup - 1]
     tokens = sum(row["tokens"] for row in counted)
-    usage = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     report(
         tokens_per_s=tokens / seconds,
         padding=1 - sum(row["fill"] for row in counted) / len(counted),
         data_wait=sum(row["data_wait_s"] for row in counted) / seconds,
-        peak_mib=sum(usage) / 1024,
+        peak_mib=(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + clock.workers_kib) / 1024,
         step_s=seconds / len(counted),
         limit=len(counted) / sum(row["mfu"] for row in counted),
         threads=torch.get_num_threads(),

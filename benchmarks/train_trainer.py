@@ -23,6 +23,7 @@ from workload import VOCABULARY, report, run_settings
 from kosmos import make_run
 from kosmos.compose import compose, open_sources
 from kosmos.data.plan import DocumentPlan, Planner, decode_cells
+from kosmos.data.processor import Grid
 from kosmos.plugins import load_plugins
 
 BATCH = 16
@@ -65,6 +66,8 @@ def collate(items: list[dict[str, Any]]) -> dict[str, Any]:
             stream["grids"] += grids
         for name, slots in item["slots"].items():
             streams[name]["slots"].append(slots + row * longest)
+    for stream in streams.values():  # the Trainer makes tuples again by its own rule
+        stream["grids"] = torch.tensor(stream["grids"])
     return {"input_ids": ids, "labels": labels, "attention_mask": mask, "streams": streams}
 
 
@@ -94,7 +97,7 @@ class Padded(nn.Module):
     def _encode(self, name: str, media: dict[str, Any]) -> Tensor:
         """Every item padded to the longest in time; the slots of the padding are thrown away."""
         stream: Any = self.streams[name]
-        grids = media["grids"]
+        grids = [Grid(*grid) for grid in media["grids"].tolist()]
         longest = max(g.t for g in grids)
         padded = []
         for cells, grid in zip(media["cells"], grids, strict=True):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kosmos.errors import SampleError
 
 NPY_MAGIC = b"\x93NUMPY"
+"""The first bytes of a file; a suffix may lie."""
 _MAX_HEADER = 4096
 """Characters; numpy evaluates the header as a literal, which costs more the longer it is."""
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
