@@ -108,6 +108,27 @@ def test_sigterm_at_one_rank_stops_all_at_the_same_step_with_a_checkpoint(tmp_pa
     wait_until_gone(run)
 
 
+def test_ctrl_c_at_the_launcher_of_two_ranks_saves_and_a_second_one_ends_at_once(tmp_path: Path, site: Path) -> None:
+    output = tmp_path / "run"
+    run = two_ranks(site, output)
+    run.wait_for(lambda: lines_in(output / "metrics.jsonl") >= 3)
+    run.send(signal.SIGINT)
+    status, said = run.end(at_most_s=60)
+    step = lines_in(output / "metrics.jsonl")
+    assert errors(said) == [
+        f"error[interrupted]: stopped at step {step} of {STEPS} (SIGINT), all saved; "
+        f"go on with: kosmos train --resume {output}"
+    ]
+    assert status == 130
+    again = Started("train", "--nproc", 2, "--resume", output, path=[site], **LOOPBACK)
+    again.wait_for(lambda: lines_in(output / "metrics.jsonl") >= step + 3)
+    again.send(signal.SIGINT)
+    again.send(signal.SIGINT)
+    status, said = again.end(at_most_s=30)
+    assert status == 130, said
+    wait_until_gone(again)
+
+
 def test_ranks_whose_launcher_is_killed_end_and_the_run_can_go_on(tmp_path: Path, site: Path) -> None:
     output = tmp_path / "run"
     run = two_ranks(site, output, "checkpoint.every_steps=4")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kosmos.errors import Interrupted
-from kosmos.launch.node import children, exit_status
+from kosmos.runtime.launch import children, exit_status
 from support.command import Started, lines_in
 
 STOPPED = Interrupted.exit_status

@@ -204,6 +204,9 @@ def test_a_run_whose_plugin_has_changed_goes_on_only_where_that_is_accepted(tmp_
     line = "plugin ticks (acme-ticks 1.2): series/ticks.py has changed"
     assert refused.stderr.startswith(f"error[plugin]: {run / LOCK_FILE}: {line}; install what the run was trained with")
     assert refused.stderr.count("\n") == 1
+    scored = kosmos("eval", run, "--max-documents", 2, path=[site])
+    assert scored.returncode == 0, scored.stderr
+    assert scored.stderr.startswith(f"warning: {line}; the run was trained with other code\n")
     accepted = kosmos("train", "--resume", run, "--steps", 2, "--accept-plugins", path=[site])
     assert accepted.returncode == 0, accepted.stderr
     assert f"warning: {line}\n" in accepted.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,11 +38,12 @@ def evaluate(
 
     from kosmos.compose import open_held_out, open_named
     from kosmos.evaluate.score import score
+    from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
 
     run = load_run(Path(output))
-    for damaged in run.skipped:
-        print(f"warning: passed over a damaged checkpoint: {damaged}", file=sys.stderr)
+    for line in run.warnings():
+        print(f"warning: {line}", file=sys.stderr)
     composition = run.composition
     config, registry = composition.config, composition.registry
     sources = open_named(config, registry, data) if data else open_held_out(config, registry)
@@ -55,7 +55,7 @@ def evaluate(
     result = {"output": output, "step": run.step, **asdict(scores)}
     if generate:
         result["generated"] = _generated(run, sources, generate)
-    print(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(table(result)))
+    print(one_line(result) if as_json else "\n".join(table(result)))
 
 
 def _generated(run: SavedRun, sources: Sequence[Source], count: int) -> dict[str, dict[str, float]]:

@@ -42,6 +42,8 @@ def generate(
     from kosmos.train.saved import load_run
 
     run = load_run(Path(output))
+    for line in run.warnings():
+        print(f"warning: {line}", file=sys.stderr)
     segments = read_segments(context.args, list(run.composition.planner.routes))
     if not segments:
         raise ConfigError("nothing to continue: give --prompt TEXT or a medium, such as --image FILE")

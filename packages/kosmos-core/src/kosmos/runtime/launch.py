@@ -1,18 +1,30 @@
-"""Start a command in several processes on this machine: torchrun's engine without its noise."""
+"""Start a command in several processes on this machine: torchrun's engine without its noise, and with time to save.
+
+torchrun gives its ranks 30 seconds after a signal and then kills them, which a large checkpoint does not fit into. Here
+signals are passed on and waited for.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from kosmos.errors import ConfigError, Interrupted, TrainingError
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+LEFT_TO_TORCHRUN = "SIGHUP"
+"""It wants to handle one signal at least."""
+_CAN_HAND_ON = Path("/proc/self/stat").exists()
 _LAUNCHER = os.getppid()
 """As early as can be: it may be killed at any time."""
 GONE = "the launcher of the run is gone; all ranks end with it"
@@ -24,7 +36,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     Where one fails the others are stopped.
 
     Returns:
-        The exit status of the first that failed, or 0.
+        What ``exit_status`` makes of theirs, or 0.
 
     Raises:
         ConfigError: the number is not positive.
@@ -41,14 +53,62 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=uuid.uuid4().hex,
         rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.2,
     )  # fmt: skip
+    if _CAN_HAND_ON:
+        config.signals_to_handle = LEFT_TO_TORCHRUN
+        pass_signals_on()
     try:
         elastic_launch(config, sys.executable)("-m", "kosmos", *arguments)
     except ChildFailedError as failed:
-        _, first = failed.get_first_failure()
-        return first.exitcode if first.exitcode > 0 else 128 - first.exitcode
+        return exit_status(failure.exitcode for failure in failed.failures.values())
     except SignalException:
         return Interrupted.exit_status
     return 0
+
+
+def pass_signals_on(as_signal: signal.Signals | None = None) -> None:
+    """Hand SIGTERM, SIGINT and SIGUSR1 to the processes that this one starts, which sit in sessions of their own.
+
+    Args:
+        as_signal: what they get in place of the signal itself. A third Ctrl-C ends this process as ever.
+    """
+    interrupts = 0
+
+    def hand_on(number: int, frame: Any) -> None:
+        nonlocal interrupts
+        interrupts += number == signal.SIGINT
+        if interrupts > 2:
+            raise KeyboardInterrupt
+        for child in children(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(child, as_signal or number)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, hand_on)
+
+
+def children(parent: int) -> Iterator[int]:
+    """The processes that ``parent`` has started and that run (Linux: torchrun keeps them to itself)."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, found = folder.joinpath("stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+        except OSError:  # it has just ended
+            continue
+        if int(found) == parent and state != "Z":
+            yield int(folder.name)
+
+
+def exit_status(statuses: Iterable[int]) -> int:
+    """Of the ranks that failed (negative: the signal that killed it), the status that says most.
+
+    An error of its own comes before a stop that was asked for, and that before a rank that was killed.
+    """
+    found = list(statuses)
+    errors = [status for status in found if status > 0 and status != Interrupted.exit_status]
+    if errors:
+        return errors[0]
+    if Interrupted.exit_status in found:
+        return Interrupted.exit_status
+    return 128 - found[0] if found else 1
 
 
 def end_with_launcher() -> None:

@@ -13,6 +13,7 @@ from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.config import make_run
 from kosmos.errors import CheckpointError
+from kosmos.lock import check_lock
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.train.output import RunFolder
@@ -29,6 +30,13 @@ class SavedRun:
     """Of matrix products."""
     skipped: tuple[str, ...]
     """Newer checkpoints that are damaged."""
+    changed: tuple[str, ...] = ()
+    """Plugins that are not those that the run was trained with."""
+
+    def warnings(self) -> list[str]:
+        """What a user should know before relying on it, a line each."""
+        damaged = [f"passed over a damaged checkpoint: {name}" for name in self.skipped]
+        return damaged + [f"{line}; the run was trained with other code" for line in self.changed]
 
 
 def load_run(
@@ -48,10 +56,11 @@ def load_run(
             f"{folder.checkpoints}: no checkpoint was saved yet; go on with 'kosmos train --resume {output}'"
         )
     config = make_run(folder.read_config(), where=str(folder.run_file))
-    composition = compose(config, registry or load_plugins(config.plugins), tokenizer_folder=folder.tokenizer)
+    plugins = registry or load_plugins(config.plugins)
+    changed = check_lock(output, plugins, accept=True)
+    composition = compose(config, plugins, tokenizer_folder=folder.tokenizer)
     load_model(composition.model, loaded.tensors, alone=True)
     where = pick_device(device)
     composition.model.to(where).eval()
-    return SavedRun(
-        composition, loaded.state["step"], where, pick_precision(config.train.precision, where), loaded.skipped
-    )
+    dtype = pick_precision(config.train.precision, where)
+    return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed))
