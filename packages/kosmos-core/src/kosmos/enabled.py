@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kosmos.errors import ConfigError
+from kosmos.files import replace_text
 
 VARIABLE = "KOSMOS_PLUGINS"
 """Names of the plugins to load beside core, or ``all``. Unset or empty: as the user's file says."""
@@ -96,10 +97,8 @@ def write_disabled(file: Path, disabled: Mapping[str, Collection[str]]) -> None:
         ConfigError: it cannot be written.
     """
     text = json.dumps({"disabled": {name: list(disabled[name]) for name in sorted(disabled)}}, indent=2)
-    aside = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(text + "\n", encoding="utf-8")
-        aside.replace(file)
+        replace_text(file, text + "\n")
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error

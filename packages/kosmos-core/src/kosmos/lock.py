@@ -15,6 +15,7 @@ from typing import Any
 
 from kosmos.discovery import CORE, PluginRecord
 from kosmos.errors import PluginError
+from kosmos.files import replace_text
 from kosmos.names import listed
 from kosmos.plugins import Registry
 
@@ -151,7 +152,7 @@ def keep_lock(folder: Path, registry: Registry) -> None:
     Without core, since who updates Kosmos goes on with the new one, and without what was registered by hand.
     """
     names = {plugin.name for plugin in registry.plugins if plugin.distribution and plugin.name in registry.used}
-    folder.joinpath(LOCK_FILE).write_text(lock_of(registry, names - {CORE}).text(), encoding="utf-8")
+    replace_text(folder / LOCK_FILE, lock_of(registry, names - {CORE}).text())
 
 
 def check_lock(folder: Path, registry: Registry, *, accept: bool = False) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from kosmos.config import RunConfig, dump_run, read_run_file
 from kosmos.errors import ConfigError, TrainingError
+from kosmos.files import replace_text
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
@@ -194,10 +195,8 @@ class RunFolder:
 
     @staticmethod
     def _replace(file: Path, text: str) -> None:
-        aside = file.with_name(f".{file.name}.partial")
         try:
-            aside.write_text(text, encoding="utf-8")
-            aside.replace(file)
+            replace_text(file, text)
         except OSError as error:
             raise TrainingError(f"{file}: cannot write ({error.strerror})") from error
 

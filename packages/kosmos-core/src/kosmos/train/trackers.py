@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from kosmos.config import ComponentConfig, RunConfig
+from kosmos.files import replace_text
 from kosmos.plugins import Registry
 
 
@@ -115,7 +116,7 @@ class _Ids:
 
     def put(self, key: str, value: str) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text(json.dumps(self.known | {key: value}), encoding="utf-8")
+        replace_text(self.file, json.dumps(self.known | {key: value}))
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
