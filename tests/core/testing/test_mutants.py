@@ -25,11 +25,12 @@ class Mutant(NamedTuple):
     says: str
 
 
-LIFT = "x = self.lift(values.flatten(1).to(self.lift.weight.dtype))"
-MIXED = "features: Tensor = x + self.out(mixed.flatten(1).to(x.dtype))"
+LIFT = "x = self.lift(values.flatten(1).to(self.norm.weight.dtype))"
+RETURN = "return self.transform(x, grids)"
+LOAD = "return read_npy_values(file, read_npy_header(file))"
 PLAN = 'return MediaPlan(("<sonar>", Grid(cells, 1, 1), "</sonar>"))'
 INIT = "self.max_moments, self.max_bytes = max_moments, max_bytes"
-ENCODER_INIT = "self.width, self.heads = width, heads"
+ENCODER_INIT = "super().__init__(width=width, layers=layers, heads=heads, feed_forward=2, rotary=True)"
 FORWARD = "    def forward(self"
 
 MUTANTS = [
@@ -43,7 +44,7 @@ MUTANTS = [
     ),
     Mutant("a target that is not there", "plugin.py", ":SonarSamples", ":SonarSample", "target-imports", "SonarSample"),
     Mutant(
-        "no summary", "plugin.py", '"Linear cells and one layer of attention."', '""',
+        "no summary", "plugin.py", '"Linear cells and a small transformer."', '""',
         "summary-is-a-line", "expected one line",
     ),
     Mutant(
@@ -94,7 +95,7 @@ MUTANTS = [
     Mutant("no cells", "processor.py", "Grid(cells, 1, 1)", "Grid(cells, 1, 0)", "grids-hold-cells", "fills 0"),
     Mutant(
         "a foreign exception for a bad file", "processor.py",
-        "(OSError, ValueError, SyntaxError, TypeError, TokenError)", "OSError", "hostile-input", "raised ValueError",
+        LOAD, "return np.load(file, allow_pickle=False)", "hostile-input", "raised EOFError",
     ),
     Mutant(
         "a foreign exception for a file that is not there", "processor.py", "(OSError, ValueError", "(ValueError",
@@ -105,7 +106,8 @@ MUTANTS = [
         "hostile-input", "MemoryError",
     ),
     Mutant(
-        "a size that is believed", "processor.py", "or declared != len(content) - file.tell()", "",
+        "a size that is believed", "processor.py",
+        LOAD, "header = read_npy_header(file)\n        return np.zeros(header.shape, header.dtype)",
         "hostile-input", "MemoryError",
     ),
     Mutant(
@@ -113,12 +115,12 @@ MUTANTS = [
         "hostile-input", "not finite",
     ),
     Mutant(
-        "a pickle that is loaded", "processor.py", "            file = io.BytesIO(content)",
-        "            values = np.load(io.BytesIO(content), allow_pickle=True)\n            file = io.BytesIO(content)",
+        "a pickle that is loaded", "processor.py", LOAD,
+        f"np.load(io.BytesIO(content), allow_pickle=True)\n        {LOAD}",
         "runs-no-code", "ran its code",
     ),
     Mutant(
-        "another width than stated", "encoder.py", ENCODER_INIT, "self.width, self.heads = width + 1, heads",
+        "another width than stated", "encoder.py", ENCODER_INIT, f"{ENCODER_INIT}\n        self.width = width + 1",
         "width-and-count", "65]",
     ),
     Mutant(
@@ -131,7 +133,8 @@ MUTANTS = [
         "zero-length", "raised",
     ),
     Mutant(
-        "attention over the row", "encoder.py", "Segments.of_grids(grids)", "Segments((len(values),))",
+        "attention over the row", "encoder.py", RETURN,
+        "import torch\n\n        return self.transform(x, torch.tensor([[len(x), 1, 1]]))",
         "no-leak", "item 1 changes the features of item 2",
     ),
     Mutant(
@@ -140,11 +143,13 @@ MUTANTS = [
     ),
     Mutant(
         "positions that go on over items", "encoder.py", LIFT,
-        f"{LIFT}\n        x = x + 0.01 * x.new_ones(x.shape).cumsum(0)", "packed-equals-alone", "features differ",
+        f"{LIFT}\n        x = x + 1e-3 * x.new_ones(x.shape).cumsum(0).cumsum(1)",
+        "packed-equals-alone", "features differ",
     ),
     Mutant(
-        "gradients that depend on the row", "encoder.py", "return features",
-        "return features.detach() + (features - features.detach()) / max(1, len(grids))",
+        "gradients that depend on the row", "encoder.py", RETURN,
+        "features = self.transform(x, grids)\n        share = 1 / max(1, len(grids))\n"
+        "        return share * features + (1 - share) * features.detach()",
         "packed-equals-alone", "the gradient of",
     ),
     Mutant("a detached input", "encoder.py", LIFT, f"{LIFT}.detach()", "gradient-everywhere", "lift."),
@@ -152,7 +157,9 @@ MUTANTS = [
         "a parameter that nothing uses", "encoder.py", ENCODER_INIT,
         f"{ENCODER_INIT}\n        self.spare = nn.Linear(2, 2)", "gradient-everywhere", "spare.bias",
     ),
-    Mutant("fp16", "encoder.py", "return features", "return (features.half() * 1e5).float()", "finite", "fp32"),
+    Mutant(
+        "fp16", "encoder.py", RETURN, "return (self.transform(x, grids).half() * 1e5).float()", "finite", "fp32"
+    ),
     Mutant(
         "weights that are not saved", "encoder.py", LIFT,
         'if not hasattr(self, "offset"):\n            self.offset = nn.Linear(1, self.width).bias.detach()\n'
@@ -161,7 +168,7 @@ MUTANTS = [
     Mutant(
         "recomputation of something else", "encoder.py", FORWARD,
         "    def set_gradient_checkpointing(self, enabled: bool) -> None:\n"
-        "        self.out.bias.data.fill_(1.0 if enabled else 0.0)\n\n" + FORWARD,
+        "        self.norm.bias.data.fill_(1.0 if enabled else 0.0)\n\n" + FORWARD,
         "recomputation", "the features differs",
     ),
     Mutant(
@@ -209,15 +216,15 @@ def with_conditions(promise: Promise, **conditions: float) -> Promise:
 
 
 def test_a_processor_that_never_ends_is_told_with_what_it_was_given(mutate: Mutate) -> None:
-    new = "file = io.BytesIO(content)\n            while not content:\n                pass"
+    new = "file = io.BytesIO(content)\n        while not content:\n            pass"
     (promise,) = the(mutate("processor.py", "file = io.BytesIO(content)", new), "hostile-input")
     with pytest.raises(BrokenPromise, match=r"0 bytes b'' took more than 0.5 s"):
         with_conditions(promise, seconds=0.5).check()
 
 
 def test_a_processor_that_kills_its_process_is_told_with_the_signal_and_what_it_was_given(mutate: Mutate) -> None:
-    abort = "if not content:\n                import os\n\n                os.abort()\n"
-    new = f"{abort}            file = io.BytesIO(content)"
+    abort = "if not content:\n            import os\n\n            os.abort()\n"
+    new = f"{abort}        file = io.BytesIO(content)"
     (promise,) = the(mutate("processor.py", "file = io.BytesIO(content)", new), "hostile-input")
     with pytest.raises(BrokenPromise, match=r"was killed by SIGABRT at 0 bytes b''"):
         promise.check()
@@ -242,9 +249,8 @@ def test_an_encoder_that_is_another_in_two_processes_is_caught_by_two_ranks(muta
 
 @pytest.mark.slow
 def test_an_encoder_that_claims_to_compile_and_gives_other_features_is_caught(mutate: Mutate) -> None:
-    new = f"import torch\n\n        {LIFT} * (2 if torch.compiler.is_compiling() else 1)"
-    promises = mutate("encoder.py", LIFT, new)
-    (promise,) = the(promises, "compiles")
-    promise.subject.fresh().__class__.compiles = True  # type: ignore[attr-defined]
+    new = f"import torch\n\n        {ENCODER_INIT}\n        self.blocks[0].norm_1.register_forward_hook(\n"
+    new += "            lambda module, given, out: out * (2 if torch.compiler.is_compiling() else 1))"
+    (promise,) = the(mutate("encoder.py", ENCODER_INIT, new), "compiles")
     with pytest.raises(BrokenPromise, match="of the largest apart"):
         promise.check()
