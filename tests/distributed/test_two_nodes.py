@@ -34,6 +34,7 @@ def nodes() -> Iterator[None]:
     """Two namespaces with a cable between them."""
     if shutil.which("ip") is None or os.geteuid() != 0:
         pytest.skip("network namespaces need iproute2 and root")
+    _remove()  # what a session that was killed left behind
     try:
         for name in NAMES:
             ip("netns", "add", name)
@@ -122,6 +123,7 @@ def test_a_run_on_two_nodes_goes_on_alone_when_one_is_gone(tmp_path: Path, nodes
     finally:
         for agent in agents:
             kill(agent)
+            agent.communicate()
     rows, expected = rows_of(output / "metrics.jsonl"), rows_of(alone / "metrics.jsonl")
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     for row, one in zip(rows, expected, strict=True):
