@@ -4,8 +4,9 @@
     python benchmarks/checkpoint.py --preset tiny --rounds 9
 
 Limit: what blocks has to copy the bytes once, because the next step changes them; a plain copy of the same tensors is
-measured in every round. Behind it the files are written, hashed, synced, renamed and verified while steps go on: products
-of matrices stand in for them, so that the thread that writes has to share the cores. Target: under 5 %. Medians.
+measured in every round. Behind it the files are written, hashed, synced, renamed and verified while steps go on:
+products of matrices stand in for them, so that the thread that writes has to share the cores. Target: under 5 %.
+Medians.
 """
 
 from __future__ import annotations
