@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from kosmos.errors import ConfigError, KosmosError
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
 
+BEGAN_S = time.monotonic()
+"""When the command began, for the account of its time."""
 SUMMARY = "Train omni-modal language models from plugins."
 
 GLOBAL_OPTIONS = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ CLASSES = (
     PRODUCTIVE, START_UP, "compile", "checkpoint_load", "blocking_save", "data_wait", "evaluation",
     "fault_detection", RESTART, LOST_WORK, SKIPPED, UNKNOWN,
 )  # fmt: skip
-"""``start_up`` is from the start of the process to the first step, ``restart`` the time between two launches;
+"""``start_up`` is from the start of the command to the first step, ``restart`` the time between two launches;
 ``unknown`` what nobody claimed."""
 
 
@@ -46,11 +47,11 @@ class Goodput:
         """
         Args:
             every_s: a row is written after so many seconds, at the end of what is going on.
-            age_s: seconds since the launch began; None is since the start of this process.
+            age_s: seconds since the launch began; None is since the command began.
             now: the clock that runs.
             wall: the clock of the day, in seconds since 1970. Read once, so that setting it breaks no sum.
         """
-        age_s = _process_age() if age_s is None else age_s
+        age_s = _command_age() if age_s is None else age_s
         self._now, self._every_s = now, every_s
         self._last = now()
         self._row_begin = self._last - age_s
@@ -201,11 +202,10 @@ def _end_last_line(file: Path) -> None:
         pass
 
 
-def _process_age() -> float:
-    """Seconds since this process began; 0 where the system does not say (not Linux)."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
-        up_s = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
-        return max(0.0, up_s - ticks / os.sysconf("SC_CLK_TCK"))
-    except (OSError, ValueError, IndexError):
-        return 0.0
+def _command_age() -> float:
+    """Seconds since the ``kosmos`` command began; 0 where Python code calls us, which may have done other things.
+
+    Not the age of the process: a shell that runs the command last becomes it, and counts what it ran before.
+    """
+    command = sys.modules.get("kosmos.cli")
+    return time.monotonic() - command.BEGAN_S if command is not None else 0.0
