@@ -162,6 +162,7 @@ def main() -> None:
     for source in open_sources(config, registry, "train"):
         for i in range(len(source)):
             plans += parts.planner.plan(source.document(i))
+    plans *= -(-given.steps * BATCH // len(plans))  # a small set is read more than once, as an epoch after another
     lengths = [len(plan) for plan in plans]
     order = Batches(lengths, grouped=given.grouped, seed=given.seed)
     used = order.order[given.warmup * BATCH : given.steps * BATCH]

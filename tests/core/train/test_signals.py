@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -100,3 +101,17 @@ def test_a_second_sigint_stops_at_once(tmp_path: Path) -> None:
     assert status == 130
     assert "Traceback" not in said
     wait_until_gone(run)
+
+
+def test_sigusr1_and_an_allocation_that_ends_stop_a_run_with_a_checkpoint(tmp_path: Path) -> None:
+    long = ("train", *RUN, "train.steps=100000", "--output")
+    ended = Started(*long, tmp_path / "slurm", SLURM_JOB_END_TIME=str(int(time.time()) + 330))
+    told = Started(*long, tmp_path / "usr1")
+    told.wait_for(lambda: lines_in(tmp_path / "usr1" / "metrics.jsonl") >= 3)
+    told.send(signal.SIGUSR1)
+    for run, output, cause in ((told, "usr1", "SIGUSR1"), (ended, "slurm", r"the allocation ends in \d+ s")):
+        status, said = run.end()
+        assert status == 130
+        step = newest_step(tmp_path / output)
+        assert re.search(rf"stopped at step {step} of 100000 \({cause}\), all saved; go on with: ", said), said
+        wait_until_gone(run)
