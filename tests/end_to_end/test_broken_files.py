@@ -13,6 +13,8 @@ from support.command import SMALL, kosmos
 from support.runs import rows_of
 
 Find = Callable[[str], Path]
+STEPS = 8
+"""Enough that every document is in a row."""
 NO_PICTURES = "corner-video-audio_only.mp4"
 """A usual decoder gives its sound; as a video it has nothing to show."""
 
@@ -35,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, shared_data: Find) -> Path:
     folder = tmp_path_factory.mktemp("corner")
     good, output = good_files(shared_data, folder / "good"), folder / "run"
     data = ("--data", shared_data("corner"), "--data", good)
-    rest = ("--steps", 3, "data.workers=1", "data.look_ahead=80", "data.tokens_per_pack=768")
+    rest = ("--steps", STEPS, "data.workers=1", "data.look_ahead=80", "data.tokens_per_pack=768")
     done = kosmos("train", "--modalities", "image,audio,video", *data, "--output", output, *SMALL, *rest)
     assert done.returncode == 0, done.stderr
     bad = len({row["origin"] for row in rows_of(output / "quarantine.jsonl")})
@@ -69,7 +71,7 @@ def test_each_bad_file_is_listed_once_with_its_cause_in_one_line(run: Path) -> N
 
 def test_the_good_files_train(run: Path) -> None:
     rows = rows_of(run / "metrics.jsonl")
-    assert len(rows) == 3
-    assert all(row["documents"] > 10 for row in rows)
+    assert len(rows) == STEPS
+    assert sum(row["documents"] for row in rows) > 30
     assert set(rows[0]["loss_by_modality"]) == {"image", "audio", "video"}
     assert set(rows[0]["loss_by_source"]) == {"corner", "good"}

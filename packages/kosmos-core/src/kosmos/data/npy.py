@@ -61,6 +61,7 @@ def read_npy_values(file: BinaryIO, header: NpyHeader) -> NDArray[Any]:
     there = file.seek(0, SEEK_END) - start
     file.seek(start)
     if there != size:
-        raise SampleError(f"npy header promises {size} bytes of values, {there} are there")
+        found = "more" if there > size else f"only {there}"
+        raise SampleError(f"npy header promises {size} bytes of values, {found} are there")
     values = np.frombuffer(file.read(size), header.dtype)
     return values.reshape(header.shape, order="F" if header.columns_first else "C")
