@@ -4,11 +4,12 @@
     python benchmarks/train.py --mixture all --precision bf16 --rounds 1
     pip install accelerate                                   # what the Trainer needs beside transformers
 
-Limit: every token and cell needs its products (2 operations a weight forward, 4 backward) at the rate that products of
-1,024 x 1,024 matrices reach on this machine; ``limit`` is the step's time over that. Rounds are interleaved, each side
-in a process of its own; medians. Both sides are given the same documents, encoders and decoder shape; the Trainer pads
-a batch of 16 to its longest document, with and without grouping by length. Useful tokens: text tokens and slots of
-media, padding excluded. nanoVLM's own step is not among the peers: it is no package that can be installed.
+Limits: ``products`` is the step's time over the sum of its products, convolutions and attention, each run again by
+itself (``products.py``); ``peak`` is its time over all their operations at the rate that products of 1,024 x 1,024
+matrices reach on this machine. Rounds are interleaved, each side in a process of its own; medians. Both sides are given
+the same documents, encoders and decoder shape; the Trainer pads a batch of 16 to its longest document, with and without
+grouping 4,096 documents by length, and is timed on batches spread evenly over all. Useful tokens: text tokens and slots
+of media, padding excluded. nanoVLM's own step is not among the peers: it is no package that can be installed.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def main() -> None:
     parser.add_argument("--precision", action="append", choices=["fp32", "bf16"])
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    print("| mixture | side | useful tokens/s | Kosmos is | padding | peak MiB | limit | data wait |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| mixture | side | useful tokens/s | Kosmos is | media | padding | peak MiB | products | peak | data wait |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for mixture in given.mixture or ["all", "captions", "text"]:
         for precision in given.precision or ["fp32", "bf16"]:
             found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
@@ -65,10 +66,13 @@ def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
     for side, rounds in found.items():
         speed = median(r["tokens_per_s"] for r in rounds)
         ratio = "-" if side == "kosmos" else f"{own / speed:.2f}x"
-        padding, memory = (median(r[key] for r in rounds) for key in ("padding", "peak_mib"))
-        limit = f"{median(r['limit'] for r in rounds):.2f}x" if side == "kosmos" else "-"
-        wait = f"{100 * median(r['data_wait'] for r in rounds):.1f} %" if side == "kosmos" else "-"
-        cells = (name, side, f"{speed:,.0f}", ratio, f"{100 * padding:.1f} %", f"{memory:,.0f}", limit, wait)
+        media, padding, memory = (median(r[key] for r in rounds) for key in ("media", "padding", "peak_mib"))
+        own_only = ["-"] * 3
+        if side == "kosmos":
+            products, peak, wait = (median(r[key] for r in rounds) for key in ("products", "limit", "data_wait"))
+            own_only = [f"{products:.2f}x", f"{peak:.2f}x", f"{100 * wait:.1f} %"]
+        shares = f"{100 * media:.0f} %", f"{100 * padding:.1f} %"
+        cells = (name, side, f"{speed:,.0f}", ratio, *shares, f"{memory:,.0f}", *own_only)
         print("| " + " | ".join(cells) + " |", flush=True)
 
 

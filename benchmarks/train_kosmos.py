@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from products import Products
 from workload import report, run_settings
 
 from kosmos import make_run, train_model
@@ -20,15 +21,22 @@ from kosmos.train.progress import Reporter
 
 
 class Clock(Reporter):
-    """When each step was over."""
+    """When each step was over, and the products of the steps from number ``noted`` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, noted: int) -> None:
         self.at: list[float] = []
-        self.workers_kib = 0
+        self.noted = noted
+        self.products = Products()
+        self.peak_kib = 0
 
     def step(self, row: Any, steps: int) -> None:
         self.at.append(perf_counter())
-        self.workers_kib = max(self.workers_kib, sum(peak_kib(worker) for worker in children()))
+        if len(self.at) == self.noted:  # from here on nothing is timed
+            own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self.peak_kib = own + sum(peak_kib(worker) for worker in children())
+            self.products.__enter__()
+        if len(self.at) == steps:
+            self.products.__exit__(None, None, None)
 
 
 def children() -> list[Path]:
@@ -47,30 +55,34 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mixture", default="all")
     parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--noted", type=int, default=4, help="further steps, whose products are counted")
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
     settings = run_settings(given.mixture, given.precision, tokens_per_pack=given.tokens, workers=given.workers)
-    clock = Clock()
+    clock = Clock(given.steps)
     with tempfile.TemporaryDirectory() as folder:
         config = make_run(
             settings,
-            {"train": {"steps": given.steps, "warmup_steps": 1}, "output": f"{folder}/run"},
+            {"train": {"steps": given.steps + given.noted, "warmup_steps": 1}, "output": f"{folder}/run"},
             {"evaluate": {"max_documents": 1}},
         )
         train_model(config, reporter=clock)
         rows = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
-    counted = rows[given.warmup :]
-    seconds = clock.at[-1] - clock.at[given.warmup - 1]
-    tokens = sum(row["tokens"] for row in counted)
+    counted, noted = rows[given.warmup : given.steps], rows[given.steps :]
+    seconds = clock.at[given.steps - 1] - clock.at[given.warmup - 1]
+    tokens, media = (sum(row[key] for row in counted) for key in ("tokens", "media_tokens"))
+    products = clock.products.seconds() / sum(row["tokens"] for row in noted)
     report(
         tokens_per_s=tokens / seconds,
         padding=1 - sum(row["fill"] for row in counted) / len(counted),
         data_wait=sum(row["data_wait_s"] for row in counted) / seconds,
-        peak_mib=(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + clock.workers_kib) / 1024,
+        media=media / tokens,
+        peak_mib=clock.peak_kib / 1024,
         step_s=seconds / len(counted),
+        products=seconds / tokens / products,
         limit=len(counted) / sum(row["mfu"] for row in counted),
         threads=torch.get_num_threads(),
     )

@@ -27,6 +27,8 @@ from kosmos.data.processor import Grid
 from kosmos.plugins import load_plugins
 
 BATCH = 16
+DOCUMENTS = 4096
+"""At least; the more there are, the less padding grouping by length leaves."""
 IGNORED = -100
 
 
@@ -110,19 +112,22 @@ class Padded(nn.Module):
 
 
 class Batches(Sampler[int]):
-    """Random or length-grouped batches, as the Trainer's samplers make them; whole batches then in random order.
+    """Random or length-grouped batches, as the Trainer's samplers make them, of which ``steps`` are taken evenly.
 
-    The Trainer takes the longest batches of a group first; a few steps of that would be a sample of the longest.
+    A few batches as they come would be all digits or all long sounds: the work of an epoch is what lies evenly spread
+    over all batches in the order of their sizes. They are gone through in random order.
     """
 
-    def __init__(self, lengths: Sequence[int], *, grouped: bool, seed: int) -> None:
+    def __init__(self, lengths: Sequence[int], steps: int, *, grouped: bool, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         if grouped:
             order = get_length_grouped_indices(list(lengths), BATCH, generator=generator)
         else:
             order = torch.randperm(len(lengths), generator=generator).tolist()
         whole = [order[i : i + BATCH] for i in range(0, len(order) - BATCH + 1, BATCH)]
-        self.order = [i for b in torch.randperm(len(whole), generator=generator).tolist() for i in whole[b]]
+        whole.sort(key=lambda batch: sum(lengths[i] for i in batch))
+        taken = [whole[int((n + 0.5) * len(whole) / steps)] for n in range(steps)]
+        self.order = [i for b in torch.randperm(steps, generator=generator).tolist() for i in taken[b]]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.order)
@@ -151,7 +156,7 @@ def main() -> None:
     parser.add_argument("--mixture", default="all")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--grouped", action="store_true")
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -162,10 +167,11 @@ def main() -> None:
     for source in open_sources(config, registry, "train"):
         for i in range(len(source)):
             plans += parts.planner.plan(source.document(i))
-    plans *= -(-given.steps * BATCH // len(plans))  # a small set is read more than once, as an epoch after another
+    plans *= -(-DOCUMENTS // len(plans))  # a small set is read more than once, as an epoch after another
     lengths = [len(plan) for plan in plans]
-    order = Batches(lengths, grouped=given.grouped, seed=given.seed)
-    used = order.order[given.warmup * BATCH : given.steps * BATCH]
+    timed = Batches(lengths, given.steps - given.warmup, grouped=given.grouped, seed=given.seed)
+    warm = timed.order[: given.warmup * BATCH]
+    used, timed.order = timed.order, warm + timed.order
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -177,7 +183,7 @@ def main() -> None:
             Padded(parts.model.streams), arguments, train_dataset=Documents(parts.planner, plans),
             data_collator=collate, callbacks=[clock],
         )  # fmt: skip
-        trainer.order = order
+        trainer.order = timed
         trainer.train()
     seconds = clock.at[-1] - clock.at[given.warmup - 1]
     tokens = sum(lengths[i] for i in used)
@@ -186,6 +192,7 @@ def main() -> None:
     report(
         tokens_per_s=tokens / seconds,
         padding=1 - tokens / rectangles,
+        media=sum(len(s) for i in used for s in plans[i].slots.values()) / tokens,
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         step_s=seconds / (given.steps - given.warmup),
         documents=len(plans),

@@ -18,7 +18,7 @@ MODALITY_PACKAGES = sorted(path.name for path in PACKAGES.glob("*/src/*") if pat
 
 SURFACE = {"errors", "names", "components", "hookspecs"}
 FOUND = SURFACE | {"options", "enabled", "discovery", "selection", "plugins"}
-RUN = FOUND | {"config", "runtime", "data", "model", "compose"}
+RUN = FOUND | {"config", "run_file", "runtime", "data", "model", "compose"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "names": set(),
@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lock": FOUND | {"files"},
     "builtin": {"components", "hookspecs"},
     "config": FOUND,
+    "run_file": FOUND | {"config"},
     "runtime": SURFACE,
     "data": FOUND,
     "model": FOUND | {"data", "runtime"},
@@ -42,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "generate": RUN,
     "evaluate": RUN | {"generate"},
     "train": RUN | {"files", "lock", "checkpoint", "generate", "evaluate"},
-    "launch": FOUND | {"config", "runtime"},
+    "launch": FOUND | {"config", "run_file", "runtime"},
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN | {"lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from kosmos.config import RunConfig, dump_run, make_run, merge, parse_overrides, read_run_file
+from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
+from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run_file
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from kosmos import ConfigError, make_run
 from kosmos.compose import compose
-from kosmos.config import dump_run, parse_overrides, read_run_file
+from kosmos.run_file import dump_run, parse_overrides, read_run_file
 from support.runs import small_run, ticks_registry
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from kosmos import DatasetSpec, hookimpl
 from kosmos.compose import open_held_out, open_named, open_sources
-from kosmos.config import RunConfig, make_run
+from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, DataError
 from kosmos.plugins import Registry
+from kosmos.run_file import make_run
 from support.runs import ticks_registry
 
 REGISTRY = ticks_registry()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kosmos.config import dump_run
+from kosmos.run_file import dump_run
 from support import ticks
 from support.command import Started, install_plugin, lines_in
 from support.launch_shapes import Launch

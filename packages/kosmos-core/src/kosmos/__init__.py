@@ -36,7 +36,8 @@ _PUBLIC = {
     "Tracker": "kosmos.train.trackers",
     **dict.fromkeys("PluginRecord Registry load_plugins".split(), "kosmos.plugins"),
     **dict.fromkeys("PluginLock LockedPlugin lock_of read_lock".split(), "kosmos.lock"),
-    **dict.fromkeys("RunConfig make_run read_run_file".split(), "kosmos.config"),
+    "RunConfig": "kosmos.config",
+    **dict.fromkeys("make_run read_run_file".split(), "kosmos.run_file"),
     **dict.fromkeys("Composition open_sources open_held_out".split(), "kosmos.compose"),
     **dict.fromkeys("RunResult train_model resume_run".split(), "kosmos.train.run"),
     **dict.fromkeys("Reporter ConsoleReporter RunStart".split(), "kosmos.train.progress"),
@@ -84,8 +85,6 @@ if TYPE_CHECKING:
     from kosmos.compose import open_held_out as open_held_out
     from kosmos.compose import open_sources as open_sources
     from kosmos.config import RunConfig as RunConfig
-    from kosmos.config import make_run as make_run
-    from kosmos.config import read_run_file as read_run_file
     from kosmos.data.blocks import cut_blocks as cut_blocks
     from kosmos.data.chat import chat_prompt as chat_prompt
     from kosmos.data.document import Document as Document
@@ -137,6 +136,8 @@ if TYPE_CHECKING:
     from kosmos.plugins import PluginRecord as PluginRecord
     from kosmos.plugins import Registry as Registry
     from kosmos.plugins import load_plugins as load_plugins
+    from kosmos.run_file import make_run as make_run
+    from kosmos.run_file import read_run_file as read_run_file
     from kosmos.train.progress import ConsoleReporter as ConsoleReporter
     from kosmos.train.progress import Reporter as Reporter
     from kosmos.train.progress import RunStart as RunStart

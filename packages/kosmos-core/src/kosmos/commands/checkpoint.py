@@ -109,7 +109,7 @@ def _newest_whole(output: str, checkpoints: list[Path]) -> Path:
 
 def _to_keep(output: str, keep_last: int | None, keep_every: int | None) -> tuple[int, int | None]:
     """What the command states, or the run file."""
-    from kosmos.config import make_run
+    from kosmos.run_file import make_run
     from kosmos.train.output import RunFolder
 
     run = RunFolder.open(Path(output))

@@ -26,10 +26,10 @@ def train(
 ) -> None:
     """Train a byte-level BPE tokenizer on the texts of your data."""
     from kosmos.compose import open_sources
-    from kosmos.config import make_run
     from kosmos.data.sources import texts_of
     from kosmos.data.tokenizer import train_tokenizer
     from kosmos.plugins import load_plugins
+    from kosmos.run_file import make_run
 
     if not data:
         raise ConfigError("nothing to learn from: name data with --data")

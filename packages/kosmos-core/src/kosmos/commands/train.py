@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kosmos.commands.arguments import short_options, split_extra
-from kosmos.config import make_run, parse_overrides, read_run_file
 from kosmos.errors import ConfigError
+from kosmos.run_file import make_run, parse_overrides, read_run_file
 from kosmos.runtime.launch import is_launched, launch
 from kosmos.selection import asked_plugins
 from kosmos.train.output import RunFolder
@@ -86,7 +86,7 @@ def train(
 
 
 def _resume(output: Path, layers: list[dict[str, object]], *, accept_plugins: bool) -> None:
-    from kosmos.config import merge
+    from kosmos.run_file import merge
     from kosmos.train.progress import ConsoleReporter
     from kosmos.train.run import resume_run
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic import StringConstraints as Text
 
-from kosmos.config import RunConfig, make_run, parse_overrides, read_run_file
+from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
+from kosmos.run_file import make_run, parse_overrides, read_run_file
 
 SHAPES = {
     "word": (r"^[A-Za-z0-9][A-Za-z0-9._:/@+=,-]*$", "a name without spaces"),

@@ -86,7 +86,7 @@ def seed_of_turns(source: TwoRows) -> int:
 
 def train(arguments: bytes) -> None:
     """Train as one rank (or alone). Runs in a child process."""
-    from kosmos.config import make_run
+    from kosmos.run_file import make_run
     from kosmos.train.run import train_model
 
     registry, run = pickle.loads(arguments)  # noqa: S301  of our own parent

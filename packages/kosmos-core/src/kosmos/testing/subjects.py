@@ -9,12 +9,12 @@ from typing import Any
 
 from kosmos.components import EncoderSpec, ModalitySpec, Spec
 from kosmos.compose import Composition, compose
-from kosmos.config import make_run
 from kosmos.data.document import Document, Media
 from kosmos.data.plan import PlannedMedia, Route, decode_cells
 from kosmos.discovery import PluginRecord, cause
 from kosmos.errors import KosmosError, SampleError
 from kosmos.plugins import Registry
+from kosmos.run_file import make_run
 from kosmos.testing.conditions import Conditions
 from kosmos.testing.items import Item, cut_items
 from kosmos.testing.promise import NotBuilt

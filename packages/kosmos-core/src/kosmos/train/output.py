@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from kosmos.config import RunConfig, dump_run, read_run_file
+from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, TrainingError
 from kosmos.files import replace_text
+from kosmos.run_file import dump_run, read_run_file
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""

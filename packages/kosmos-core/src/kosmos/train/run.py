@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kosmos.config import RunConfig, make_run
+from kosmos.config import RunConfig
 from kosmos.lock import check_lock
 from kosmos.plugins import Registry, load_plugins
+from kosmos.run_file import make_run
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter

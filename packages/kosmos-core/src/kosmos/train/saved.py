@@ -11,10 +11,10 @@ import torch
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
-from kosmos.config import make_run
 from kosmos.errors import CheckpointError
 from kosmos.lock import check_lock
 from kosmos.plugins import Registry, load_plugins
+from kosmos.run_file import make_run
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.train.output import RunFolder
 

@@ -12,13 +12,14 @@ from typing import Any
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.checkpoint.saver import Saver
 from kosmos.compose import check_components, compose, make_feed, open_held_out, open_sources
-from kosmos.config import RunConfig, with_absolute_paths
+from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
 from kosmos.errors import Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
+from kosmos.run_file import with_absolute_paths
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.early import EarlyStopping

@@ -5,7 +5,6 @@ fp32 weights take ``torch.optim.AdamW``; this one adds only what bf16 weights ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,19 +13,18 @@ from torch.optim.adamw import adamw
 
 from kosmos.train.optim import masters
 from kosmos.train.optim.noise import noise_key
+from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import (
     check_keys,
-    check_master,
     first_place,
     flat,
     put_back,
-    restore_dtypes,
     zeros_like,
 )
 
 
-class MasterAdamW(torch.optim.Optimizer):
+class MasterAdamW(Parameterwise):
     """AdamW with extra bits or stochastic rounding for bf16 weights. DTensors work.
 
     The state of a parameter is ``exp_avg`` and ``exp_avg_sq`` in fp32, ``step``, and ``low`` with extra bits.
@@ -54,35 +52,13 @@ class MasterAdamW(torch.optim.Optimizer):
         Raises:
             ConfigError: ``master`` without bf16 weights.
         """
-        self._numbers: dict[Tensor, int] = {}
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay})
-        check_master(master, self._numbers)
-        self.master, self.seed = master, seed
+        super().__init__(
+            params,
+            {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay},
+            master=master,
+            seed=seed,
+        )
         self._passes = Passes()
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Parameters are numbered in the order of their groups: their random bits depend on it."""
-        super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
-            self._numbers[parameter] = len(self._numbers)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step for every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-        return loss
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state, in the dtypes that it has."""
-        super().load_state_dict(state_dict)
-        restore_dtypes(self, state_dict)
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
@@ -90,7 +66,7 @@ class MasterAdamW(torch.optim.Optimizer):
         state["step"] += 1
         is_stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
         place = first_place(parameter) if is_stochastic else 0
-        noise = noise_key(self.seed, self._numbers[parameter], state["step"], place) if is_stochastic else None
+        noise = noise_key(self.seed, self.numbers[parameter], state["step"], place) if is_stochastic else None
         weight, gradient, low = flat(parameter), flat(parameter.grad), state.get("low")
         means = flat(state["exp_avg"]), flat(state["exp_avg_sq"])
         low = None if low is None else flat(low)

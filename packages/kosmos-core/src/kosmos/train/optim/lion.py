@@ -18,19 +18,18 @@ from kosmos.errors import ConfigError
 from kosmos.train.optim import blocks, compiled, masters
 from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import Operands, Step
+from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import (
     check_keys,
-    check_master,
     first_place,
     flat,
     put_back,
-    restore_dtypes,
     zeros_like,
 )
 
 
-class Lion(torch.optim.Optimizer):
+class Lion(Parameterwise):
     """Lion for dense parameters, DTensors included, with momentum in the weights' dtype or in 8 bits.
 
     The state of a parameter is ``exp_avg``, or ``codes`` and ``scales``; with ``master`` also ``low``; and ``step``
@@ -67,42 +66,18 @@ class Lion(torch.optim.Optimizer):
             raise ConfigError(f"train.optimizer.block: expected {blocks.LEAST} or more elements, got {block}")
         if compile:
             compiled.check_compiler("train.optimizer.compile")
-        self._numbers: dict[Tensor, int] = {}
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay})
-        check_master(master, self._numbers)
-        self.block, self.master, self.compile, self.seed = block, master, compile, seed
+        super().__init__(
+            params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay}, master=master, seed=seed
+        )
+        self.block, self.compile = block, compile
         self._passes = Passes()
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Parameters are numbered in the order of their groups: their random bits depend on it."""
-        super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
-            self._numbers[parameter] = len(self._numbers)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step for every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-        return loss
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state, in the dtypes that it has."""
-        super().load_state_dict(state_dict)
-        restore_dtypes(self, state_dict)
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
         state, key = self._state(parameter), 0
         if "step" in state:
             state["step"] += 1
-            key = noise_key(self.seed, self._numbers[parameter], state["step"], first_place(parameter))
+            key = noise_key(self.seed, self.numbers[parameter], state["step"], first_place(parameter))
         weight = flat(parameter)
         if not weight.numel():
             return  # a shard may hold no row

@@ -1,0 +1,72 @@
+"""What a training step's products alone would take: every one of them again, by itself, with the shapes it had.
+
+A step cannot be faster than its matrix products, convolutions and attention at the rate at which this machine does
+products of exactly these shapes and types; what it takes beyond their sum is everything between them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
+COUNTED = {
+    aten.mm.default, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.baddbmm.default,
+    aten.convolution.default, aten.convolution_backward.default, ATTENTION,
+}  # fmt: skip
+"""Attention's backward pass is made with its forward pass: it needs what that gave."""
+
+
+class Products(TorchDispatchMode):
+    """Notes the products of what runs under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[Hashable] = Counter()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in COUNTED:
+            self.calls[function, _note(args), _note(tuple(sorted((kwargs or {}).items())))] += 1
+        return function(*args, **(kwargs or {}))
+
+    def seconds(self, rounds: int = 5) -> float:
+        """Of all of them, each taking the median of its rounds."""
+        return sum(times * _time(*call, rounds) for call, times in self.calls.items())  # type: ignore[misc]
+
+
+def _note(value: Any) -> Hashable:
+    """Of a tensor its shape, strides and type."""
+    if isinstance(value, Tensor):
+        return ("tensor", tuple(value.shape), value.stride(), value.dtype)
+    return tuple(_note(v) for v in value) if isinstance(value, list | tuple) else value
+
+
+def _made(note: Any) -> Any:
+    if isinstance(note, tuple) and note[:1] == ("tensor",):
+        made = torch.empty_strided(note[1], note[2], dtype=note[3])
+        return made.normal_() if made.is_floating_point() else made.zero_()
+    return [_made(n) for n in note] if isinstance(note, tuple) else note
+
+
+def _time(function: Callable[..., Any], args: Any, kwargs: Any, rounds: int) -> float:
+    taken = []
+    with torch.no_grad():
+        arguments, options = [_made(a) for a in args], {k: _made(v) for k, v in kwargs}
+        for _ in range(rounds + 1):
+            begin = perf_counter()
+            result = function(*arguments, **options)
+            if function is ATTENTION:
+                q, k, v, dropout, causal = [*arguments, 0.0, False][:5]
+                aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                    result[0], q, k, v, *result, dropout, causal, **options
+                )
+            taken.append(perf_counter() - begin)
+    return median(taken[1:])

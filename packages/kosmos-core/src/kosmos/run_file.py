@@ -1,0 +1,147 @@
+"""Run files: read, laid over each other, checked with one clear line, written again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from kosmos.config import RunConfig, by_name
+from kosmos.errors import ConfigError
+from kosmos.names import did_you_mean
+
+
+def read_run_file(path: Path) -> dict[str, Any]:
+    """The content of a run file as plain values.
+
+    Raises:
+        ConfigError: it is missing, is not YAML or holds no mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot read the run file ({error.strerror}); give the path of a YAML file"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f":{where.line + 1}" if where else ""
+        problem = getattr(error, "problem", None) or "not UTF-8 text"
+        raise ConfigError(f"{path}{line}: not YAML ({problem})") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a mapping of fields, got {type(content).__name__}")
+    return content
+
+
+def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
+    """``["train.steps=10", ...]`` to nested values; the right side is read as YAML."""
+    merged: dict[str, Any] = {}
+    for pair in pairs:
+        path, equals, text = pair.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"override {pair!r}: expected FIELD=VALUE, such as train.steps=100")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"override {path}: the value {text!r} is not YAML") from error
+        for part in reversed(path.lstrip("-").split(".")):
+            value = {part: value}
+        merged = merge(merged, value, renames=False)
+    return merged
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = True) -> dict[str, Any]:
+    """``over`` laid on ``base``, mapping by mapping.
+
+    Args:
+        renames: a component whose name changes loses the old one's options.
+    """
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if key == "modalities" and isinstance(value, str | list):  # says which; what is set of them stays
+            settings = by_name(old) if isinstance(old, str | list | Mapping) else {}
+            merged[key] = {name: settings.get(name, {}) for name in by_name(value)}
+            continue
+        if key == "modalities" and isinstance(old, str | list):
+            old = by_name(old)
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = {"name": old}
+        renamed = (
+            renames
+            and isinstance(value, Mapping)
+            and isinstance(old, Mapping)
+            and value.get("name", old.get("name")) != old.get("name")
+        )
+        both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
+        merged[key] = merge(old, value, renames=renames) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
+    """Lay the layers over each other, last wins, and check the result.
+
+    Raises:
+        ConfigError: names the field's path, what was expected and found, and the nearest field.
+    """
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values = merge(values, layer)
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(error)}") from error
+
+
+def _explain(error: ValidationError) -> str:
+    # A misspelt field often makes another one missing: the misspelling is the news.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    path = ".".join(str(part) for part in first["loc"])
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        fields = _fields_at(first["loc"][:-1])
+        hint = did_you_mean(str(first["loc"][-1]), fields)
+        return f"{path}: unknown field; {hint or 'fields here: ' + ', '.join(fields)}{more}"
+    message = first["msg"][0].lower() + first["msg"][1:]
+    return f"{path}: {message}, got {first['input']!r}{more}"
+
+
+def _fields_at(location: Sequence[int | str]) -> list[str]:
+    """Names of the fields of the model that stands at ``location`` in a run file."""
+    model: Any = RunConfig
+    for part in location:
+        annotation = model.model_fields[part].annotation if _is_model(model) and part in model.model_fields else None
+        inner = [a for a in _arguments(annotation) if _is_model(a)] if annotation is not None else []
+        model = inner[0] if inner else model
+    return list(model.model_fields)
+
+
+def _arguments(annotation: Any) -> list[Any]:
+    nested = getattr(annotation, "__args__", None)
+    return [a for arg in nested for a in _arguments(arg)] if nested else [annotation]
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
+
+
+def dump_run(config: RunConfig) -> str:
+    """The run as a YAML run file that makes it again."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The run with the paths of its data as they are from anywhere, since it may go on from another folder."""
+
+    def absolute(path: str) -> str:
+        try:
+            return str(Path(path).resolve()) if Path(path).exists() else path
+        except (OSError, ValueError):
+            return path
+
+    sources = [entry.model_copy(update={"path": absolute(entry.path)}) for entry in config.data.sources]
+    output = config.output.resolve() if config.output else None
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources}), "output": output})

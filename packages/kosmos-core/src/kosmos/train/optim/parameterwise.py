@@ -1,0 +1,60 @@
+"""What our optimizers share: one parameter after another, each with a number, a state in dtypes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kosmos.train.optim.masters import Master
+from kosmos.train.optim.states import check_master, restore_dtypes
+
+
+class Parameterwise(torch.optim.Optimizer):
+    """Base of an optimizer that updates each parameter on its own, in ``_update``."""
+
+    def __init__(self, params: Any, defaults: dict[str, Any], *, master: Master, seed: int) -> None:
+        """
+        Args:
+            params: parameters or groups of them.
+            defaults: what a group takes that does not state it.
+            master: what keeps updates that bf16 weights would round away; see ``masters``.
+            seed: of what is rounded at random.
+
+        Raises:
+            ConfigError: ``master`` without bf16 weights.
+        """
+        self.numbers: dict[Tensor, int] = {}
+        """Of parameters, in the order of their groups: their random bits depend on it."""
+        super().__init__(params, defaults)
+        check_master(master, self.numbers)
+        self.master, self.seed = master, seed
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Its parameters are numbered on."""
+        super().add_param_group(param_group)
+        for parameter in self.param_groups[-1]["params"]:
+            self.numbers[parameter] = len(self.numbers)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step for every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state, in the dtypes that it has."""
+        super().load_state_dict(state_dict)
+        restore_dtypes(self, state_dict)
+
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        raise NotImplementedError

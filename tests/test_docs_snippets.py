@@ -1,0 +1,123 @@
+"""The snippets of the documentation run: Python, and rows of data."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kosmos import load_run
+from kosmos.cli import main
+from kosmos.data.sources import open_source
+from kosmos.plugins import load_plugins
+from kosmos.run_file import make_run
+from kosmos.train.run import train_model
+from support.pages import Block, blocks
+from support.pages import registry as registry
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_a_snippet_compiles_and_what_it_imports_of_kosmos_is_there(block: Block) -> None:
+    tree = ast.parse(block.text, str(block))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "kosmos":
+            module = importlib.import_module(str(node.module))
+            assert [a.name for a in node.names if not hasattr(module, a.name)] == []
+
+
+SHORTER = {
+    '"steps": 300}})': '"steps": 2}, "evaluate": {"max_documents": 8}})',
+    '"steps": 300': '"steps": 2',
+    '"max_documents": 128': '"max_documents": 8',
+    "max_documents=64": "max_documents=8",
+    "dtype=saved.dtype)": "dtype=saved.dtype, max_new_tokens=2)",
+}
+"""What would take long, and what is run in its place."""
+PARTS = ("file: ", "put: ", "from: ", "board: ")
+"""Begin the markers of blocks that are parts of packages, or of the code."""
+AFTER = ("chats", "after a run")
+"""Markers of blocks that want a run to be there."""
+
+
+def run_block(block: Block) -> None:
+    code = block.text
+    for long, short in SHORTER.items():
+        code = code.replace(long, short)
+    exec(compile(code, str(block), "exec"), {"__name__": "snippet"})
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a photo."""
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (64, 64), "red").save("photo.png")
+    return tmp_path
+
+
+@pytest.fixture
+def with_runs(at_home: Path) -> Path:
+    """With a run that has learned from chats, under the names that pages use."""
+    asked = {"role": "user", "content": [{"type": "image", "image": "photo.png"}, {"type": "text", "text": "?"}]}
+    chat = {"messages": [asked, {"role": "assistant", "content": "red"}]}
+    (at_home / "chats.jsonl").write_text(f"{json.dumps(chat)}\n" * 4)
+    small = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
+    layers = {"data": {"sources": ["chats.jsonl"], "lanes": 1, "workers": 0}, "backbone": small, "trackers": []}
+    train_model(make_run(layers, {"modalities": ["image"], "train": {"steps": 1}, "output": "runs/assistant"}))
+    shutil.copytree("runs/assistant", "runs/mine")
+    return at_home
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_a_snippet_runs(block: Block, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    if block.marker.startswith(PARTS):
+        pytest.skip("part of a package, or of the code: tested as such")
+    request.getfixturevalue("with_runs" if block.marker in AFTER else "at_home")
+    run_block(block)
+    if "print(" in block.text:
+        assert capsys.readouterr().out.strip()
+
+
+def test_a_chat_is_asked_as_the_page_says(with_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["generate", "runs/assistant", "--prompt", "x", "--max-new-tokens", "1"]) == 0
+    hint = f"hint: {with_runs / 'chats.jsonl'} holds chats; with --chat the run is asked as they ask\n"
+    assert capsys.readouterr().err == hint
+    assert main(["generate", "runs/assistant", "--chat", "--prompt", "x", "--max-new-tokens", "1"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_weights_of_a_run_are_one_file_as_the_page_says(with_runs: Path) -> None:
+    from safetensors.torch import load_file
+
+    (block,) = [b for b in blocks("python", "after a run") if "save_model" in b.text]
+    run_block(block)
+    kept, model = load_file(with_runs / "model.safetensors"), load_run(Path("runs/mine")).composition.model
+    assert set(kept) <= set(model.state_dict())
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in kept.items())
+
+
+@pytest.mark.parametrize("block", blocks("json", "rows"), ids=str)
+def test_the_rows_of_the_guide_are_documents(block: Block, tmp_path: Path) -> None:
+    for name in re.findall(r'"([\w/]+\.(?:png|jpg|flac))"', block.text):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"medium")
+    (tmp_path / "rows.jsonl").write_text(block.text, encoding="utf-8")
+    rows = [json.loads(line) for line in block.text.splitlines()]
+    path, known = str(tmp_path / "rows.jsonl"), ("image", "audio")
+    parts = [open_source(path, split=s, registry=load_plugins(), modalities=known) for s in _splits(rows)]
+    documents = [part.document(i) for part in parts for i in range(len(part))]
+    assert len(documents) == len(rows)
+    assert all(any(getattr(segment, "train", False) for segment in d.segments) for d in documents)
+
+
+def _splits(rows: list[Any]) -> list[Any]:
+    return ["train", "held_out"] if len(rows) > 1 else ["train"]
