@@ -113,10 +113,13 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
         fill_missing_gradients(parts.model.parameters())
         error, name = worst({n: whole(p.grad) for n, p in parts.model.named_parameters()}, expected)
         own, _ = results[parallel.data_rank]
+        with torch.no_grad():  # only scoring asks for predictions
+            scored = spread.losses(row(parts, kinds[parallel.data_rank]))
+            expected_scores = reference.model(row(reference, kinds[parallel.data_rank]))
         yield {
             "tensor": tensor, "sequence": sequence, "shape": shape, "row": kind, "error": error, "worst": name,
             "loss_error": _error(losses.per_token, own.per_token, 1.0),
-            "predictions": torch.equal(losses.predictions, own.predictions),
+            "predictions": torch.equal(scored.predictions, expected_scores.predictions),
             "targets": len(losses.per_token), "total": float(losses.total.detach()), "sum": float(own.total.detach()),
         }  # fmt: skip
 

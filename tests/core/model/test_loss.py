@@ -46,8 +46,12 @@ def test_loss_and_gradients_equal_those_of_cross_entropy(dtype: torch.dtype, chu
     assert hidden.grad.dtype == weight.grad.dtype == dtype
     assert error(hidden.grad, exact_hidden.grad) < TOLERANCES[dtype]
     assert error(weight.grad, exact_weight.grad) < TOLERANCES[dtype]
+    with torch.no_grad():
+        scored = linear_cross_entropy(hidden, weight, targets, chunk=chunk)
+    assert torch.equal(scored.per_token, got.per_token)
     if dtype != torch.bfloat16:
-        assert torch.equal(got.predictions, logits.argmax(1))
+        assert torch.equal(scored.predictions, logits.argmax(1))
+    assert got.predictions.shape == (0,)  # training does not ask for them
 
 
 def test_no_positions_give_a_loss_of_zero_with_a_graph() -> None:

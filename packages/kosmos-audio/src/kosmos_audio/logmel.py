@@ -31,6 +31,8 @@ class LogMelEncoder(ItemTransformer):
         ConfigError: the numbers do not fit each other.
     """
 
+    takes_padding = True
+
     def __init__(
         self,
         *,

@@ -63,6 +63,7 @@ class TimmEncoder(nn.Module):
         _item_norms(self.model, kind)
         drop(self.model, anatomy.unused)
         self._frozen_norms = batch_norms(self.model)
+        self._attentions = [m for m in self.model.modules() if getattr(m, "fused_attn", False)]
         self._flexible = variable and _is_naflex(self.model)
         self.width = anatomy.width
         config = getattr(self.model, "pretrained_cfg", {})
@@ -103,6 +104,7 @@ class TimmEncoder(nn.Module):
         Raises:
             PlanMismatch: N disagrees with ``grids``.
         """
+        self._pick_attention(values.device)
         shapes = [(h, w) for t, h, w in grids.tolist() for _ in range(t)]
         if sum(h * w for h, w in shapes) != len(values):
             raise PlanMismatch(f"{len(values)} cells of pictures, planned {sum(h * w for h, w in shapes)}")
@@ -120,6 +122,16 @@ class TimmEncoder(nn.Module):
             for i, piece in zip(members, torch.split(group, shape[0] * shape[1]), strict=True):
                 features[i] = piece
         return torch.cat(features)
+
+    def _pick_attention(self, device: torch.device) -> None:
+        """Two products and a softmax where torch's attention is slow: on a CPU in bf16.
+
+        Forward and backward of 16 pictures of 197 tokens, 3 heads of 64, on two cores: 5.6 ms, against 14.1 for torch's
+        attention in bf16 and 10.9 in fp32 (Intel Xeon with AMX).
+        """
+        bf16 = next(self.model.parameters()).dtype == torch.bfloat16 or torch.is_autocast_enabled(device.type)
+        for module in self._attentions:
+            module.fused_attn = device.type != "cpu" or not bf16  # type: ignore[assignment]
 
     def _normalised(self, values: Tensor) -> Tensor:
         """uint8 cells to the model's type, with mean and std of its training."""

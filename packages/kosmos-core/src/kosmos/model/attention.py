@@ -13,16 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kosmos.model.recurring import wants_recurring
 from kosmos.model.segments import Segments
 
 SHORT = 64
 """Segments up to this length share batched calls; see ``_attend_buckets``."""
 STEP = 8
 """Short segments are padded up to a multiple of this."""
-EXACT_UP_TO = 256
-"""Keys of a call up to which a CPU attends in fp32 where it multiplies in bf16: its kernel is faster then. Forward and
-backward of segments of 16, 64, 128 and 196 tokens took 0.4, 1.2, 2.0 and 2.7 ms in fp32 and 3.6, 3.9, 4.2 and 3.6 in
-bf16 (Intel Xeon with AMX, two cores); from 400 tokens on bf16 is ahead."""
+EXACT_UP_TO = 512
+"""Keys of a call up to which a CPU attends in fp32 where it multiplies in bf16. Its kernel in bf16 is compiled for every
+new length (9 ms and 8 MB), and is slower at short ones even so: forward and backward of segments of 64, 196 and 500
+tokens took 1.2, 2.7 and 4.9 ms in fp32, 3.9, 3.6 and 5.0 in bf16 (Intel Xeon with AMX, two cores). Longer causal
+segments are padded to a multiple of ``LONG_STEP``."""
+LONG_STEP = 128
 
 
 # Lengths differ from row to row: compiled in, each row would be a program of its own.
@@ -185,9 +188,13 @@ def _attend_buckets(
 
 def _attend_batch(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, window: int | None) -> Tensor:
     """q, k [B, L, H, d], v [B, L, H, d_v] -> [B, L, H, d_v]."""
-    if window is not None and window < q.shape[1]:
-        return _sdpa(q, k, v, scale, mask=_visible(q.shape[1], q.shape[1], window, q.device))
-    return _sdpa(q, k, v, scale, causal=causal)
+    length = q.shape[1]
+    if window is not None and window < length:
+        return _sdpa(q, k, v, scale, mask=_visible(length, length, window, q.device))
+    if causal and length > EXACT_UP_TO and wants_recurring(v):
+        more = (0, 0, 0, 0, 0, -length % LONG_STEP)
+        q, k, v = (F.pad(x, more) for x in (q, k, v))  # behind all that a causal mask lets see
+    return _sdpa(q, k, v, scale, causal=causal)[:, :length]
 
 
 def _fold(x: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -11,8 +11,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from kosmos.model.recurring import padded_rows, rounded, wants_recurring
+
 CHUNK_LOGITS = 2**24
-"""Logits of a chunk on a CPU (64 MiB in fp32); eight times as many on an accelerator."""
+"""Most logits of a chunk on a CPU (64 MiB in fp32); eight times as many on an accelerator."""
+CACHED_LOGITS, LEAST_ROWS = 2**21, 256
+"""A CPU's chunk is smaller where a vocabulary allows it: so many logits stay in its caches (1,536 positions of 4,160
+logits took 20 ms instead of 36 at once), but below so many rows reading the weights takes longer than the products."""
 
 
 class TokenLosses(NamedTuple):
@@ -23,7 +28,7 @@ class TokenLosses(NamedTuple):
     per_token: Tensor
     """[n], without gradient, in the type of ``total``."""
     predictions: Tensor
-    """int64 [n]: the likeliest token at each position."""
+    """int64 [n]: the likeliest token at each position. Empty where gradients are taken: training does not ask."""
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chunk: int | None = None) -> TokenLosses:
@@ -45,10 +50,16 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
     dtype = hidden.dtype
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
-    logits = CHUNK_LOGITS if device == "cpu" else 8 * CHUNK_LOGITS
-    rows = chunk or max(1, logits // weight.shape[0])
+    rows = chunk or _rows(device, weight.shape[0])
     train = torch.is_grad_enabled()
     return TokenLosses(*_Loss.apply(hidden, weight, targets, dtype, rows, train))  # type: ignore[no-untyped-call]
+
+
+def _rows(device: str, vocabulary: int) -> int:
+    """Positions of a chunk."""
+    if device != "cpu":
+        return max(1, 8 * CHUNK_LOGITS // vocabulary)
+    return max(1, min(LEAST_ROWS, CHUNK_LOGITS // vocabulary), CACHED_LOGITS // vocabulary)
 
 
 class _Loss(torch.autograd.Function):
@@ -60,23 +71,29 @@ class _Loss(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(weight, dtype=exact) if train and ctx.needs_input_grad[1] else None
         losses = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
-        predictions = torch.empty_like(targets)
+        predictions = torch.empty(0 if train else len(targets), dtype=torch.int64, device=hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
             projection = weight.to(dtype)
             for start in range(0, hidden.shape[0], rows):
                 part = slice(start, start + rows)
-                x, target = hidden[part].to(dtype), targets[part, None]
-                logits = (x @ projection.T).to(exact)
-                predictions[part] = logits.argmax(1)
-                norm = logits.logsumexp(1, keepdim=True)
-                losses[part] = (norm - logits.gather(1, target))[:, 0]
+                target = targets[part, None]
+                count = len(target)
+                x = hidden[part].to(dtype)
+                x = padded_rows(x, min(rounded(count), rows) if wants_recurring(x) else count)
+                logits = x @ projection.T
+                if not train:
+                    predictions[part] = logits[:count].argmax(1)
+                log_shares = logits.log_softmax(1, dtype=exact)
+                losses[part] = -log_shares[:count].gather(1, target)[:, 0]
                 if grad_hidden is None and grad_weight is None:
                     continue
-                # softmax minus one at the target, in the memory of the logits
-                logits.sub_(norm).exp_().scatter_add_(1, target, torch.full_like(norm, -1.0))
-                gradient = logits.to(dtype)
+                # softmax minus one at the target, in the memory of its logarithm; nothing for rows of padding
+                shares = log_shares.exp_()
+                shares[:count].scatter_add_(1, target, shares.new_full(target.shape, -1.0))
+                shares[count:] = 0
+                gradient = shares.to(dtype)
                 if grad_hidden is not None:
-                    grad_hidden[part] = gradient @ projection
+                    grad_hidden[part] = (gradient @ projection)[:count]
                 if grad_weight is not None:
                     _add_product(grad_weight, gradient.T, x)
         ctx.gradients, ctx.weight_dtype = (grad_hidden, grad_weight), weight.dtype

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from kosmos.data.batch import IGNORED, PackedBatch
+from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.protocols import Backbone, Connector, Encoder
+from kosmos.model.recurring import padded_rows, rounded, wants_recurring
 from kosmos.model.segments import Segments
 from kosmos.model.sequence import SequenceGroup, of_whole_row, part_of
 
@@ -58,6 +60,7 @@ class Stream(nn.Module):
         super().__init__()
         self.width = width
         self.takes_empty = bool(getattr(encoder, "takes_empty", True))
+        self.takes_padding = bool(getattr(encoder, "takes_padding", False))
         self.touch = False
         """Whether every trainable parameter gets a gradient from every row: see ``touched``."""
         self.encoder = cast(nn.Module, encoder)
@@ -77,10 +80,24 @@ class Stream(nn.Module):
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
         else:
+            real = len(values)
+            if self.takes_padding and wants_recurring(next(self.connector.parameters())):
+                values, grids = _with_padding(values, grids)
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
                 cells = self.encoder(values, grids)
             slots = self.connector(cells, grids)
+            if len(values) > real:
+                slots = slots[: len(slots) - self.connector.slots(Grid(*grids[-1].tolist()))]
         return touched(slots, self) if self.touch else slots
+
+
+def _with_padding(values: Tensor, grids: Tensor) -> tuple[Tensor, Tensor]:
+    """A row's cells rounded up by one more item of zeros, whose slots nobody takes."""
+    count = rounded(len(values))
+    if count == len(values):
+        return values, grids
+    more = grids.new_tensor([[count - len(values), 1, 1]])
+    return padded_rows(values, count), torch.cat([grids, more])
 
 
 class OmniModel(nn.Module):

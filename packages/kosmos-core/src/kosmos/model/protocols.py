@@ -21,7 +21,8 @@ class Encoder(Protocol):
     width: int
     """Features a cell comes out with."""
     # Optional: ``takes_empty = False`` where a kernel refuses input of length 0; the encoder is then left out of
-    # rows without its media, and its gradients there are zeros.
+    # rows without its media, and its gradients there are zeros. ``takes_padding = True`` where an item may have any
+    # number of cells (t, 1, 1): a CPU in bf16 then appends one of zeros, so that N recurs; see ``recurring``.
 
     def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].

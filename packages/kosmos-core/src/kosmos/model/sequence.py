@@ -134,13 +134,15 @@ def of_whole_row(own: TokenLosses, labels: Tensor, ranks: SequenceGroup) -> Toke
     begin = sum(sizes[: ranks.rank])
     start = int(trained[begin - 1]) if begin else 0
     number = int(trained[-1]) if len(labels) else 0
-    values = []
-    for found in (own.per_token, own.predictions):
+
+    def whole(found: Tensor) -> Tensor:
         value = found.new_zeros(number)
         value[start : start + len(found)] = found
         dist.all_reduce(value, group=ranks.group)
-        values.append(value)
-    return TokenLosses(own.total, *values)
+        return value
+
+    predictions = own.predictions if torch.is_grad_enabled() else whole(own.predictions)
+    return TokenLosses(own.total, whole(own.per_token), predictions)
 
 
 def _exchange(x: Tensor, sent: list[int], taken: list[int], group: dist.ProcessGroup) -> Tensor:
