@@ -21,9 +21,9 @@ SHORT = 64
 STEP = 8
 """Short segments are padded up to a multiple of this."""
 EXACT_UP_TO = 512
-"""Keys of a call up to which a CPU attends in fp32 where it multiplies in bf16. Its kernel in bf16 is compiled for every
-new length (9 ms and 8 MB), and is slower at short ones even so: forward and backward of segments of 64, 196 and 500
-tokens took 1.2, 2.7 and 4.9 ms in fp32, 3.9, 3.6 and 5.0 in bf16 (Intel Xeon with AMX, two cores). Longer causal
+"""Keys of a call up to which a CPU attends in fp32 where it multiplies in bf16. Its kernel in bf16 is compiled for
+every new length (9 ms and 8 MB), and is slower at short ones even so: forward and backward of segments of 64, 196 and
+500 tokens took 1.2, 2.7 and 4.9 ms in fp32, 3.9, 3.6 and 5.0 in bf16 (Intel Xeon with AMX, two cores). Longer causal
 segments are padded to a multiple of ``LONG_STEP``."""
 LONG_STEP = 128
 

@@ -200,9 +200,9 @@ class Attention(nn.Module):
         q, k, v = (part(x).unflatten(-1, (-1, width)) for part in (self.query, self.key, self.value))
         q, k = rotate(self.query_norm(q), table.query), rotate(self.key_norm(k), table.key)
         if cache is not None:
-            out = attend_cached(q, *cache.extend(self.number, k, v))
+            out = attend_cached(q, *cache.extend(self.number, k.to(v.dtype), v))
         elif isinstance(segments, SharedSegments):
-            out = attend_shared(q, k, v, segments)
+            out = attend_shared(q.to(v.dtype), k.to(v.dtype), v, segments)
         else:
             out = attend(q, k, v, segments, causal=True)
         return cast(Tensor, self.output(self.sub_norm(out.flatten(1))))

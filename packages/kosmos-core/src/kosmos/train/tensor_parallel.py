@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
@@ -26,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from kosmos.model.decoder import Decoder
-from kosmos.model.norms import LayerNorm, RMSNorm
+from kosmos.model.norms import LayerNorm, RMSNorm, exact_type, result_type
 
 # It would have the norm of all gradients summed over both dimensions of the mesh at once, which costs one number twice.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
@@ -107,9 +106,9 @@ class SharedRMSNorm(RMSNorm):
     mesh: DeviceMesh
 
     def forward(self, x: Tensor) -> Tensor:
-        exact = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+        exact = x.to(exact_type(x))
         square = _mean(exact.square(), self.mesh)
-        return (exact * (square + self.eps).rsqrt() * _local(self.weight).to(exact.dtype)).to(x.dtype)
+        return (exact * (square + self.eps).rsqrt() * _local(self.weight).to(exact.dtype)).to(result_type(x))
 
 
 class SharedLayerNorm(LayerNorm):
@@ -118,11 +117,11 @@ class SharedLayerNorm(LayerNorm):
     mesh: DeviceMesh
 
     def forward(self, x: Tensor) -> Tensor:
-        exact = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+        exact = x.to(exact_type(x))
         centred = exact - _mean(exact, self.mesh)
         scaled = centred * (_mean(centred.square(), self.mesh) + self.eps).rsqrt()
         weight, bias = (_local(p).to(exact.dtype) for p in (self.weight, self.bias))
-        return (scaled * weight + bias).to(x.dtype)
+        return (scaled * weight + bias).to(result_type(x))
 
 
 def _mean(x: Tensor, mesh: DeviceMesh) -> Tensor:
