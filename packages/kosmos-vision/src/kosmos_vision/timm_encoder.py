@@ -134,18 +134,17 @@ class TimmEncoder(nn.Module):
             module.fused_attn = device.type != "cpu" or not bf16  # type: ignore[assignment]
 
     def _normalised(self, values: Tensor) -> Tensor:
-        """uint8 cells to the model's type, with mean and std of its training."""
+        """uint8 [..., 3, height, width] to the model's type, with mean and std of its training."""
         options: dict[str, Any] = {"dtype": torch.float32, "device": values.device}
         mean, std = (torch.tensor(c, **options).view(-1, 1, 1) * 255 for c in (self.input.mean, self.input.std))
-        return ((values.float() - mean) / std).to(next(self.model.parameters()).dtype)
+        return values.float().sub_(mean).div_(std).to(next(self.model.parameters()).dtype)
 
     def _features(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
         """[B x h x w, 3, patch height, patch width] of pictures of one shape -> [B x h x w, width]."""
         h, w = shape
-        x = self._normalised(values)
-        cells = x.view(len(x) // (h * w), h, w, *x.shape[1:])
-        pictures = cells.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
-        raw = self.model.forward_features(pictures)  # type: ignore[operator]
+        cells = values.view(len(values) // (h * w), h, w, *values.shape[1:])
+        pictures = cells.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)  # still bytes, which are moved fast
+        raw = self.model.forward_features(self._normalised(pictures))  # type: ignore[operator]
         return as_cells(self.model, raw, shape).flatten(0, 1)
 
     def _flexible_features(self, values: Tensor, shapes: list[tuple[int, int]]) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kosmos.model.recurring import wants_recurring
+from kosmos.model.recurring import rounded, wants_recurring
 from kosmos.model.segments import Segments
 
 SHORT = 64
@@ -124,11 +124,15 @@ def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segme
 
 
 class _Buckets(NamedTuple):
-    """Where the tokens of a row go when its segments are laid out padded, sorted into buckets."""
+    """How the segments of a row are attended to: short ones of nearly one length together, the others alone."""
 
-    slots: Tensor  # int64 [T], place of each token in the padded row
+    lengths: list[int]  # of all segments that are not empty, as the row has them
+    short: list[int]  # numbers of the segments in buckets
+    alone: list[int]  # of the others
+    places: Tensor  # int64, where the tokens of the short segments go among the padded ones
     shapes: list[tuple[int, int]]  # segments and padded length of each bucket
     masks: list[Tensor | None]  # bool [segments, 1, 1, length] where a bucket holds padding
+    slots: Tensor  # int64 [T], place of each token in the outputs: buckets first, then those alone
 
 
 def _buckets(segments: Segments, device: torch.device) -> _Buckets:
@@ -136,30 +140,33 @@ def _buckets(segments: Segments, device: torch.device) -> _Buckets:
     under a fake tensor mode must not meet a training step."""
     kept: dict[torch.device, _Buckets] = segments.__dict__.setdefault("_buckets", {})
     if device not in kept:
-        kept[device] = _make_buckets(segments.lengths, device)
+        kept[device] = _make_buckets([length for length in segments.lengths if length], device)
     return kept[device]
 
 
-def _make_buckets(lengths: tuple[int, ...], device: torch.device) -> _Buckets:
-    members: dict[int, list[tuple[int, int]]] = {}
-    start = 0
-    for length in lengths:
-        if length:
-            padded = -(-length // STEP) * STEP if length <= SHORT else length
-            members.setdefault(padded, []).append((start, length))
-        start += length
-    slots = np.empty(start, dtype=np.int64)
+def _make_buckets(lengths: list[int], device: torch.device) -> _Buckets:
+    members: dict[int, list[int]] = {}
+    for number, length in enumerate(lengths):
+        if length <= SHORT:
+            members.setdefault(rounded(length, STEP), []).append(number)
+    alone = [number for number, length in enumerate(lengths) if length > SHORT]
+    outputs = [np.zeros(0, np.int64)] * len(lengths)
     masks: list[Tensor | None] = []
     offset = 0
-    for padded, segments in members.items():
-        for begin, length in segments:
-            slots[begin : begin + length] = np.arange(offset, offset + length)
+    for padded, numbers in members.items():
+        for number in numbers:
+            outputs[number] = np.arange(offset, offset + lengths[number])
             offset += padded
-        taken = np.array([length for _, length in segments])
-        mask = np.arange(padded) < taken[:, None]
+        mask = np.arange(padded) < np.array([lengths[number] for number in numbers])[:, None]
         masks.append(None if mask.all() else torch.tensor(mask)[:, None, None, :].to(device))
-    shapes = [(len(segments), padded) for padded, segments in members.items()]
-    return _Buckets(torch.tensor(slots).to(device), shapes, masks)
+    short = sorted(number for numbers in members.values() for number in numbers)
+    places = np.concatenate([outputs[number] for number in short])
+    for number in alone:
+        outputs[number] = np.arange(offset, offset + lengths[number])
+        offset += lengths[number]
+    shapes = [(len(numbers), padded) for padded, numbers in members.items()]
+    slots = torch.tensor(np.concatenate(outputs)).to(device)
+    return _Buckets(lengths, short, alone, torch.tensor(places).to(device), shapes, masks, slots)
 
 
 def _attend_buckets(
@@ -174,15 +181,20 @@ def _attend_buckets(
     """
     plan = _buckets(segments, q.device)
     sizes = [count * length for count, length in plan.shapes]
-    padded = (x.new_zeros(sum(sizes), *x.shape[1:]).index_copy(0, plan.slots, x) for x in (q, k, v))
-    buckets = zip(*(torch.split(x, sizes) for x in padded), strict=True)
+    pieces = [torch.split(x, plan.lengths) for x in (q, k, v)]
+    together = [torch.cat([own[number] for number in plan.short]) for own in pieces]
+    padded = [x.new_zeros(sum(sizes), *x.shape[1:]).index_copy(0, plan.places, x) for x in together]
     outputs = []
+    buckets = zip(*(torch.split(x, sizes) for x in padded), strict=True)
     for shape, mask, (a, b, c) in zip(plan.shapes, plan.masks, buckets, strict=True):
         a, b, c = _fold(a, shape), _fold(b, shape), _fold(c, shape)
         if causal or mask is None:
             outputs.append(_attend_batch(a, b, c, causal, scale, window).flatten(0, 1))
         else:
             outputs.append(_sdpa(a, b, c, scale, mask=mask).flatten(0, 1))
+    for number in plan.alone:
+        a, b, c = (own[number][None] for own in pieces)
+        outputs.append(_attend_batch(a, b, c, causal, scale, window)[0])
     return torch.cat(outputs).index_select(0, plan.slots)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kosmos.model.recurring import padded_rows, rounded, wants_recurring
+from kosmos.model.recurring import MULTIPLE, padded_rows, rounded, wants_recurring
 
 CHUNK_LOGITS = 2**24
 """Most logits of a chunk on a CPU (64 MiB in fp32); eight times as many on an accelerator."""
@@ -59,7 +59,7 @@ def _rows(device: str, vocabulary: int) -> int:
     """Positions of a chunk."""
     if device != "cpu":
         return max(1, 8 * CHUNK_LOGITS // vocabulary)
-    return max(1, min(LEAST_ROWS, CHUNK_LOGITS // vocabulary), CACHED_LOGITS // vocabulary)
+    return max(1, min(LEAST_ROWS, CHUNK_LOGITS // vocabulary), CACHED_LOGITS // vocabulary // MULTIPLE * MULTIPLE)
 
 
 class _Loss(torch.autograd.Function):
