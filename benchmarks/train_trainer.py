@@ -27,8 +27,6 @@ from kosmos.data.processor import Grid
 from kosmos.plugins import load_plugins
 
 BATCH = 16
-DOCUMENTS = 4096
-"""At least; the more there are, the less padding grouping by length leaves."""
 IGNORED = -100
 
 
@@ -158,6 +156,7 @@ def main() -> None:
     parser.add_argument("--grouped", action="store_true")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--documents", type=int, default=4096, help="the more, the less padding grouping leaves")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     config = make_run(run_settings(given.mixture, given.precision, tokens_per_pack=8192))
@@ -167,7 +166,9 @@ def main() -> None:
     for source in open_sources(config, registry, "train"):
         for i in range(len(source)):
             plans += parts.planner.plan(source.document(i))
-    plans *= -(-DOCUMENTS // len(plans))  # a small set is read more than once, as an epoch after another
+    plans *= -(-given.documents // len(plans))  # a small set is read more than once, as an epoch after another
+    plans = [plans[i] for i in torch.randperm(len(plans), generator=torch.Generator().manual_seed(given.seed))]
+    plans = plans[: given.documents]
     lengths = [len(plan) for plan in plans]
     timed = Batches(lengths, given.steps - given.warmup, grouped=given.grouped, seed=given.seed)
     warm = timed.order[: given.warmup * BATCH]

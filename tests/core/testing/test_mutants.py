@@ -138,6 +138,11 @@ MUTANTS = [
         "no-leak", "item 1 changes the features of item 2",
     ),
     Mutant(
+        "padding that is refused", "encoder.py", LIFT,
+        f"self.takes_padding = True\n        assert not len(values) or values[-1].any()\n        {LIFT}",
+        "no-leak", "AssertionError",
+    ),
+    Mutant(
         "statistics of the batch", "encoder.py", "nn.LayerNorm(width)", "nn.BatchNorm1d(width)",
         "packed-equals-alone", "features differ",
     ),

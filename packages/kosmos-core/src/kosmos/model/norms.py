@@ -63,7 +63,7 @@ class _RMSNorm(torch.autograd.Function):
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scale = (norm.square() / x.shape[-1] + eps).rsqrt()
         ctx.save_for_backward(x, weight, scale)
-        return (x * scale).mul_(weight).to(dtype)
+        return cast(Tensor, (x * scale).mul_(weight).to(dtype))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -65,6 +65,7 @@ class Stream(nn.Module):
         """Whether every trainable parameter gets a gradient from every row: see ``touched``."""
         self.encoder = cast(nn.Module, encoder)
         self.connector = cast(nn.Module, connector)
+        self.slots = connector.slots
         self.frozen = freeze
         if freeze:
             self.encoder.requires_grad_(False)
@@ -87,7 +88,7 @@ class Stream(nn.Module):
                 cells = self.encoder(values, grids)
             slots = self.connector(cells, grids)
             if len(values) > real:
-                slots = slots[: len(slots) - self.connector.slots(Grid(*grids[-1].tolist()))]
+                slots = slots[: len(slots) - self.slots(Grid(*grids[-1].tolist()))]
         return touched(slots, self) if self.touch else slots
 
 

@@ -1,0 +1,72 @@
+"""Norms and rotations as they are computed on a CPU, against torch's own composition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kosmos.model.norms import LayerNorm, RMSNorm
+from kosmos.model.rotary import rotate, rotation
+
+
+def test_the_rms_norm_and_its_gradients_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    norm, x = RMSNorm(12).double(), torch.randn(5, 3, 12, dtype=torch.float64, requires_grad=True)
+    with torch.no_grad():
+        norm.weight.normal_()
+    upstream = torch.randn(5, 3, 12, dtype=torch.float64)
+    expected = F.rms_norm(x, (12,), norm.weight, norm.eps)
+    got = norm(x)
+    torch.testing.assert_close(got, expected)
+    parts = (x, norm.weight)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, parts, upstream), torch.autograd.grad(expected, parts, upstream)
+    )
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_few_rows_and_rows_of_zeros_are_finite(rows: int) -> None:
+    norm, x = RMSNorm(4), torch.zeros(rows, 4, requires_grad=True)
+    norm(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert norm.weight.grad is not None
+
+
+@pytest.mark.parametrize("kind", [RMSNorm, LayerNorm])
+def test_norms_are_computed_in_fp32_and_return_what_products_take(kind: type[RMSNorm | LayerNorm]) -> None:
+    norm, x = kind(64), torch.randn(3, 64) * 1e3
+    with torch.autocast("cpu", torch.bfloat16):
+        under_autocast = norm(x)
+    assert under_autocast.dtype == torch.bfloat16
+    assert torch.equal(under_autocast, norm(x).to(torch.bfloat16))
+    assert norm(x).dtype == torch.float32
+    assert norm(x.bfloat16()).dtype == torch.bfloat16
+
+
+def _plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+@pytest.mark.parametrize("kind", ["rope", "xpos"])
+def test_rotations_and_their_gradients_are_those_of_the_formula(kind: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(7, 2, 8, dtype=torch.float64, requires_grad=True)
+    table = rotation(torch.arange(7), 8, kind, base=100.0, middle=3, dtype=torch.float64)  # type: ignore[arg-type]
+    upstream = torch.randn(7, 2, 8, dtype=torch.float64)
+    for cos_sin in table:
+        got, expected = rotate(x, cos_sin), _plain(x, *cos_sin)
+        torch.testing.assert_close(got, expected)
+        torch.testing.assert_close(torch.autograd.grad(got, x, upstream), torch.autograd.grad(expected, x, upstream))
+
+
+def test_a_rotation_of_bf16_is_computed_and_returned_in_the_tables_type() -> None:
+    x = torch.randn(5, 2, 8).bfloat16().requires_grad_()
+    out = rotate(x, rotation(torch.arange(5), 8, "rope", base=100.0, middle=0).query)
+    out.sum().backward()
+    assert out.dtype == torch.float32
+    assert x.grad is not None
+    assert x.grad.dtype == torch.bfloat16

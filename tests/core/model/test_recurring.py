@@ -1,0 +1,125 @@
+"""A CPU in bf16 meets few shapes, and padding to them changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kosmos import ItemTransformer
+from kosmos.model.attention import EXACT_UP_TO, LONG_STEP, attend
+from kosmos.model.connectors import MLPConnector
+from kosmos.model.loss import linear_cross_entropy
+from kosmos.model.omni import Stream
+from kosmos.model.recurring import MULTIPLE
+from kosmos.model.segments import Segments
+
+ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+class Plain(ItemTransformer):
+    """Cells are features already."""
+
+    input = None
+    takes_padding = True
+
+    def forward(self, values: Tensor, grids: Tensor) -> Tensor:
+        return self.transform(values, grids)
+
+
+class Shapes(TorchDispatchMode):
+    """Shapes of the products and attentions that ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: set[tuple[torch.Size, ...]] = set()
+        self.attended: set[int] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            self.products.add(tuple(a.shape for a in args if isinstance(a, Tensor) and a.dim() == 2))
+        if (
+            func is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+            and args[0].dtype == torch.bfloat16
+        ):
+            self.attended.add(args[0].shape[2])
+        return func(*args, **(kwargs or {}))
+
+
+def stream(pool: int) -> Stream:
+    torch.manual_seed(0)
+    encoder: Any = Plain(width=32, layers=2, heads=2, feed_forward=2, rotary=True)
+    return Stream(encoder, MLPConnector(32, 48, pool=(pool, 1, 1)), width=48)
+
+
+def apart(found: Tensor, exact: Tensor) -> float:
+    return float(((found - exact).norm() / exact.norm()).detach())
+
+
+def test_rows_of_any_cells_make_few_shapes() -> None:
+    model, seen = stream(1), Shapes()
+    for count in range(1, 3 * MULTIPLE, 5):
+        with torch.autocast("cpu", torch.bfloat16), seen:
+            out = model(torch.randn(count, 32), torch.tensor([[count, 1, 1]]))
+            out.float().sum().backward()
+        assert out.shape == (count, 48)
+    sizes = {size for shapes in seen.products for shape in shapes for size in shape}
+    assert sizes <= {32, 48, 64, 96, MULTIPLE, 2 * MULTIPLE, 3 * MULTIPLE}
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=5), pool=st.integers(1, 3))
+def test_padded_rows_give_the_slots_and_gradients_of_the_row(lengths: list[int], pool: int) -> None:
+    model, values = stream(pool), torch.randn(sum(lengths), 32)
+    grids = torch.tensor([[n, 1, 1] for n in lengths])
+    found = []
+    for takes_padding in (True, False):
+        model.takes_padding = takes_padding
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            out = model(values, grids)
+        out.float().square().sum().backward()
+        found.append((out.detach().float(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
+    (padded, padded_gradients), (plain, gradients) = found
+    # bf16: measured 4e-3 of the largest, from products of other shapes
+    torch.testing.assert_close(padded, plain, rtol=0, atol=2e-2 * float(plain.abs().max()))
+    for ours, reference in zip(padded_gradients, gradients, strict=True):
+        torch.testing.assert_close(ours, reference, rtol=0, atol=2e-2 * float(reference.abs().max()) + 1e-6)
+
+
+def test_an_empty_row_stays_empty() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        out = stream(1)(torch.zeros(0, 32), torch.zeros(0, 3, dtype=torch.int64))
+    assert out.shape == (0, 48)
+
+
+@pytest.mark.parametrize("length", [EXACT_UP_TO, EXACT_UP_TO + 1, EXACT_UP_TO + LONG_STEP])
+def test_long_documents_are_padded_and_attend_as_before(length: int) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(length, 2, 16, requires_grad=True) for _ in range(3))
+    exact = F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), is_causal=True)[0]
+    exact = exact.transpose(0, 1)
+    with torch.autocast("cpu", torch.bfloat16), Shapes() as seen:
+        got = attend(q, k, v, Segments((length,)), causal=True)
+    assert got.dtype == torch.bfloat16
+    assert all(n % LONG_STEP == 0 for n in seen.attended)
+    assert bool(seen.attended) == (length > EXACT_UP_TO)
+    upstream = torch.randn_like(exact)
+    gradients = torch.autograd.grad(got.float(), (q, k, v), upstream), torch.autograd.grad(exact, (q, k, v), upstream)
+    assert apart(got.float(), exact) < 1e-2  # bf16: measured 3e-3
+    assert max(apart(ours, reference) for ours, reference in zip(*gradients, strict=True)) < 2e-2  # measured 5e-3
+
+
+def test_the_loss_makes_few_shapes() -> None:
+    weight, seen = torch.randn(100, 32, requires_grad=True), Shapes()
+    for count in range(1, 2 * MULTIPLE, 5):
+        hidden = torch.randn(count, 32, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16), seen:
+            linear_cross_entropy(hidden, weight, torch.zeros(count, dtype=torch.int64)).total.backward()
+    assert {size for shapes in seen.products for shape in shapes for size in shape} <= {32, 100, MULTIPLE, 2 * MULTIPLE}
