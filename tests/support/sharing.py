@@ -24,7 +24,7 @@ from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, 
 from kosmos.data.plan import decode_cells
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.sharding import distribute, fill_missing_gradients, whole
+from kosmos.train.sharding import distribute, fill_missing_gradients, settle, whole
 from kosmos.train.sharing import check_sharing
 from support.runs import SMALL, ticks_registry
 
@@ -115,6 +115,7 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
         own, _ = results[parallel.data_rank]
         with torch.no_grad():  # only scoring asks for predictions
             scored = spread.losses(row(parts, kinds[parallel.data_rank]))
+            settle(parts.model)  # as after every scoring
             expected_scores = reference.model(row(reference, kinds[parallel.data_rank]))
         yield {
             "tensor": tensor, "sequence": sequence, "shape": shape, "row": kind, "error": error, "worst": name,

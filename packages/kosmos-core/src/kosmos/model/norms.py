@@ -23,7 +23,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         exact = exact_type(x)
         weight = self.weight.to(exact)
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
             return cast(Tensor, _RMSNorm.apply(x.to(exact), weight, self.eps, result_type(x)))  # type: ignore[no-untyped-call]
         return F.rms_norm(x.to(exact), weight.shape, weight, self.eps).to(result_type(x))
 

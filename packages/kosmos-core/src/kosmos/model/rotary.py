@@ -65,7 +65,7 @@ def rotation(
 def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
     """Rotate the two halves of each head: [T, H, d] -> [T, H, d], in the table's type, which attention may want."""
     cos, sin = table
-    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+    if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
         return cast(Tensor, _Rotate.apply(x, cos, sin))  # type: ignore[no-untyped-call]
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
