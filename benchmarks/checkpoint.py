@@ -1,6 +1,6 @@
 """What a checkpoint costs the training: the seconds that ordering one blocks, of the seconds until it is committed.
 
-    python benchmarks/checkpoint.py                       # preset small, about 125 M parameters: 1 GB with Lion
+    python benchmarks/checkpoint.py                       # preset small, 110 M parameters: 0.9 GB with Lion
     python benchmarks/checkpoint.py --preset tiny --rounds 9
 
 Limit: what blocks has to copy the bytes once, because the next step changes them; a plain copy of the same tensors is

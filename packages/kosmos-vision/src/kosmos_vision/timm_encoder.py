@@ -17,6 +17,7 @@ from kosmos_vision.item_norms import batch_norms, replace_batch_norms
 from kosmos_vision.timm_build import build, drop
 
 Norm = Literal["auto", "group", "frozen"]
+FEW_CELLS = 400
 
 
 class TimmEncoder(nn.Module):
@@ -104,8 +105,8 @@ class TimmEncoder(nn.Module):
         Raises:
             PlanMismatch: N disagrees with ``grids``.
         """
-        self._pick_attention(values.device)
         shapes = [(h, w) for t, h, w in grids.tolist() for _ in range(t)]
+        self._pick_attention(values.device, max((h * w for h, w in shapes), default=0))
         if sum(h * w for h, w in shapes) != len(values):
             raise PlanMismatch(f"{len(values)} cells of pictures, planned {sum(h * w for h, w in shapes)}")
         if not shapes:
@@ -123,15 +124,16 @@ class TimmEncoder(nn.Module):
                 features[i] = piece
         return torch.cat(features)
 
-    def _pick_attention(self, device: torch.device) -> None:
-        """Two products and a softmax where torch's attention is slow: on a CPU in bf16.
+    def _pick_attention(self, device: torch.device, cells: int) -> None:
+        """Two products and a softmax where torch's attention is slow: on a CPU in bf16, for pictures of few cells.
 
         Forward and backward of 16 pictures of 197 tokens, 3 heads of 64, on two cores: 5.6 ms, against 14.1 for torch's
-        attention in bf16 and 10.9 in fp32 (Intel Xeon with AMX).
+        attention in bf16 and 10.9 in fp32 (Intel Xeon with AMX). Above ``FEW_CELLS`` the shares of attention, which are
+        kept for the backward pass, would take too much memory.
         """
         bf16 = next(self.model.parameters()).dtype == torch.bfloat16 or torch.is_autocast_enabled(device.type)
         for module in self._attentions:
-            module.fused_attn = device.type != "cpu" or not bf16  # type: ignore[assignment]
+            module.fused_attn = device.type != "cpu" or not bf16 or cells > FEW_CELLS  # type: ignore[assignment]
 
     def _normalised(self, values: Tensor) -> Tensor:
         """uint8 [..., 3, height, width] to the model's type, with mean and std of its training."""

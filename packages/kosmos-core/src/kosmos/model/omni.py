@@ -76,29 +76,31 @@ class Stream(nn.Module):
             self.encoder.eval()
         return self
 
+    def padding(self, cells: int) -> int:
+        """Cells of zeros with which a row of so many is run; see ``kosmos.model.recurring``."""
+        if not self.takes_padding or not wants_recurring(next(self.connector.parameters())):
+            return 0
+        return rounded(cells) - cells
+
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU -> [M, D]."""
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
         else:
-            real = len(values)
-            if self.takes_padding and wants_recurring(next(self.connector.parameters())):
-                values, grids = _with_padding(values, grids)
+            padding = self.padding(len(values))
+            if padding:
+                values, grids = _with_padding(values, grids, padding)
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
                 cells = self.encoder(values, grids)
             slots = self.connector(cells, grids)
-            if len(values) > real:
-                slots = slots[: len(slots) - self.slots(Grid(*grids[-1].tolist()))]
+            if padding:
+                slots = slots[: len(slots) - self.slots(Grid(padding, 1, 1))]
         return touched(slots, self) if self.touch else slots
 
 
-def _with_padding(values: Tensor, grids: Tensor) -> tuple[Tensor, Tensor]:
-    """A row's cells rounded up by one more item of zeros, whose slots nobody takes."""
-    count = rounded(len(values))
-    if count == len(values):
-        return values, grids
-    more = grids.new_tensor([[count - len(values), 1, 1]])
-    return padded_rows(values, count), torch.cat([grids, more])
+def _with_padding(values: Tensor, grids: Tensor, cells: int) -> tuple[Tensor, Tensor]:
+    """A row with one more item, of zeros, whose slots nobody takes."""
+    return padded_rows(values, len(values) + cells), torch.cat([grids, grids.new_tensor([[cells, 1, 1]])])
 
 
 class OmniModel(nn.Module):

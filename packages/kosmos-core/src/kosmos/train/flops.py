@@ -59,6 +59,7 @@ class FlopMeter:
 
     def __init__(self, model: OmniModel, device: torch.device, dtype: torch.dtype) -> None:
         self.streams = tuple(model.streams)
+        self._modules = dict(model.streams.items())
         self.costs: dict[str, Cost] = {}
         self.times = {BACKBONE: 2 if model.frozen_backbone else 3, HEAD: 1}  # the loss counts its gradient itself
         for name, stream in model.streams.items():
@@ -79,7 +80,9 @@ class FlopMeter:
             yield
         for name, (products, attention) in self._by_module(mode.get_flop_counts()).items():
             if work[name].units:
-                self.costs[name] = Cost(products / work[name].units, attention / max(1, work[name].pairs))
+                padding = cast(Any, self._modules[name]).padding(work[name].units) if name in self._modules else 0
+                units, pairs = work[name].units + padding, work[name].pairs + padding**2
+                self.costs[name] = Cost(products / units, attention / max(1, pairs))
 
     def _by_module(self, counts: Mapping[str, Mapping[Any, int]]) -> dict[str, tuple[int, int]]:
         found = {BACKBONE: _of(counts, ".backbone")}

@@ -12,9 +12,9 @@ from torch import Tensor
 from kosmos.train.optim import blocks, masters
 from kosmos.train.optim.operands import Operands, Step
 
-CPU_ELEMENTS = 32_768
-"""Elements of a part on each thread: four buffers of 128 KiB lie in a second-level cache, and PyTorch gives a thread no
-less. Measured from 8,192 to 262,144."""
+CPU_ELEMENTS = 65_536
+"""Elements of a part on each thread: four buffers of 256 KiB lie in a second-level cache, and PyTorch gives a thread no
+less than half as many. Measured from 8,192 to 262,144."""
 ACCELERATOR_ELEMENTS = 1 << 24
 """Where there is no such cache, parts only bound the scratch memory."""
 
