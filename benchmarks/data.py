@@ -18,7 +18,6 @@ import random
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -26,7 +25,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
-from workload import DATA
+from workload import DATA, First
 
 from kosmos import make_run
 from kosmos.compose import Composition, compose, make_feed, open_sources
@@ -64,24 +63,6 @@ def composed(modalities: Sequence[str], sources: Sequence[str]) -> tuple[Composi
     parts = compose(config, registry)
     opened = open_sources(config, registry, "train")
     return parts, [First(source, FILES // len(opened)) for source in opened]
-
-
-@dataclass
-class First:
-    """The first documents of a source, so that every side decodes the same files."""
-
-    source: Any
-    count: int
-
-    @property
-    def name(self) -> str:
-        return str(self.source.name)
-
-    def __len__(self) -> int:
-        return min(self.count, len(self.source))
-
-    def document(self, index: int) -> Any:
-        return self.source.document(index)
 
 
 def plans_of(parts: Composition, sources: Sequence[Any]) -> list[DocumentPlan]:

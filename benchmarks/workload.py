@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,24 @@ def run_settings(mixture: str, precision: str, *, tokens_per_pack: int, workers:
         "train": {"steps": 10_000, "optimizer": "adamw", "precision": precision, "device": "auto"},
         "trackers": [],
     }  # fmt: skip
+
+
+@dataclass
+class First:
+    """The first documents of a source, so that every side decodes the same files."""
+
+    source: Any
+    count: int
+
+    @property
+    def name(self) -> str:
+        return str(self.source.name)
+
+    def __len__(self) -> int:
+        return min(self.count, len(self.source))
+
+    def document(self, index: int) -> Any:
+        return self.source.document(index)
 
 
 def report(**values: Any) -> None:

@@ -299,3 +299,21 @@ def test_processors_travel_to_spawned_workers() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(processor.plan, (media,)) == plan
         assert np.array_equal(pool.apply(processor.decode, (media, plan)), cells)
+
+
+def test_a_file_without_a_stated_length_is_counted_once_and_again_when_it_changes(tmp_path: Path) -> None:
+    file, processor = tmp_path / "a.ogg", AudioProcessor(LOGMEL)
+    for seconds in (1, 2):
+        soundfile.write(file, tone(seconds, 16_000), 16_000)
+        plans = [processor.plan(Media("audio", file)) for _ in range(2)]
+        assert plans[0] == plans[1]
+        assert plans[0].recipe.stop == seconds * 16_000
+        assert len(processor._counts) == seconds
+
+
+def test_a_file_over_the_limit_is_not_counted_to_its_end(tmp_path: Path) -> None:
+    file, processor = tmp_path / "a.ogg", AudioProcessor(LOGMEL, max_duration_s=1.0)
+    soundfile.write(file, tone(20, 16_000), 16_000)
+    with pytest.raises(SampleError, match="longer than 1 s"):
+        processor.plan(Media("audio", file))
+    assert processor._counts == {}

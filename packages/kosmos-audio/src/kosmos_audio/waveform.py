@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, isfinite
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from kosmos_audio.resample import resample, resampled_length
 from kosmos_audio.spectrogram import log_mel
 
 Samples = NDArray[np.float32]
+MOST_COUNTS = 1 << 16
+"""Lengths of files that are kept, about 200 bytes each."""
 
 
 class AudioRecipe(NamedTuple):
@@ -31,7 +34,8 @@ class AudioProcessor:
     """Sound to cells: mono (mean of the channels), resampled, zeros after the end of the last cell.
 
     The layout is ``<audio>``, one grid (cells, 1, 1) for each span, ``</audio>``. Formats whose header states the
-    exact length are planned from the header; the others (mp3, ogg, opus, m4a) are counted by decoding them.
+    exact length are planned from the header; the others (mp3, ogg, opus, m4a) are counted by decoding them, each file
+    once.
 
     Args:
         encoder_input: what the encoder wants.
@@ -64,6 +68,8 @@ class AudioProcessor:
             raise ConfigError(f"span_s: {span_s} s is shorter than a cell of {encoder_input.samples_per_cell} samples")
         self.cell_shape: tuple[int, ...] = encoder_input.cell_shape
         self.cell_dtype: np.dtype[Any] = np.dtype(np.float32)
+        self._counts: dict[tuple[str, int, int], int] = {}
+        """Frames of files that had to be decoded to count them, by path, time of the last change and size."""
 
     def plan(self, media: Media) -> MediaPlan:
         """Count the cells of ``media`` and cut them into spans.
@@ -72,7 +78,7 @@ class AudioProcessor:
             SampleError: unreadable, empty or over a limit.
         """
         with open_sound(media, self.max_bytes) as sound:
-            recipe = self._extent(sound, media.clip)
+            recipe = self._extent(sound, media)
         samples = resampled_length(recipe.stop - recipe.start, recipe.rate_hz, self.input.sample_rate_hz)
         cells = ceil(samples / self.input.samples_per_cell)
         if cells > self.max_cells and self.long_audio == "refuse":
@@ -114,12 +120,13 @@ class AudioProcessor:
         padded[: len(samples)] = samples
         return padded.reshape(cells, self.input.samples_per_cell)
 
-    def _extent(self, sound: Sound, clip: tuple[float, float] | None) -> AudioRecipe:
+    def _extent(self, sound: Sound, media: Media) -> AudioRecipe:
         """The frames that are wanted, all of which are there."""
+        clip = media.clip
         start, stop = _clip_frames(clip, sound.rate_hz)
         limit = start + int(self.max_duration_s * sound.rate_hz)
         needed = limit + 1 if stop is None else min(stop, limit + 1)
-        there = sound.declared if sound.declared is not None else _count(sound, needed)
+        there = sound.declared if sound.declared is not None else self._counted(sound, needed, media.source)
         stop = there if stop is None else min(stop, there)
         if stop > limit:
             raise SampleError(f"audio is longer than {self.max_duration_s:g} s (max_duration_s)")
@@ -127,6 +134,21 @@ class AudioProcessor:
             where = "" if clip is None else f" in the clip {clip[0]:g}-{clip[1]:g} s"
             raise SampleError(f"audio holds no samples{where}")
         return AudioRecipe(start, stop, sound.rate_hz)
+
+    def _counted(self, sound: Sound, needed: int, source: Any) -> int:
+        """As ``_count``; the whole length of a file is kept for the next epoch."""
+        if not isinstance(source, Path):
+            return _count(sound, needed)
+        state = source.stat()
+        key = str(source), state.st_mtime_ns, state.st_size
+        if key not in self._counts:
+            frames = _count(sound, needed)
+            if frames >= needed:  # there may be more
+                return frames
+            if len(self._counts) >= MOST_COUNTS:
+                self._counts.clear()
+            self._counts[key] = frames
+        return self._counts[key]
 
 
 def _clip_frames(clip: tuple[float, float] | None, rate_hz: int) -> tuple[int, int | None]:

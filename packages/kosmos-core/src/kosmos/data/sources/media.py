@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ def resolve(root: Path, name: str) -> Path:
     if root == NO_FILES:
         raise SampleError(f"{shown}: rows of a hub dataset name no files; their media have to be bytes in the rows")
     try:
-        real_root = root.resolve()
+        real_root = _real(root) if root.is_absolute() else root.resolve()
         path = (real_root / name).resolve()
         inside, there = path.is_relative_to(real_root), path.is_file()
     except (OSError, RuntimeError, ValueError) as error:
@@ -53,6 +54,12 @@ def resolve(root: Path, name: str) -> Path:
     if not there:
         raise SampleError(f"{root / name}: no such file")
     return path
+
+
+@lru_cache(maxsize=64)
+def _real(root: Path) -> Path:
+    """Resolving takes a look at every folder above, for every row."""
+    return root.resolve()
 
 
 def decode_data_url(url: str) -> bytes:
