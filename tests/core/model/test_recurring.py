@@ -87,10 +87,11 @@ def test_padded_rows_give_the_slots_and_gradients_of_the_row(lengths: list[int],
         out.float().square().sum().backward()
         found.append((out.detach().float(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
     (padded, padded_gradients), (plain, gradients) = found
-    # bf16: measured 4e-3 of the largest, from products of other shapes
-    torch.testing.assert_close(padded, plain, rtol=0, atol=2e-2 * float(plain.abs().max()))
+    # Of the largest: measured 0 and, of gradients, 8e-5 with AMX; other kernels may round a product of another shape
+    # otherwise, which in bf16 is 4e-3.
+    torch.testing.assert_close(padded, plain, rtol=0, atol=8e-3 * float(plain.abs().max()))
     for ours, reference in zip(padded_gradients, gradients, strict=True):
-        torch.testing.assert_close(ours, reference, rtol=0, atol=2e-2 * float(reference.abs().max()) + 1e-6)
+        torch.testing.assert_close(ours, reference, rtol=0, atol=8e-3 * float(reference.abs().max()) + 1e-6)
 
 
 def test_an_empty_row_stays_empty() -> None:
@@ -112,8 +113,8 @@ def test_long_documents_are_padded_and_attend_as_before(length: int) -> None:
     assert bool(seen.attended) == (length > EXACT_UP_TO)
     upstream = torch.randn_like(exact)
     gradients = torch.autograd.grad(got.float(), (q, k, v), upstream), torch.autograd.grad(exact, (q, k, v), upstream)
-    assert apart(got.float(), exact) < 1e-2  # bf16: measured 3e-3
-    assert max(apart(ours, reference) for ours, reference in zip(*gradients, strict=True)) < 2e-2  # measured 5e-3
+    assert apart(got.float(), exact) < 1e-2  # bf16: measured 3.5e-3
+    assert max(apart(ours, reference) for ours, reference in zip(*gradients, strict=True)) < 2e-2  # measured 6.2e-3
 
 
 def test_the_loss_makes_few_shapes() -> None:

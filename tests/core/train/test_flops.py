@@ -49,6 +49,16 @@ def test_an_encoder_costs_by_the_cell_and_the_head_three_products_a_target() -> 
     assert meter.costs[HEAD].unit == 3 * 2 * model.backbone.vocab_size * model.backbone.width
 
 
+def test_cells_of_padding_are_no_work() -> None:
+    model, exact, batch = counted({})
+    model.streams["ticks"].takes_padding = True
+    meter = FlopMeter(model, CPU, torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16), meter.counting(0, batch):
+        assert model.streams["ticks"].padding(len(batch.media["ticks"].values))
+        model(batch)
+    assert meter.costs["ticks"] == exact.costs["ticks"]
+
+
 @pytest.mark.parametrize(
     ("over", "times"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from kosmos.train.optim.masters import Master
 from kosmos.train.optim.states import check_master, restore_dtypes
 
 
-class Parameterwise(torch.optim.Optimizer):
+class Parameterwise(torch.optim.Optimizer, ABC):
     """Base of an optimizer that updates each parameter on its own, in ``_update``."""
 
     def __init__(self, params: Any, defaults: dict[str, Any], *, master: Master, seed: int) -> None:
@@ -56,5 +57,6 @@ class Parameterwise(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         restore_dtypes(self, state_dict)
 
+    @abstractmethod
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Take the step of one parameter, which has a gradient."""
