@@ -30,6 +30,7 @@ _PUBLIC = {
     "cut_blocks": "kosmos.data.blocks",
     **dict.fromkeys("NPY_MAGIC NpyHeader read_npy_header read_npy_values".split(), "kosmos.data.npy"),
     "Segments": "kosmos.model.segments",
+    "recurring_size": "kosmos.model.recurring",
     "ItemTransformer": "kosmos.model.item_transformer",
     **dict.fromkeys("Encoder Connector Backbone".split(), "kosmos.model.protocols"),
     **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
@@ -132,6 +133,7 @@ if TYPE_CHECKING:
     from kosmos.model.protocols import Backbone as Backbone
     from kosmos.model.protocols import Connector as Connector
     from kosmos.model.protocols import Encoder as Encoder
+    from kosmos.model.recurring import recurring_size as recurring_size
     from kosmos.model.segments import Segments as Segments
     from kosmos.plugins import PluginRecord as PluginRecord
     from kosmos.plugins import Registry as Registry

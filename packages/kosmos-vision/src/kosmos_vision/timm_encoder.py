@@ -1,6 +1,6 @@
 """Any timm model as an encoder of pictures.
 
-N = cells of all pictures, one feature each; B = pictures of one shape; L = cells of the longest picture.
+N = cells of all pictures, one feature each; B = pictures of one shape, of h x w cells.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kosmos import ConfigError, PlanMismatch
+from kosmos_vision import naflex
 from kosmos_vision.anatomy import Anatomy, as_cells, examine
 from kosmos_vision.images import ImageInput
 from kosmos_vision.item_norms import batch_norms, replace_batch_norms
@@ -43,7 +44,8 @@ class TimmEncoder(nn.Module):
             weights: a local safetensors (or torch) file, a folder with one, or ``hf-hub:owner/model``.
             image_size: side, or (height, width), of a picture in pixels; None takes the model's own. With ``variable``,
                 the size that position embeddings start from.
-            variable: let each picture keep its own shape, where the model can.
+            variable: let each picture keep its own shape, where the model can. A naflexvit takes pictures of all shapes
+                as one row without padding; other models run a batch for each shape.
             norm: what becomes of BatchNorm, which would mix the pictures of a pack: ``group`` puts GroupNorm in its
                 place, ``frozen`` keeps its running statistics as they are; ``auto`` is ``frozen`` with weights and
                 ``group`` from scratch.
@@ -67,7 +69,10 @@ class TimmEncoder(nn.Module):
         drop(self.model, anatomy.unused)
         self._frozen_norms = batch_norms(self.model)
         self._attentions = [m for m in self.model.modules() if getattr(m, "fused_attn", False)]
-        self._flexible = variable and _is_naflex(self.model)
+        self._flexible = variable and naflex.is_naflex(self.model)
+        if self._flexible:
+            naflex.prepare(self.model, model)
+            self._attentions = []
         self.width = anatomy.width
         config = getattr(self.model, "pretrained_cfg", {})
         mean, std = config.get("mean") or (0.5,) * 3, config.get("std") or (0.5,) * 3
@@ -82,6 +87,17 @@ class TimmEncoder(nn.Module):
         for module in self._frozen_norms:
             module.eval()
         return self
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The model's transformer blocks where it is a stack of them, else none: a run compiles these."""
+        blocks = list(getattr(self.model, "blocks", ()))
+        alike = len({type(block) for block in blocks}) == 1
+        return blocks if alike and all(hasattr(block, "attn") for block in blocks) else []
+
+    @property
+    def compiles(self) -> bool:
+        return bool(self.blocks)
 
     def set_gradient_checkpointing(self, enabled: bool) -> None:
         """Keep less for the backward pass and compute it again there.
@@ -102,7 +118,8 @@ class TimmEncoder(nn.Module):
             grids: [items, 3] int64 (t, h, w) on the CPU; the t frames of an item are pictures of their own.
 
         Returns:
-            [N, width], in the order of ``values``. Pictures of one shape run as one batch.
+            [N, width], in the order of ``values``. Pictures of one shape run as one batch; a NaFlex model that keeps
+            each picture's shape takes all as one row.
 
         Raises:
             PlanMismatch: N disagrees with ``grids``.
@@ -113,16 +130,16 @@ class TimmEncoder(nn.Module):
             raise PlanMismatch(f"{len(values)} cells of pictures, planned {sum(h * w for h, w in shapes)}")
         if not shapes:
             return self._nothing(values)
-        if self._flexible:
-            return self._flexible_features(values, shapes)
         if len(set(shapes)) == 1:
-            return self._features(values, shapes[0])
+            return self._features([values], shapes[:1])[0]
         pieces = torch.split(values, [h * w for h, w in shapes])
+        members: dict[tuple[int, int], list[int]] = {}
+        for number, shape in enumerate(shapes):
+            members.setdefault(shape, []).append(number)
+        groups = self._features([torch.cat([pieces[i] for i in own]) for own in members.values()], list(members))
         features: list[Tensor] = [values] * len(shapes)
-        for shape in dict.fromkeys(shapes):
-            members = [i for i, other in enumerate(shapes) if other == shape]
-            group = self._features(torch.cat([pieces[i] for i in members]), shape)
-            for i, piece in zip(members, torch.split(group, shape[0] * shape[1]), strict=True):
+        for (h, w), own, group in zip(members, members.values(), groups, strict=True):
+            for i, piece in zip(own, torch.split(group, h * w), strict=True):
                 features[i] = piece
         return torch.cat(features)
 
@@ -143,32 +160,19 @@ class TimmEncoder(nn.Module):
         mean, std = (torch.tensor(c, **options).view(-1, 1, 1) * 255 for c in (self.input.mean, self.input.std))
         return values.float().sub_(mean).div_(std).to(next(self.model.parameters()).dtype)
 
-    def _features(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
-        """[B x h x w, 3, patch height, patch width] of pictures of one shape -> [B x h x w, width]."""
-        h, w = shape
-        cells = values.view(len(values) // (h * w), h, w, *values.shape[1:])
-        pictures = cells.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)  # still bytes, which are moved fast
-        raw = self.model.forward_features(self._normalised(pictures))  # type: ignore[operator]
-        return as_cells(self.model, raw, shape).flatten(0, 1)
+    def _features(self, groups: list[Tensor], shapes: list[tuple[int, int]]) -> list[Tensor]:
+        """[B x h x w, 3, patch height, patch width] of the pictures of each shape -> [B x h x w, width] of each."""
+        pictures = [self._pictures(cells, shape) for cells, shape in zip(groups, shapes, strict=True)]
+        if self._flexible:
+            return [cells.flatten(0, 1) for cells in naflex.features(self.model, pictures)]
+        raw = [self.model.forward_features(batch) for batch in pictures]  # type: ignore[operator]
+        return [as_cells(self.model, x, shape).flatten(0, 1) for x, shape in zip(raw, shapes, strict=True)]
 
-    def _flexible_features(self, values: Tensor, shapes: list[tuple[int, int]]) -> Tensor:
-        """NaFlex: pictures of all shapes as one batch [B, L] of cells, the shorter ones masked at their end."""
-        longest = max((h * w for h, w in shapes), default=1)
-        coords = torch.zeros(len(shapes), longest, 2, dtype=torch.int64)
-        valid = torch.zeros(len(shapes), longest, dtype=torch.bool)
-        for i, (h, w) in enumerate(shapes):
-            coords[i, : h * w] = torch.cartesian_prod(torch.arange(h), torch.arange(w)).view(-1, 2)
-            valid[i, : h * w] = True
-        where = valid.flatten().nonzero()[:, 0].to(values.device)
-        flat = self._normalised(values).permute(0, 2, 3, 1).flatten(1)  # NaFlex has the channels last
-        patches = flat.new_zeros(len(shapes) * longest, flat.shape[1]).index_copy(0, where, flat)
-        raw = self.model.forward_features(  # type: ignore[operator]
-            patches.view(len(shapes), longest, -1),
-            patch_coord=coords.to(values.device),
-            patch_valid=valid.to(values.device),
-        )["patches"]
-        cells: Tensor = raw[:, int(getattr(self.model, "num_prefix_tokens", 0)) :]
-        return cells.flatten(0, 1).index_select(0, where)
+    def _pictures(self, cells: Tensor, shape: tuple[int, int]) -> Tensor:
+        """[B x h x w, 3, patch height, patch width] -> [B, 3, height, width], normalised."""
+        h, w = shape
+        cells = cells.view(len(cells) // (h * w), h, w, *cells.shape[1:])
+        return self._normalised(cells.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3))  # bytes are moved fast
 
     def _nothing(self, values: Tensor) -> Tensor:
         """[0, width], through the model, so that sharded parameters are gathered on this rank as on the others.
@@ -177,10 +181,10 @@ class TimmEncoder(nn.Module):
         exactly zero.
         """
         if self._takes_nothing:
-            return self._features(values, self._start_cells)
+            return self._features([values], [self._start_cells])[0]
         rows, columns = self._start_cells
         grey = torch.full((rows * columns, *values.shape[1:]), 128, dtype=torch.uint8, device=values.device)
-        return self._features(grey, self._start_cells)[:0]
+        return self._features([grey], [self._start_cells])[0][:0]
 
     def _try_nothing(self) -> bool:
         """Whether the model runs forward and backward on no pictures; some reshape with -1 and cannot."""
@@ -188,7 +192,7 @@ class TimmEncoder(nn.Module):
         try:
             with torch.enable_grad():
                 cells = torch.zeros(0, 3, *self.input.patch_px, dtype=torch.uint8, device=first.device)
-                out = self._features(cells, self._start_cells)
+                out = self._features([cells], [self._start_cells])[0]
                 trained = [p for p in self.model.parameters() if p.requires_grad]
                 torch.autograd.grad(out.sum(), trained, allow_unused=True)
         except RuntimeError:
@@ -225,7 +229,7 @@ def _sized(
     size = (asked, asked) if isinstance(asked, int) else (int(asked[0]), int(asked[1]))
     if min(size) < 1:
         raise ConfigError(f"image_size {size[0]} x {size[1]}: need at least one pixel a side")
-    told = image_size is not None and config.get("fixed_input_size") and not _is_naflex(model)
+    told = image_size is not None and config.get("fixed_input_size") and not naflex.is_naflex(model)
     return size, {**extra, "img_size": size} if told else dict(extra)
 
 
@@ -240,7 +244,3 @@ def _item_norms(model: nn.Module, norm: str) -> None:
         replace_batch_norms(model)
     for module in batch_norms(model):
         module.eval()
-
-
-def _is_naflex(model: nn.Module) -> bool:
-    return type(model).__name__ == "NaFlexVit"

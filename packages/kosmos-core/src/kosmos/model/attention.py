@@ -6,6 +6,7 @@ Letters: T = tokens of the row, H = heads, G = heads of keys and values (G divid
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -65,13 +66,8 @@ def attend(
         sight = (-1 if window is None else window - 1, 0) if causal else (-1, -1)
         return _flash(q, k, v, segments, segments, scale, sight)
     lengths = [length for length in segments.lengths if length]
-    if len(set(lengths)) == 1:
-        shape = (len(lengths), lengths[0])
-        a, b, c = _fold(q, shape), _fold(k, shape), _fold(v, shape)
-        return _attend_batch(a, b, c, causal, scale, window).flatten(0, 1)
-    if min(lengths) > SHORT:
-        parts = zip(torch.split(q, lengths), torch.split(k, lengths), torch.split(v, lengths), strict=True)
-        return torch.cat([_attend_batch(a[None], b[None], c[None], causal, scale, window)[0] for a, b, c in parts])
+    if min(lengths) > SHORT or len(set(lengths)) == 1:
+        return _attend_runs(q, k, v, lengths, causal, scale, window)
     return _attend_buckets(q, k, v, segments, causal, scale, window)
 
 
@@ -121,6 +117,19 @@ def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segme
     lengths = list(segments.lengths)
     parts = zip(torch.split(q, queries), torch.split(k, lengths), torch.split(v, lengths), strict=True)
     return torch.cat([_sdpa(a[None], b[None], c[None], None)[0] for a, b, c in parts])
+
+
+def _attend_runs(
+    q: Tensor, k: Tensor, v: Tensor, lengths: list[int], causal: bool, scale: float | None, window: int | None
+) -> Tensor:
+    """One call for segments of one length that follow each other, as pictures of one shape do."""
+    shapes = [(len(list(run)), length) for length, run in groupby(lengths)]
+    sizes = [count * length for count, length in shapes]
+    outputs = []
+    for shape, a, b, c in zip(shapes, *(torch.split(x, sizes) for x in (q, k, v)), strict=True):
+        a, b, c = _fold(a, shape), _fold(b, shape), _fold(c, shape)
+        outputs.append(_attend_batch(a, b, c, causal, scale, window).flatten(0, 1))
+    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
 class _Buckets(NamedTuple):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kosmos.model.recurring import MULTIPLE, padded_rows, rounded, wants_recurring
+from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
 
 CHUNK_LOGITS = 2**24
 """Most logits of a chunk on a CPU (64 MiB in fp32); eight times as many on an accelerator."""
@@ -79,7 +79,7 @@ class _Loss(torch.autograd.Function):
                 target = targets[part, None]
                 count = len(target)
                 x = hidden[part].to(dtype)
-                x = padded_rows(x, min(rounded(count), rows) if wants_recurring(x) else count)
+                x = padded_rows(x, min(recurring_size(count, x), rows))
                 logits = x @ projection.T
                 if not train:
                     predictions[part] = logits[:count].argmax(1)

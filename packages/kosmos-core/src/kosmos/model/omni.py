@@ -17,7 +17,7 @@ from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.protocols import Backbone, Connector, Encoder
-from kosmos.model.recurring import padded_rows, rounded, wants_recurring
+from kosmos.model.recurring import padded_rows, recurring_size
 from kosmos.model.segments import Segments
 from kosmos.model.sequence import SequenceGroup, of_whole_row, part_of
 
@@ -78,9 +78,7 @@ class Stream(nn.Module):
 
     def padding(self, cells: int) -> int:
         """Cells of zeros with which a row of so many is run; see ``kosmos.model.recurring``."""
-        if not self.takes_padding or not wants_recurring(next(self.connector.parameters())):
-            return 0
-        return rounded(cells) - cells
+        return recurring_size(cells, next(self.connector.parameters())) - cells if self.takes_padding else 0
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU -> [M, D]."""

@@ -28,6 +28,15 @@ def wants_recurring(x: Tensor) -> bool:
     )
 
 
+def recurring_size(count: int, x: Tensor) -> int:
+    """``count`` of rows, for products with ``x``: rounded up on a CPU in bf16, as it is anywhere else.
+
+    For encoders whose rows differ in length: what stands behind them must be an item of its own, whose features nobody
+    takes.
+    """
+    return rounded(count) if wants_recurring(x) else count
+
+
 def padded_rows(x: Tensor, count: int) -> Tensor:
     """[n, ...] -> [count, ...], rows of zeros behind; ``x`` itself where it has as many."""
     if len(x) == count:

@@ -1,0 +1,98 @@
+"""A NaFlex encoder on pictures of their own shapes: one row without padding against timm's padded batch.
+
+    python benchmarks/naflex.py                       # fp32 and bf16, forward and backward (two minutes)
+
+Both sides run the same model (width 192, 12 blocks) on the same real pictures, interleaved; medians. The limit is the
+share of cells in timm's batch that are no padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor
+from workload import DATA
+
+from kosmos import make_run
+from kosmos.compose import compose, open_sources
+from kosmos.data.plan import decode_cells
+from kosmos.plugins import load_plugins
+
+SHAPE = {"embed_dim": 192, "depth": 12, "num_heads": 3}
+MODEL = "naflexvit_base_patch16_gap"
+PICTURES = 16
+ROUNDS = 7
+
+
+def batches(count: int) -> tuple[Any, list[list[tuple[Tensor, tuple[int, int]]]]]:
+    """The encoder, and batches of pictures as cells with their (rows, columns)."""
+    encoder = {"name": "timm", "model": MODEL, "variable": True, "model_options": SHAPE}
+    sources = [str(DATA / "images" / name) for name in ("flowers", "coco")]
+    run = {"modalities": ["image"], "streams": {"image": {"encoder": encoder}}, "data": {"sources": sources}}
+    config, registry = make_run(run), load_plugins()
+    parts = compose(config, registry)
+    found = []
+    for source in open_sources(config, registry, "train"):
+        for number in range(len(source)):
+            for plan in parts.planner.plan(source.document(number)):
+                for medium in plan.media:
+                    cells = torch.from_numpy(decode_cells(medium, parts.planner.routes["image"].processor))
+                    (grid,) = medium.plan.grids
+                    found.append((cells, (grid.h, grid.w)))
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
+    taken = [found[i] for i in order[: count * PICTURES]]
+    stream: Any = parts.model.streams["image"]
+    return stream.encoder, [taken[i : i + PICTURES] for i in range(0, len(taken), PICTURES)]
+
+
+def packed(encoder: Any, pictures: list[tuple[Tensor, tuple[int, int]]]) -> Tensor:
+    grids = torch.tensor([(1, h, w) for _, (h, w) in pictures])
+    features: Tensor = encoder(torch.cat([cells for cells, _ in pictures]), grids)
+    return features
+
+
+def padded(model: Any, pictures: list[tuple[Tensor, tuple[int, int]]]) -> Tensor:
+    """As timm's own NaFlex collator lays a batch out: the shorter pictures end in masked patches."""
+    longest = max(len(cells) for cells, _ in pictures)
+    patches = torch.zeros(len(pictures), longest, 3 * 16 * 16)
+    coords = torch.zeros(len(pictures), longest, 2, dtype=torch.int64)
+    valid = torch.zeros(len(pictures), longest, dtype=torch.bool)
+    for i, (cells, (h, w)) in enumerate(pictures):
+        patches[i, : len(cells)] = ((cells / 255 - 0.5) / 0.5).permute(0, 2, 3, 1).flatten(1)
+        coords[i, : len(cells)] = torch.cartesian_prod(torch.arange(h), torch.arange(w)).view(-1, 2)
+        valid[i, : len(cells)] = True
+    features: Tensor = model.forward_features(patches, patch_coord=coords, patch_valid=valid)["patches"]
+    return features[:, model.num_prefix_tokens :][valid]
+
+
+def seconds(run: Callable[[], Tensor]) -> float:
+    started = perf_counter()
+    run().square().mean().backward()
+    return perf_counter() - started
+
+
+def main() -> None:
+    encoder, work = batches(ROUNDS + 2)
+    theirs = timm.create_model(MODEL, num_classes=0, **SHAPE)
+    theirs.load_state_dict(encoder.model.state_dict(), strict=False)
+    fill = median(sum(len(cells) for cells, _ in own) / max(len(cells) for cells, _ in own) / len(own) for own in work)
+    print("| precision | Kosmos, cells/s | timm, cells/s | Kosmos is | limit by padding |\n|---|---|---|---|---|")
+    for precision in ("fp32", "bf16"):
+        speeds: dict[str, list[float]] = {"own": [], "timm": []}
+        for number, own in enumerate(work):
+            cells = sum(len(picture) for picture, _ in own)
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                found = seconds(lambda own=own: packed(encoder, own)), seconds(lambda own=own: padded(theirs, own))
+            for side, took in zip(speeds, found, strict=True):
+                speeds[side] += [cells / took] if number >= 2 else []  # the first two warm up
+        a, b = (median(speeds[side]) for side in speeds)
+        print(f"| {precision} | {a:,.0f} | {b:,.0f} | {a / b:.2f}x | {1 / fill:.2f}x |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
