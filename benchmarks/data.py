@@ -34,8 +34,9 @@ from kosmos.data.plan import DocumentPlan, decode_cells
 from kosmos.plugins import load_plugins
 
 KINDS = {
-    "JPEG": (["image"], ["images/flowers", "images/coco"]),
-    "WAV": (["audio"], ["audio/fsdd"]),
+    "JPEG, 640 pixels": (["image"], ["images/coco"]),
+    "JPEG, 160 pixels": (["image"], ["images/flowers"]),
+    "WAV, half a second": (["audio"], ["audio/fsdd"]),
     "FLAC, OGG": (["audio"], ["audio/speech", "audio/esc10"]),
     "MP4": (["video"], ["video"]),
 }

@@ -186,7 +186,8 @@ def test_grey_palette_and_one_bit_pictures_become_rgb() -> None:
         (np.zeros((0, 4, 3), np.uint8), "empty"),
         (np.zeros((4, 4, 3), np.float32), "need uint8"),
         (np.zeros((4, 4, 7), np.uint8), "need uint8"),
-        (Path("absent.png"), "not a file"),
+        (Path("absent.png"), "does not exist"),
+        (Path("/"), "not a file"),
         (encoded(Image.new("F", (8, 8)), "TIFF"), "mode F"),
     ],
 )

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import os
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kosmos import Document, Mark, Media, SampleError, Text
+from kosmos import Document, Grid, Mark, Media, MediaPlan, SampleError, Text
 from kosmos.data.batch import IGNORED, ReadyDocument, assemble
-from kosmos.data.plan import Planner, Route, decode_cells
+from kosmos.data.plan import KeptPlans, Planner, Route, decode_cells
 from kosmos.data.slots import Fixed, OnePerCell
 from kosmos.data.tokenizer import ASSISTANT, END, USER, load_tokenizer
 from support.ticks import TicksProcessor
@@ -37,6 +40,56 @@ def test_a_medium_fills_the_slots_that_its_connector_counts():
         assert len(plan) == 1 + 1 + expected + 1 + 2 + 1
         assert plan.slots["ticks"].tolist() == list(range(2, 2 + expected))
         assert targets(plan) == "up$"
+
+
+class BytesProcessor(TicksProcessor):
+    """A cell for each byte of a file."""
+
+    asked = 0
+
+    def plan(self, media):
+        self.asked += 1
+        count = media.source.stat().st_size
+        if not count:
+            raise SampleError("empty")
+        return MediaPlan(("<ticks>", Grid(count, 1, 1), "</ticks>"))
+
+
+def test_a_file_is_planned_once_until_it_changes(tmp_path):
+    processor = BytesProcessor(4)
+    planner = Planner(TOKENIZER, {"ticks": Route(processor, "ticks", OnePerCell(), frozenset(MARKS))}, 64, {})
+    file = tmp_path / "a.ticks"
+
+    def cells(clip=None):
+        return planner.plan(Document("d", (Media("ticks", file, clip), Text("x"))))[0].cells("ticks")
+
+    file.write_bytes(b"abc")
+    assert [cells(), cells()] == [3, 3]
+    assert processor.asked == 1
+    cells(clip=(0.0, 1.0))
+    assert processor.asked == 2
+    file.write_bytes(b"abcde")
+    assert cells() == 5
+    later = file.stat().st_mtime_ns + 1
+    os.utime(file, ns=(later, later))
+    cells()
+    assert processor.asked == 4
+    file.write_bytes(b"")
+    for _ in range(2):  # what cannot be used is looked at anew
+        with pytest.raises(SampleError, match="empty"):
+            cells()
+    assert processor.asked == 6
+    assert pickle.loads(pickle.dumps(planner)).kept.plans == {}
+
+
+def test_no_more_plans_are_kept_than_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("kosmos.data.plan.MOST_KEPT", 2)
+    processor, kept = BytesProcessor(4), KeptPlans()
+    for number in range(5):
+        file = tmp_path / str(number)
+        file.write_bytes(b"a" * (number + 1))
+        assert kept.plan(Media("ticks", file), processor.plan).cells == number + 1
+        assert len(kept.plans) <= 2
 
 
 def test_the_loss_looks_at_trained_text_and_the_end_after_it_alone():

@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -135,10 +137,11 @@ def _file(source: bytes | Path, limits: Limits) -> Iterator[IO[bytes]]:
         size, name = len(source), "picture"
         file: IO[bytes] = io.BytesIO(source)
     else:
-        if not source.is_file():
+        state = source.stat()
+        if not S_ISREG(state.st_mode):  # a pipe would be waited for
             raise SampleError(f"picture {source} is not a file")
         file = source.open("rb")
-        size, name = source.stat().st_size, f"picture {source.name}"
+        size, name = state.st_size, f"picture {source.name}"
     with file:
         if size == 0:
             raise SampleError(f"{name} is empty: 0 bytes")
@@ -147,9 +150,10 @@ def _file(source: bytes | Path, limits: Limits) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _formats() -> list[str]:
+@cache
+def _formats() -> tuple[str, ...]:
     Image.init()
-    return [name for name in FORMATS if name in Image.OPEN]
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def _orientation(picture: Image.Image) -> int:

@@ -53,6 +53,10 @@ def test_paths_that_lead_out_are_refused(root, name):
 
 def test_files_and_links_inside_are_found(root):
     assert resolve(root, "a.png") == resolve(root, "inner.png") == (root / "a.png").resolve()
+    (root / "folder" / "b.png").write_bytes(b"b")
+    (root / "there").symlink_to("folder")
+    for name in ("folder/b.png", "./folder//b.png", "there/b.png"):
+        assert resolve(root, name) == (root / "folder" / "b.png").resolve()
 
 
 def test_root_may_itself_be_a_link(root, tmp_path):

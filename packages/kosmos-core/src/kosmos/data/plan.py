@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,36 @@ class Route:
     """The modality's special tokens; whatever else its layouts spell is plain text."""
 
 
+MOST_KEPT = 50_000
+"""Plans of files that a process keeps, of half a kilobyte or so each."""
+
+
+class KeptPlans:
+    """Plans of media in files, so that a header is read once and not at every epoch. Left behind when pickled."""
+
+    def __init__(self) -> None:
+        self.plans: dict[tuple[Any, ...], MediaPlan] = {}
+
+    def __reduce__(self) -> Any:
+        return KeptPlans, ()
+
+    def plan(self, media: Media, make: Callable[[Media], MediaPlan]) -> MediaPlan:
+        """Of ``make``, which is not asked again while the file keeps its size and the time of its last change."""
+        if not isinstance(media.source, Path):
+            return make(media)
+        try:
+            state = media.source.stat()
+        except OSError:
+            return make(media)  # which says what is wrong
+        key = str(media.source), state.st_mtime_ns, state.st_size, media.modality, media.clip
+        if (plan := self.plans.get(key)) is None:
+            plan = make(media)
+            if len(self.plans) >= MOST_KEPT:
+                self.plans.clear()
+            self.plans[key] = plan
+        return plan
+
+
 @dataclass(frozen=True)
 class Planner:
     """Makes plans. Picklable; data workers hold one each."""
@@ -81,6 +113,7 @@ class Planner:
     """Longest plan: the tokens of a row."""
     max_cells: Mapping[str, int]
     """Most cells of a stream in a row, for streams that have a limit."""
+    kept: KeptPlans = field(default_factory=KeptPlans, init=False, repr=False, compare=False)
 
     def plan(self, document: Document) -> list[DocumentPlan]:
         """One plan, or several where a document of text alone is longer than a row.
@@ -160,7 +193,7 @@ class _Draft:
         route = self.planner.routes.get(media.modality)
         if route is None:
             raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
-        plan = _planned(route.processor, media)
+        plan = self.planner.kept.plan(media, partial(_planned, route.processor))
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)

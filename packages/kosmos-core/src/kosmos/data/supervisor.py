@@ -18,6 +18,7 @@ from kosmos.data.foreign import first_line
 from kosmos.data.lane import Feed, Row, Touch
 from kosmos.data.marker import NBYTES, Marker
 from kosmos.data.orders import pickled
+from kosmos.data.shared_rows import RowReceiver, open_memory
 from kosmos.errors import DataError
 
 MAX_DEATHS = 20
@@ -85,12 +86,14 @@ class Supervisor:
         self.reader = threading.Thread(target=_converse, args=given, daemon=True)
         self.reader.start()
 
-    def _spawn(self, marker: int) -> tuple[Connection, Connection]:
-        """The process, and this side's ends of the pipes for orders and rows."""
+    def _spawn(self, marker: int) -> tuple[Connection, RowReceiver]:
+        """The process, and this side's ends for orders and rows."""
         orders_out, orders_in = os.pipe()
         rows_out, rows_in = os.pipe()
-        given = (orders_out, rows_in, marker)
-        orders, rows = Connection(orders_in, readable=False), Connection(rows_out, writable=False)
+        memory = open_memory()
+        given = (orders_out, rows_in, memory, marker)
+        orders = Connection(orders_in, readable=False)
+        rows = RowReceiver(Connection(rows_out, writable=False), memory)
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         # Blocked from its first instruction on: a signal to the whole group is the trainer's, not a broken sample.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
@@ -103,12 +106,12 @@ class Supervisor:
             )
         except OSError as error:
             orders.close()
-            rows.close()
+            rows.pipe.close()
             raise DataError(f"a data worker cannot be started ({first_line(error)}); lower data.workers") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            os.close(orders_out)
-            os.close(rows_in)
+            for fd in (orders_out, rows_in, memory):
+                os.close(fd)
         return orders, rows
 
     def take(self, lane: int, should_stop: Callable[[], bool]) -> Row | Died | None:
@@ -214,16 +217,16 @@ def _how(status: int) -> str:
 
 
 def _converse(
-    orders: bytes, orders_in: Connection, rows: Connection, inbox: queue.Queue[Any], stopping: threading.Event
+    orders: bytes, orders_in: Connection, rows: RowReceiver, inbox: queue.Queue[Any], stopping: threading.Event
 ) -> None:
     """Give the worker its orders, then take its rows, until it is dead. Runs in a thread: both may have to wait."""
-    with orders_in, rows:
+    with orders_in, rows.pipe:
         try:
             orders_in.send(sys.path)
             orders_in.send_bytes(orders)
             orders_in.close()
             while not stopping.is_set():
-                _put(rows.recv(), inbox, stopping)
+                _put(rows.receive(), inbox, stopping)
         except (EOFError, OSError):
             _put(DIED, inbox, stopping)
 

@@ -1,7 +1,7 @@
 """The process that reads, plans, packs and decodes some lanes: ``python -m kosmos.data.worker``.
 
-Started by ``kosmos.data.supervisor`` with three inherited file descriptors: orders, rows, and a marker
-that names the sample under way, so that the parent knows which one killed a decoder. A plain program
+Started by ``kosmos.data.supervisor`` with four inherited file descriptors: orders, rows, memory for the rows' arrays,
+and a marker that names the sample under way, so that the parent knows which one killed a decoder. A plain program
 rather than a fork: it shares no threads, locks or device with the trainer.
 """
 
@@ -15,15 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kosmos.data.marker import Marker
+    from kosmos.data.shared_rows import RowSender
 
 
-def main(orders_fd: int, rows_fd: int, marker_fd: int) -> None:
+def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int) -> None:
     """Make rows until the parent closes the pipe."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent decides
         signal.signal(number, signal.SIG_IGN)
-    orders, rows = Connection(orders_fd, writable=False), Connection(rows_fd, readable=False)
+    orders = Connection(orders_fd, writable=False)
     try:
         sys.path[:] = orders.recv()
+        from kosmos.data.shared_rows import RowSender
+
+        rows = RowSender(Connection(rows_fd, readable=False), memory_fd)
+    except (BrokenPipeError, EOFError):
+        return
+    try:
         from kosmos.data.marker import Marker
 
         feed, states = _receive(orders)
@@ -50,7 +57,7 @@ def _receive(orders: Connection) -> Any:
         ) from error
 
 
-def _serve(feed: Any, states: dict[int, Any], rows: Connection, marker: Marker) -> None:
+def _serve(feed: Any, states: dict[int, Any], rows: RowSender, marker: Marker) -> None:
     from kosmos.data.lane import Lane
 
     lanes = [Lane(feed, number, marker.set) for number in states]
@@ -64,7 +71,7 @@ def _serve(feed: Any, states: dict[int, Any], rows: Connection, marker: Marker) 
                 lanes.remove(lane)
 
 
-def _report(rows: Connection, error: BaseException) -> None:
+def _report(rows: RowSender, error: BaseException) -> None:
     """Send an error in place of a row: its kind and text."""
     from kosmos.errors import KosmosError
 
@@ -81,4 +88,4 @@ def _notes(error: BaseException) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(*(int(fd) for fd in sys.argv[1:4]))
+    main(*(int(fd) for fd in sys.argv[1:5]))

@@ -7,7 +7,8 @@ import binascii
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
@@ -36,7 +37,8 @@ def resolve(root: Path, name: str) -> Path:
         raise SampleError(
             f"{shown}: URLs of kind {scheme[1]!r} are never opened; download the file into the data folder"
         )
-    pure, windows = PurePosixPath(name), PureWindowsPath(name)
+    pure = PurePosixPath(name)
+    windows = PureWindowsPath(name if "\\" in name or ":" in name else "")
     if pure.is_absolute() or windows.drive or windows.root:
         raise SampleError(f"{shown}: absolute paths are refused; name files relative to {root}")
     if ".." in pure.parts or ".." in windows.parts:
@@ -45,6 +47,8 @@ def resolve(root: Path, name: str) -> Path:
         raise SampleError(f"{shown}: rows of a hub dataset name no files; their media have to be bytes in the rows")
     try:
         real_root = _real(root) if root.is_absolute() else root.resolve()
+        if plain := _without_links(real_root, pure.parts):
+            return plain
         path = (real_root / name).resolve()
         inside, there = path.is_relative_to(real_root), path.is_file()
     except (OSError, RuntimeError, ValueError) as error:
@@ -54,6 +58,21 @@ def resolve(root: Path, name: str) -> Path:
     if not there:
         raise SampleError(f"{root / name}: no such file")
     return path
+
+
+def _without_links(root: Path, parts: Sequence[str]) -> Path | None:
+    """The file below ``root`` where none of the parts is a link: a look at each, which is what ``Path.resolve`` spends
+    most of 50 microseconds around. None where there is more to say."""
+    path, mode = str(root), 0
+    for part in parts:
+        path = f"{path}/{part}"
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            return None
+        if stat.S_ISLNK(mode):
+            return None
+    return Path(path) if stat.S_ISREG(mode) else None
 
 
 @lru_cache(maxsize=64)
