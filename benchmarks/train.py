@@ -2,6 +2,7 @@
 
     python benchmarks/train.py                               # all mixtures, fp32 and bf16 (a quarter of an hour)
     python benchmarks/train.py --mixture all --precision bf16 --rounds 1
+    python benchmarks/train.py --mixture captions --nanovlm FOLDER          # with a checkout of nanoVLM as a peer
     pip install accelerate                                   # what the Trainer needs beside transformers
 
 Limits: ``products`` is the step's time over the sum of its products, convolutions and attention, each run again by
@@ -9,7 +10,8 @@ itself (``products.py``); ``peak`` is its time over all their operations at the 
 matrices reach on this machine. Rounds are interleaved, each side in a process of its own; medians. Both sides are given
 the same documents, encoders and decoder shape; the Trainer pads a batch of 16 to its longest document, with and without
 grouping 4,096 documents, or 256, by length, and is timed on batches spread evenly over all. Useful tokens: text tokens
-and slots of media, padding excluded. nanoVLM's own step is not among the peers: it is no package that can be installed.
+and slots of media, padding excluded. nanoVLM, which is no package, is a peer on pictures with captions where a checkout
+is given: in batches of two, its default, and of eight sequences of 512, which pad least.
 """
 
 from __future__ import annotations
@@ -30,11 +32,15 @@ SIDES = {
     "grouped-256": ["train_trainer.py", "--grouped", "--documents", "256"],
 }
 """Name to script and arguments. Grouping by length leaves less padding the more documents there are."""
+NANOVLM = {
+    "nanovlm": ["train_nanovlm.py", "--batch", "8", "--length", "512"],
+    "nanovlm-2": ["train_nanovlm.py", "--batch", "2", "--length", "1024"],
+}
 
 
 def run(side: str, *arguments: str) -> dict[str, Any]:
     """One round of one side."""
-    script, *own = SIDES[side]
+    script, *own = {**SIDES, **NANOVLM}[side]
     done = subprocess.run(
         [sys.executable, str(HERE / script), *own, *arguments], capture_output=True, text=True, cwd=HERE, check=False
     )
@@ -50,16 +56,19 @@ def main() -> None:
     parser.add_argument("--mixture", action="append", choices=["all", "captions", "text"])
     parser.add_argument("--precision", action="append", choices=["fp32", "bf16"])
     parser.add_argument("--side", action="append", choices=list(SIDES))
+    parser.add_argument("--nanovlm", metavar="FOLDER", help="a checkout of huggingface/nanoVLM")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     print("| mixture | side | useful tokens/s | Kosmos is | media | padding | peak MiB | products | peak | data wait |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for mixture in given.mixture or ["all", "captions", "text"]:
         for precision in given.precision or ["fp32", "bf16"]:
-            found: dict[str, list[dict[str, Any]]] = {side: [] for side in given.side or SIDES}
+            sides = [*(given.side or SIDES), *(NANOVLM if given.nanovlm and mixture == "captions" else ())]
+            found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
             for round_number in range(given.rounds):
                 for side in found:
                     more = [] if side == "kosmos" else ["--seed", str(round_number)]
+                    more += ["--checkout", given.nanovlm] if side in NANOVLM else []
                     found[side].append(run(side, "--mixture", mixture, "--precision", precision, *more))
             show(f"{mixture}, {precision}", found)
 

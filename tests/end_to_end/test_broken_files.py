@@ -75,3 +75,20 @@ def test_the_good_files_train(run: Path) -> None:
     assert sum(row["documents"] for row in rows) > 30
     assert set(rows[0]["loss_by_modality"]) == {"image", "audio", "video"}
     assert set(rows[0]["loss_by_source"]) == {"corner", "good"}
+
+
+def test_a_bad_sample_has_one_name_before_and_after_a_resume(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"line {number}", "split": "train"}) for number in range(8)]
+    (tmp_path / "lines.jsonl").write_text("\n".join([*lines, '{"text": "", "split": "train"}']) + "\n")
+    rest = ("data.tokens_per_pack=32", "data.look_ahead=2", "data.workers=0")
+    first = kosmos(
+        "train", "--modalities", "text", "--data", "lines.jsonl", "--output", "run", "--steps", 9, *SMALL, *rest,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert first.returncode == 0, first.stderr
+    before = {row["origin"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")}
+    assert before == {f"{(tmp_path / 'lines.jsonl').resolve()}:9"}
+    second = kosmos("train", "--resume", "run", "--steps", 20, cwd=tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert "1 bad sample was left out" in second.stderr
+    assert {row["origin"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")} == before

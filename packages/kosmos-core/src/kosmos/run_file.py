@@ -133,7 +133,7 @@ def dump_run(config: RunConfig) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def with_absolute_paths(config: RunConfig) -> RunConfig:
+def with_absolute_sources(config: RunConfig) -> RunConfig:
     """The run with the paths of its data as they are from anywhere, since it may go on from another folder."""
 
     def absolute(path: str) -> str:
@@ -143,5 +143,4 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
             return path
 
     sources = [entry.model_copy(update={"path": absolute(entry.path)}) for entry in config.data.sources]
-    output = config.output.resolve() if config.output else None
-    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources}), "output": output})
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources})})

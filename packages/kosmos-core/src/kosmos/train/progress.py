@@ -124,7 +124,8 @@ class ConsoleReporter(Reporter):
     def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None:
         self.close()
         if bad:
-            self.say(f"{bad} bad samples were left out; each with its cause: {output / 'quarantine.jsonl'}")
+            were = "1 bad sample was" if bad == 1 else f"{bad} bad samples were"
+            self.say(f"{were} left out; each with its cause: {output / 'quarantine.jsonl'}")
         sys.stderr.flush()
         if after is not None:
             print("\n".join(closing_table(before, after)), flush=True)

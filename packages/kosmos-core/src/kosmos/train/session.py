@@ -19,7 +19,7 @@ from kosmos.errors import Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
-from kosmos.run_file import with_absolute_paths
+from kosmos.run_file import with_absolute_sources
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.early import EarlyStopping
@@ -62,11 +62,12 @@ class Session:
         self.registry, self.parallel = registry, parallel
         self.reporter = reporter if parallel.is_main else Reporter()
         self.resumed = folder is not None
-        self.config, self.given = config, folder
+        # From the start, so that a bad sample has one name before and after a resume.
+        self.config, self.given = with_absolute_sources(config), folder
         parallel.agreed(self._compose)
         self.folder = RunFolder(parallel.main_only(lambda: self._folder().path))
         self.folder.report = self.reporter.say
-        self.config = config.model_copy(update={"output": self.folder.path})
+        self.config = self.config.model_copy(update={"output": self.folder.path})
 
     def _compose(self) -> None:
         """All that can fail before a run leaves anything behind. Tells other ranks nothing."""
@@ -90,7 +91,7 @@ class Session:
         folder = RunFolder.create(self.config)
         self.composition.tokenizer.save(folder.tokenizer)
         keep_lock(folder.path, self.registry)
-        folder.write_config(with_absolute_paths(self.config.model_copy(update={"output": folder.path})))
+        folder.write_config(self.config.model_copy(update={"output": folder.path.resolve()}))
         return folder
 
     def go(self) -> RunResult:
@@ -184,7 +185,7 @@ class Session:
         self.folder.truncate(
             self.trainer.step or -1, same_data=True
         )  # held-out scores of step 0 are made again with it
-        self.folder.write_config(with_absolute_paths(self.config))
+        self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
         keep_lock(self.folder.path, self.registry)
 
     def _train(self) -> RunResult:
