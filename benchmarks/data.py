@@ -37,7 +37,7 @@ KINDS = {
     "JPEG, 640 pixels": (["image"], ["images/coco"]),
     "JPEG, 160 pixels": (["image"], ["images/flowers"]),
     "WAV, half a second": (["audio"], ["audio/fsdd"]),
-    "FLAC, OGG": (["audio"], ["audio/speech", "audio/esc10"]),
+    "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"]),
     "MP4": (["video"], ["video"]),
 }
 CORES = os.cpu_count() or 1
