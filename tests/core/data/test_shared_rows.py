@@ -60,6 +60,7 @@ def test_arrays_of_any_kind_arrive_in_order(items: list[list[Any]], transposed: 
         found = passed_on((sender, receiver), items)
     for row, same in zip(items, found, strict=True):
         assert [(a.dtype, a.shape) for a in row] == [(b.dtype, b.shape) for b in same]
+        assert all(array.flags.aligned for array in same)
         for a, b in zip(row, same, strict=True):
             np.testing.assert_array_equal(a, b)
 

@@ -10,6 +10,8 @@ import mmap
 import os
 import pickle
 import tempfile
+from collections.abc import Sequence
+from itertools import accumulate
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 
 SLOTS = 2
 SLOT_BYTES = 8 * 1024 * 1024
+ALIGNMENT = 64
 _FLAGS_BYTES = mmap.PAGESIZE
 """The first page holds for each slot whether it is full: int64."""
 NBYTES = _FLAGS_BYTES + SLOTS * SLOT_BYTES
@@ -32,6 +35,12 @@ def open_memory() -> int:
             fd = os.dup(file.fileno())
     os.truncate(fd, NBYTES)
     return fd
+
+
+def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where arrays of these sizes begin, each aligned for any type of number, and where the last ends."""
+    *places, end = accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
+    return places, end
 
 
 class _End:
@@ -55,12 +64,11 @@ class RowSender(_End):
         head = pickle.dumps(item, protocol=5, buffer_callback=buffers.append)
         parts = [buffer.raw() for buffer in buffers]
         sizes = [part.nbytes for part in parts]
-        slot = next((i for i in range(SLOTS) if not self.full[i]), None) if sum(sizes) <= SLOT_BYTES else None
+        places, end = _places(sizes)
+        slot = next((i for i in range(SLOTS) if not self.full[i]), None) if end <= SLOT_BYTES else None
         if slot is not None:
-            place = 0
-            for part in parts:
+            for place, part in zip(places, parts, strict=True):
                 self.slots[slot][place : place + part.nbytes] = part
-                place += part.nbytes
             self.full[slot] = 1
         self.pipe.send((head, sizes, slot))
         if slot is None:
@@ -83,6 +91,8 @@ class RowReceiver(_End):
             for part in parts:
                 self.pipe.recv_bytes_into(part)
         else:
-            parts = np.split(self.slots[slot][: sum(sizes)].copy(), np.cumsum(sizes)[:-1]) if sizes else []
+            places, end = _places(sizes)
+            content = self.slots[slot][:end].copy()
             self.full[slot] = 0
+            parts = [content[place : place + size] for place, size in zip(places, sizes, strict=True)]
         return pickle.loads(head, buffers=parts)  # noqa: S301  of a worker that this process started
