@@ -5,7 +5,7 @@ import yaml
 
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
-from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run_file
+from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run_file, with_absolute_sources
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,14 @@ def test_every_field_says_what_it_means():
                 yield from undocumented(field.annotation, f"{path}{name}.")
 
     assert list(undocumented(RunConfig)) == []
+
+
+def test_data_keep_their_links_and_registered_names_as_their_paths_become_absolute(tmp_path, monkeypatch):
+    (tmp_path / "blob").write_text("")
+    (tmp_path / "train.jsonl").symlink_to("blob")
+    (tmp_path / "shapes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sources = ["train.jsonl", "shapes", "nowhere", {"path": "./shapes"}]
+    found = with_absolute_sources(make_run({"modalities": ["text"], "data": {"sources": sources}}), {"shapes": None})
+    absolute = [str(tmp_path / "train.jsonl"), "shapes", "nowhere", str(tmp_path / "shapes")]
+    assert [entry.path for entry in found.data.sources] == absolute

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from kosmos import ConfigError, PlanMismatch
+from kosmos import ConfigError, PlanMismatch, recurring_size
 from kosmos_vision.timm_encoder import TimmEncoder
 
 TINY = {"embed_dim": 32, "depth": 2, "num_heads": 2}
@@ -154,9 +154,48 @@ def test_a_row_of_pictures_gives_what_timm_gives_for_each(kind: dict[str, Any]) 
 @pytest.mark.parametrize("option", ["attn_drop_rate", "drop_path_rate"])
 def test_what_drops_parts_of_pictures_is_refused_where_they_share_a_row(option: str) -> None:
     options = {"model": "naflexvit_base_patch16_gap", "image_size": 64, "model_options": {**TINY, option: 0.1}}
-    TimmEncoder(**options)
+    one_shape, any_shape = TimmEncoder(**options), TimmEncoder(**options, variable=True)
+    row = pictures(one_shape, [(1, 4, 4)])
+    one_shape(*row)
+    any_shape.eval()(*row)  # which drops nothing
     with pytest.raises(ConfigError, match=f"{option} cannot be used with variable: true"):
-        TimmEncoder(**options, variable=True)
+        any_shape.train()(*row)
+
+
+@pytest.mark.parametrize("option", ["pos_embed_use_grid_sample", "pos_embed_align_corners"])
+def test_other_ways_to_look_up_positions_are_refused_in_a_row(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} cannot be used with variable: true"):
+        TimmEncoder(
+            model="naflexvit_base_patch16_gap", image_size=64, variable=True, model_options={**TINY, option: True}
+        )
+
+
+def test_a_row_of_pictures_does_not_depend_on_how_timm_attends(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    encoder = TimmEncoder(**MODELS["naflex-fixed"], variable=True)
+    monkeypatch.setattr(timm.layers.attention, "use_fused_attn", lambda: False)
+    torch.manual_seed(0)
+    other = TimmEncoder(**MODELS["naflex-fixed"], variable=True)
+    row = pictures(encoder, SHAPES)
+    torch.testing.assert_close(other(*row), encoder(*row), atol=0, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")  # of torch, at a norm inside differential attention
+@pytest.mark.parametrize("kind", NAFLEX.values(), ids=NAFLEX)
+def test_a_row_that_is_padded_for_products_in_bf16_gives_the_same(kind: dict[str, Any]) -> None:
+    options = {**TINY, **kind}
+    encoder = TimmEncoder(model="naflexvit_base_patch16_gap", image_size=64, variable=True, model_options=options)
+    wake(encoder)
+    values, grids = pictures(encoder, SHAPES)
+    exact = encoder(values, grids)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert recurring_size(len(values), exact) > len(values)
+        rough = encoder(values, grids)
+    assert float(((rough - exact).norm() / exact.norm()).detach()) < 0.02
+    rough.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert encoder(*pictures(encoder, [])).shape == (0, encoder.width)
 
 
 @pytest.mark.slow
@@ -257,11 +296,13 @@ def test_a_wrong_number_of_cells_is_named() -> None:
 def test_gradient_checkpointing_changes_no_gradient(case: str) -> None:
     encoder = TimmEncoder(**MODELS[case], variable=True)
     values, grids = pictures(encoder, [(1, 4, 4)] * 2)
-    found = []
+    found, runs = [], []
+    encoder.blocks[0].register_forward_pre_hook(lambda *unused: runs.append(1))
     for enabled in (False, True):
         encoder.set_gradient_checkpointing(enabled)
         encoder.zero_grad()
         encoder(values, grids).square().sum().backward()
+        assert len(runs) == (3 if enabled else 1)  # once more in the backward pass
         found.append([p.grad.clone() for p in encoder.parameters() if p.grad is not None])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from kosmos import Document, Grid, Mark, Media, MediaPlan, SampleError, Text
 from kosmos.data.batch import IGNORED, ReadyDocument, assemble
-from kosmos.data.plan import KeptPlans, Planner, Route, decode_cells
+from kosmos.data.plan import PLAN_PARTS, KeptPlans, Planner, Route, decode_cells
 from kosmos.data.slots import Fixed, OnePerCell
 from kosmos.data.tokenizer import ASSISTANT, END, USER, load_tokenizer
 from support.ticks import TicksProcessor
@@ -83,13 +84,26 @@ def test_a_file_is_planned_once_until_it_changes(tmp_path):
 
 
 def test_no_more_plans_are_kept_than_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("kosmos.data.plan.MOST_KEPT", 2)
+    monkeypatch.setattr("kosmos.data.plan.MOST_KEPT", 2 * (3 + PLAN_PARTS))
     processor, kept = BytesProcessor(4), KeptPlans()
     for number in range(5):
         file = tmp_path / str(number)
         file.write_bytes(b"a" * (number + 1))
         assert kept.plan(Media("ticks", file), processor.plan).cells == number + 1
         assert len(kept.plans) <= 2
+        assert kept.parts == len(kept.plans) * (3 + PLAN_PARTS)
+
+
+def test_what_cannot_be_looked_up_is_left_to_the_processor(tmp_path):
+    processor, kept = BytesProcessor(4), KeptPlans()
+    file = tmp_path / "a"
+    file.write_bytes(b"abc")
+    for _ in range(2):
+        assert kept.plan(Media("ticks", file, clip=[0.0, 1.0]), processor.plan).cells == 3
+        with pytest.raises(ValueError, match="null"):
+            kept.plan(Media("ticks", Path("a\0b")), processor.plan)
+    assert [kept.plan(Media("ticks", file, rate_hz=rate), processor.plan).cells for rate in (1.0, 2.0)] == [3, 3]
+    assert len(kept.plans) == 2
 
 
 def test_the_loss_looks_at_trained_text_and_the_end_after_it_alone():

@@ -69,7 +69,8 @@ class AudioProcessor:
         self.cell_shape: tuple[int, ...] = encoder_input.cell_shape
         self.cell_dtype: np.dtype[Any] = np.dtype(np.float32)
         self._counts: dict[tuple[str, int, int], int] = {}
-        """Frames of files that had to be decoded to count them, by path, time of the last change and size."""
+        """Frames of files that had to be decoded to count them, by path, time of the last change and size. Plans
+        are kept for a file and its clip; this is for many clips of one file."""
 
     def plan(self, media: Media) -> MediaPlan:
         """Count the cells of ``media`` and cut them into spans.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +134,16 @@ def dump_run(config: RunConfig) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def with_absolute_sources(config: RunConfig) -> RunConfig:
-    """The run with the paths of its data as they are from anywhere, since it may go on from another folder."""
+def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunConfig:
+    """The run with the paths of its data as they are from anywhere, since it may go on from another folder.
+
+    Links stay as they are: a name says what a file is, and where the media of a table are. So do ``datasets``, the
+    names of registered ones.
+    """
 
     def absolute(path: str) -> str:
         try:
-            return str(Path(path).resolve()) if Path(path).exists() else path
+            return os.path.abspath(path) if path not in datasets and Path(path).exists() else path
         except (OSError, ValueError):
             return path
 

@@ -22,20 +22,33 @@ def is_naflex(model: nn.Module) -> bool:
     return type(model).__name__ == "NaFlexVit"
 
 
-def prepare(model: nn.Module, name: str) -> None:
+def prepare(model: Any, name: str) -> None:
     """Make a model ready for ``features``; its own ``forward_features`` is no longer right for rotary positions.
 
     Raises:
-        ConfigError: it drops parts of attention, or of pictures, at random, which a row of pictures cannot.
+        ConfigError: it looks up positions in a way that it has for its padded batches only.
     """
+    for option in ("pos_embed_use_grid_sample", "pos_embed_align_corners"):
+        if getattr(model.embeds, option, False):
+            raise refused(name, option)
     for module in model.modules():
-        option = _drops(module)
-        if option is not None:
-            raise ConfigError(
-                f"timm model {name}: {option} cannot be used with variable: true, where pictures share a row"
-            )
-        if hasattr(module, "rotate_half"):  # attention that leaves a batch's first tokens as they are
-            module.num_prefix_tokens = 0  # type: ignore[assignment]  # here the table of rotations says so
+        if not hasattr(module, "fused_attn"):
+            continue
+        module.fused_attn = True  # what ``WithinPictures`` answers
+        if hasattr(module, "num_prefix_tokens"):  # tokens that are not rotated: the table of rotations says so
+            module.num_prefix_tokens = 0
+
+
+def drops(model: nn.Module) -> str | None:
+    """The option by which a model in training drops parts of attention or of pictures at random, if it does.
+
+    It would drop the same of all pictures of a row.
+    """
+    return next((option for module in model.modules() if (option := _drops(module)) is not None), None)
+
+
+def refused(name: str, option: str) -> ConfigError:
+    return ConfigError(f"timm model {name}: {option} cannot be used with variable: true, where pictures share a row")
 
 
 def features(model: Any, pictures: Sequence[Tensor]) -> list[Tensor]:
@@ -60,7 +73,7 @@ def features(model: Any, pictures: Sequence[Tensor]) -> list[Tensor]:
     x = model.norm_pre(torch.cat([tokens.flatten(0, 1) for tokens in embedded])[None])
     padding = recurring_size(x.shape[1], x) - x.shape[1]
     x = F.pad(x, (0, 0, 0, padding))
-    arguments: dict[str, Any] = {"attn_mask": WithinPictures.of(Segments((*lengths, padding)))}
+    arguments: dict[str, Any] = {"attn_mask": WithinPictures.of(Segments(tuple(lengths)))}
     table = F.pad(torch.cat(tables, dim=-2).to(x.device), (0, 0, 0, padding)) if tables else None
     for number, block in enumerate(model.blocks):
         if table is not None:
@@ -71,13 +84,15 @@ def features(model: Any, pictures: Sequence[Tensor]) -> list[Tensor]:
 
 
 class WithinPictures(Tensor):
-    """Where torch's attention expects a mask: each token of a row sees its own picture and nothing else."""
+    """Where torch's attention expects a mask: each token of a row sees its own picture and nothing else.
+
+    What stands behind the last picture is padding, and attention gives it zeros.
+    """
 
     segments: Segments
 
     @staticmethod
     def of(segments: Segments) -> WithinPictures:
-        # no floating point: sharding casts such arguments of a block
         mask = torch.empty(0, dtype=torch.bool).as_subclass(WithinPictures)
         mask.segments = segments
         return mask
@@ -100,10 +115,13 @@ def _attend(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: WithinPictures, dropout_p: float = 0.0, is_causal: bool = False
 ) -> Tensor:
     """q, k, v [1, heads, tokens, width of a head] -> the same shape."""
-    assert not dropout_p and not is_causal and q.shape[0] == 1, (dropout_p, is_causal, q.shape)
-    q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
-    out: Tensor = attend(q, k, v, attn_mask.segments, causal=False)
-    return out.transpose(0, 1)[None]
+    segments = attn_mask.segments
+    assert not is_causal and q.shape[0] == 1, (is_causal, q.shape)
+    assert not dropout_p or not segments.total, dropout_p  # see ``drops``
+    padding = q.shape[2] - segments.total
+    q, k, v = (x[0, :, : segments.total].transpose(0, 1) for x in (q, k, v))
+    out: Tensor = attend(q, k, v, segments, causal=False)
+    return F.pad(out, (0, 0, 0, 0, 0, padding)).transpose(0, 1)[None]
 
 
 def _run(block: nn.Module, x: Tensor, arguments: dict[str, Any], *, recompute: bool) -> Tensor:

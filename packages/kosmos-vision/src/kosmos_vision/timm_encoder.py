@@ -70,8 +70,10 @@ class TimmEncoder(nn.Module):
         self._frozen_norms = batch_norms(self.model)
         self._attentions = [m for m in self.model.modules() if getattr(m, "fused_attn", False)]
         self._flexible = variable and naflex.is_naflex(self.model)
+        self._name, self._drops = model, None
         if self._flexible:
             naflex.prepare(self.model, model)
+            self._drops = naflex.drops(self.model)
             self._attentions = []
         self.width = anatomy.width
         config = getattr(self.model, "pretrained_cfg", {})
@@ -123,7 +125,10 @@ class TimmEncoder(nn.Module):
 
         Raises:
             PlanMismatch: N disagrees with ``grids``.
+            ConfigError: in training, a NaFlex model that drops parts of pictures and keeps each picture's shape.
         """
+        if self._drops is not None and self.training:
+            raise naflex.refused(self._name, self._drops)
         shapes = [(h, w) for t, h, w in grids.tolist() for _ in range(t)]
         self._pick_attention(values.device, max((h * w for h, w in shapes), default=0))
         if sum(h * w for h, w in shapes) != len(values):

@@ -72,8 +72,10 @@ class Route:
     """The modality's special tokens; whatever else its layouts spell is plain text."""
 
 
-MOST_KEPT = 50_000
-"""Plans of files that a process keeps, of half a kilobyte or so each."""
+MOST_KEPT = 500_000
+"""Parts of layouts that a process keeps with the plans of files: some 25 MB, of 45,000 pictures or 1,000 films."""
+PLAN_PARTS = 8
+"""What a plan counts beside its parts."""
 
 
 class KeptPlans:
@@ -81,6 +83,7 @@ class KeptPlans:
 
     def __init__(self) -> None:
         self.plans: dict[tuple[Any, ...], MediaPlan] = {}
+        self.parts = 0
 
     def __reduce__(self) -> Any:
         return KeptPlans, ()
@@ -91,14 +94,18 @@ class KeptPlans:
             return make(media)
         try:
             state = media.source.stat()
-        except OSError:
-            return make(media)  # which says what is wrong
-        key = str(media.source), state.st_mtime_ns, state.st_size, media.modality, media.clip
-        if (plan := self.plans.get(key)) is None:
-            plan = make(media)
-            if len(self.plans) >= MOST_KEPT:
-                self.plans.clear()
-            self.plans[key] = plan
+            key = str(media.source), state.st_mtime_ns, state.st_size, media.modality, media.clip, media.rate_hz
+            kept = self.plans.get(key)
+        except (OSError, ValueError, TypeError):
+            return make(media)  # which says what is wrong with the file or what it was given
+        if kept is not None:
+            return kept
+        plan = make(media)
+        self.parts += len(plan.layout) + PLAN_PARTS
+        if self.parts > MOST_KEPT:
+            self.plans.clear()
+            self.parts = len(plan.layout) + PLAN_PARTS
+        self.plans[key] = plan
         return plan
 
 

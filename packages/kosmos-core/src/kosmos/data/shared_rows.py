@@ -28,9 +28,9 @@ NBYTES = _FLAGS_BYTES + SLOTS * SLOT_BYTES
 
 def open_memory() -> int:
     """A file descriptor of ``NBYTES`` of memory, empty, for ``RowSender`` and ``RowReceiver``."""
-    if hasattr(os, "memfd_create"):
+    try:
         fd = os.memfd_create("kosmos-rows")
-    else:
+    except (AttributeError, OSError):  # another system, or one that forbids it
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
     os.truncate(fd, NBYTES)

@@ -90,14 +90,15 @@ class Supervisor:
         """The process, and this side's ends for orders and rows."""
         orders_out, orders_in = os.pipe()
         rows_out, rows_in = os.pipe()
-        memory = open_memory()
-        given = (orders_out, rows_in, memory, marker)
-        orders = Connection(orders_in, readable=False)
-        rows = RowReceiver(Connection(rows_out, writable=False), memory)
+        theirs = [orders_out, rows_in]
+        orders, rows = Connection(orders_in, readable=False), Connection(rows_out, writable=False)
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         # Blocked from its first instruction on: a signal to the whole group is the trainer's, not a broken sample.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
         try:
+            theirs.append(open_memory())
+            receiver = RowReceiver(rows, theirs[-1])
+            given = (*theirs, marker)
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "kosmos.data.worker", *(str(fd) for fd in given)],
                 pass_fds=given,
@@ -106,13 +107,13 @@ class Supervisor:
             )
         except OSError as error:
             orders.close()
-            rows.pipe.close()
+            rows.close()
             raise DataError(f"a data worker cannot be started ({first_line(error)}); lower data.workers") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            for fd in (orders_out, rows_in, memory):
+            for fd in theirs:
                 os.close(fd)
-        return orders, rows
+        return orders, receiver
 
     def take(self, lane: int, should_stop: Callable[[], bool]) -> Row | Died | None:
         """The lane's next row; None at its end.

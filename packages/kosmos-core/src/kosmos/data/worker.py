@@ -7,6 +7,7 @@ rather than a fork: it shares no threads, locks or device with the trainer.
 
 from __future__ import annotations
 
+import pickle
 import signal
 import sys
 import traceback
@@ -22,19 +23,14 @@ def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int) -> None:
     """Make rows until the parent closes the pipe."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent decides
         signal.signal(number, signal.SIG_IGN)
-    orders = Connection(orders_fd, writable=False)
+    orders, rows = Connection(orders_fd, writable=False), Connection(rows_fd, readable=False)
     try:
         sys.path[:] = orders.recv()
+        from kosmos.data.marker import Marker
         from kosmos.data.shared_rows import RowSender
 
-        rows = RowSender(Connection(rows_fd, readable=False), memory_fd)
-    except (BrokenPipeError, EOFError):
-        return
-    try:
-        from kosmos.data.marker import Marker
-
         feed, states = _receive(orders)
-        _serve(feed, states, rows, Marker(marker_fd))
+        _serve(feed, states, RowSender(rows, memory_fd), Marker(marker_fd))
     except (BrokenPipeError, EOFError):
         return
     except BaseException as error:
@@ -71,16 +67,18 @@ def _serve(feed: Any, states: dict[int, Any], rows: RowSender, marker: Marker) -
                 lanes.remove(lane)
 
 
-def _report(rows: RowSender, error: BaseException) -> None:
-    """Send an error in place of a row: its kind and text."""
+def _report(rows: Connection, error: BaseException) -> None:
+    """Send an error in place of a row: its kind and text, in the form of ``RowSender``, which may be what failed."""
     from kosmos.errors import KosmosError
 
+    kind: type[BaseException] | None
     if isinstance(error, MemoryError):
-        rows.send((MemoryError, " ".join(["a data worker ran out of memory:", str(error), *_notes(error)])))
+        kind, text = MemoryError, " ".join(["a data worker ran out of memory:", str(error), *_notes(error)])
     elif isinstance(error, KosmosError):
-        rows.send((type(error), str(error)))
+        kind, text = type(error), str(error)
     else:
-        rows.send((None, "".join(traceback.format_exception(error))))
+        kind, text = None, "".join(traceback.format_exception(error))
+    rows.send((pickle.dumps((kind, text)), [], None))
 
 
 def _notes(error: BaseException) -> list[str]:

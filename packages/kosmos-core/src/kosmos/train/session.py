@@ -63,7 +63,7 @@ class Session:
         self.reporter = reporter if parallel.is_main else Reporter()
         self.resumed = folder is not None
         # From the start, so that a bad sample has one name before and after a resume.
-        self.config, self.given = with_absolute_sources(config), folder
+        self.config, self.given = with_absolute_sources(config, registry.specs("dataset")), folder
         parallel.agreed(self._compose)
         self.folder = RunFolder(parallel.main_only(lambda: self._folder().path))
         self.folder.report = self.reporter.say
