@@ -9,14 +9,13 @@ tokens read at every step. Its packed documents see each other, which ours do no
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
 import torch
-from workload import VOCABULARY, report, run_settings, tokenizer_folder
+from workload import VOCABULARY, report_peer, run_settings, tokenizer_folder
 
 from kosmos import make_run
 from kosmos.compose import Composition, compose, open_sources
@@ -100,10 +99,10 @@ def main() -> None:
         packed, given.batch, num_workers=1, collate_fn=VQACollator(model.tokenizer, given.length), drop_last=True
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    tokens, cells = 0, 0
+    tokens, places = 0, 0
     for number, batch in enumerate(loader):
         if number == given.warmup:
-            begin, tokens, cells = perf_counter(), 0, 0
+            begin, tokens, places = perf_counter(), 0, 0
         if number == given.steps:
             break
         with torch.autocast("cpu", torch.bfloat16, enabled=given.precision == "bf16"):
@@ -116,17 +115,10 @@ def main() -> None:
         optimizer.zero_grad()
         loss.item()
         tokens += int(batch["attention_mask"].sum())
-        cells += batch["input_ids"].numel()
+        places += batch["input_ids"].numel()
     seconds = perf_counter() - begin
-    report(
-        tokens_per_s=tokens / seconds,
-        padding=1 - tokens / cells,
-        media=SLOTS / (sum(len(plan) for plan in plans) / len(plans)),
-        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        step_s=seconds / (given.steps - given.warmup),
-        documents=len(plans),
-        threads=torch.get_num_threads(),
-    )
+    media, steps = SLOTS * len(plans) / sum(len(plan) for plan in plans), given.steps - given.warmup
+    report_peer(tokens=tokens, places=places, seconds=seconds, steps=steps, media=media, documents=len(plans))
 
 
 if __name__ == "__main__":

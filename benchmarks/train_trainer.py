@@ -7,7 +7,6 @@ the longest sound. Started by ``train.py``, in a process of its own.
 from __future__ import annotations
 
 import argparse
-import resource
 import tempfile
 from collections.abc import Iterator, Sequence
 from time import perf_counter
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Sampler
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
-from workload import VOCABULARY, report, run_settings
+from workload import VOCABULARY, report_peer, run_settings
 
 from kosmos import make_run
 from kosmos.compose import compose, open_sources
@@ -190,15 +189,8 @@ def main() -> None:
     tokens = sum(lengths[i] for i in used)
     batches = [used[i : i + BATCH] for i in range(0, len(used), BATCH)]
     rectangles = sum(max(lengths[i] for i in batch) * len(batch) for batch in batches)
-    report(
-        tokens_per_s=tokens / seconds,
-        padding=1 - tokens / rectangles,
-        media=sum(len(s) for i in used for s in plans[i].slots.values()) / tokens,
-        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        step_s=seconds / (given.steps - given.warmup),
-        documents=len(plans),
-        threads=torch.get_num_threads(),
-    )
+    media, steps = sum(len(s) for i in used for s in plans[i].slots.values()) / tokens, given.steps - given.warmup
+    report_peer(tokens=tokens, places=rectangles, seconds=seconds, steps=steps, media=media, documents=len(plans))
 
 
 if __name__ == "__main__":

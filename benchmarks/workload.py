@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import resource
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,20 @@ class First:
 
     def document(self, index: int) -> Any:
         return self.source.document(index)
+
+
+def report_peer(*, tokens: int, places: int, seconds: float, steps: int, **more: Any) -> None:
+    """The result of a side that pads: useful tokens among so many places. Memory is that of its own process alone."""
+    import torch
+
+    report(
+        tokens_per_s=tokens / seconds,
+        padding=1 - tokens / places,
+        step_s=seconds / steps,
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        threads=torch.get_num_threads(),
+        **more,
+    )
 
 
 def report(**values: Any) -> None:

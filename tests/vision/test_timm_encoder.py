@@ -191,7 +191,8 @@ def test_a_row_that_is_padded_for_products_in_bf16_gives_the_same(kind: dict[str
     with torch.autocast("cpu", torch.bfloat16):
         assert recurring_size(len(values), exact) > len(values)
         rough = encoder(values, grids)
-    assert float(((rough - exact).norm() / exact.norm()).detach()) < 0.02
+    # bf16: measured 0.0029 to 0.0035
+    assert float(((rough - exact).norm() / exact.norm()).detach()) < 0.006
     rough.sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
     with torch.autocast("cpu", torch.bfloat16):
