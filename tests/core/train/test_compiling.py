@@ -2,29 +2,67 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.autograd.profiler import profile
 
+from kosmos.train.progress import Reporter
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 
 
+class LastStep(Reporter):
+    """What torch ran in the last step."""
+
+    def __init__(self) -> None:
+        self.profile = profile()
+        self.seen: Counter[str] = Counter()
+
+    def step(self, row: Any, steps: int) -> None:
+        if row["step"] == steps - 1:
+            self.profile.__enter__()
+        if row["step"] == steps:
+            self.profile.__exit__(None, None, None)
+            self.seen.update(event.name.split(":")[0] for event in self.profile.function_events)
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512,
+}  # fmt: skip
+DECODER = {"name": "decoder", "layers": 2}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch's compiler warns of its own parts
-@pytest.mark.parametrize("recompute", [False, "selective"])
-def test_compiled_blocks_train_as_uncompiled_ones_and_are_compiled_once(tmp_path: Path, recompute: Any) -> None:
-    rows = {}
+@pytest.mark.parametrize(
+    ("backbone", "recompute"),
+    [
+        (DECODER, False),
+        (DECODER, True),
+        (DECODER, "selective"),
+        ({"name": "hf", "config": LLAMA}, "selective"),
+    ],
+    ids=["kept", "recomputed", "selective", "selective-hf"],
+)
+def test_compiled_blocks_train_as_uncompiled_ones_and_are_compiled_once(
+    tmp_path: Path, backbone: dict[str, Any], recompute: Any
+) -> None:
+    rows, last = {}, {}
     for wanted in (False, True):
         train = {"compile": wanted, "steps": 8, "gradient_checkpointing": recompute}
-        over = {"train": train, "backbone": {"layers": 2}, "modalities": ["text"] if recompute else ["ticks"]}
-        config = small_run(tmp_path / str(wanted), **over)
-        train_model(config, registry=ticks_registry())
+        modalities = ["text"] if recompute else ["ticks"]
+        config = small_run(tmp_path / str(wanted), train=train, modalities=modalities, backbone=backbone)
+        train_model(config, registry=ticks_registry(), reporter=last.setdefault(wanted, LastStep()))
         rows[wanted] = rows_of(tmp_path / str(wanted) / "metrics.jsonl")
     for row, one in zip(rows[True], rows[False], strict=True):
         assert row["loss"] == pytest.approx(one["loss"], rel=1e-5)  # measured: 0
     assert "compilations" not in rows[False][-1]
     counts = [row["compilations"] for row in rows[True]]
     assert counts[0] > 0
+    # Rows of other lengths and documents are still computed by the programs, not by the code they were made of.
+    assert last[True].seen["Torch-Compiled Region"] >= 2 * 2 > last[False].seen["Torch-Compiled Region"] == 0
     assert counts[3:] == [counts[3]] * len(counts[3:])

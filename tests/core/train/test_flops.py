@@ -26,7 +26,7 @@ def counted(over: dict[str, object]):
     [row, _] = open_feeder(feed, [0, 1], workers=0).next_step()
     batch = to_tensors(row.arrays)
     meter = FlopMeter(parts.model, CPU, torch.float32)
-    with meter.counting(0, batch):
+    with meter.counting(batch):
         parts.model(batch)
     return parts.model, meter, batch
 
@@ -53,7 +53,7 @@ def test_cells_of_padding_are_no_work() -> None:
     model, exact, batch = counted({})
     model.streams["ticks"].takes_padding = True
     meter = FlopMeter(model, CPU, torch.bfloat16)
-    with torch.autocast("cpu", torch.bfloat16), meter.counting(0, batch):
+    with torch.autocast("cpu", torch.bfloat16), meter.counting(batch):
         assert model.streams["ticks"].padding(len(batch.media["ticks"].values))
         model(batch)
     assert meter.costs["ticks"] == exact.costs["ticks"]

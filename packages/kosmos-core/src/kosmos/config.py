@@ -159,7 +159,8 @@ class TrainConfig(_Strict):
     (``clip_norm: null``) and one row a step and process."""
     gradient_checkpointing: bool | Literal["selective"] = False
     """Recompute activations in the backward pass instead of keeping them. ``selective`` keeps what products and
-    attention gave and recomputes what is cheap; an encoder that knows no such choice recomputes all."""
+    attention gave and recomputes what is cheap; an encoder that knows no such choice recomputes all, and so does a
+    compiled backbone of transformers."""
     compile: bool | Literal["auto"] = "auto"
     """Compile the blocks of the backbone, and of encoders that can. ``auto`` does on an accelerator, not on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Segments:
-    """Lengths as plain integers, so that no device is asked for them."""
+    """Lengths as plain integers, so that no device is asked for them. They never change.
+
+    Not declared frozen: torch's compiler looks into every field of a frozen dataclass that it meets, and would compile
+    a block again for the lengths of every row.
+    """
 
     lengths: tuple[int, ...]
 

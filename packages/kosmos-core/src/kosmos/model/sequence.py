@@ -47,7 +47,7 @@ class SequenceGroup:
         return [(tokens + self.size - 1 - rank) // self.size for rank in range(self.size)]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class SharedSegments(Segments):
     """Documents of a whole row, of which this rank has a part."""
 

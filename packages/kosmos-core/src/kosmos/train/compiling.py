@@ -1,4 +1,4 @@
-"""torch.compile by the block: one program for all blocks of a backbone, whose attention stays as it is."""
+"""torch.compile by the block: one program for all blocks of a part, whose attention stays as it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import torch
 from torch import nn
 
 from kosmos.model.omni import OmniModel
+
+PROGRAMS = 8
+"""What the blocks of one part may need: with and without gradients, for one length of row and for any, recomputed."""
 
 
 def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> int:
@@ -26,6 +29,9 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
         encoder = cast(Any, stream).encoder
         parts += [encoder] if getattr(encoder, "compiles", False) else []
     blocks = [block for part in parts for block in getattr(part, "blocks", ())]
+    # Parts whose blocks are of one class share its code: beyond torch's limit a code's blocks would run uncompiled.
+    limits = torch._dynamo.config
+    limits.recompile_limit = max(limits.recompile_limit, PROGRAMS * len(parts))
     for block in blocks:
         block.compile()
     return len(blocks)

@@ -67,14 +67,15 @@ class FlopMeter:
         self.device, self.dtype = device, dtype
         self.peak: float | None = None
 
-    @contextmanager
-    def counting(self, step: int, batch: PackedBatch) -> Iterator[None]:
-        """Around the forward pass of a row; counts in one step of ``EVERY``, and until every module has been met."""
+    def wants(self, step: int, batch: PackedBatch) -> bool:
+        """Whether to count a row: in one step of ``EVERY``, and until every module has been met."""
         work = work_of([batch], self.streams)
-        new = any(name not in self.costs and w.units for name, w in work.items())
-        if not new and step % EVERY:
-            yield
-            return
+        return step % EVERY == 0 or any(name not in self.costs and w.units for name, w in work.items())
+
+    @contextmanager
+    def counting(self, batch: PackedBatch) -> Iterator[None]:
+        """Around the forward pass of a row whose operations are to be counted; nothing of it may be compiled."""
+        work = work_of([batch], self.streams)
         mode = FlopCounterMode(display=False, depth=8, custom_mapping=_MAPPING)
         with mode:
             yield

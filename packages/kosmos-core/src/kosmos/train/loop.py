@@ -6,6 +6,7 @@ import hashlib
 import math
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -22,6 +23,7 @@ from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.errors import TrainingError
 from kosmos.evaluate.meters import LossMeter, trained_positions
+from kosmos.model.recompute import uncompiled
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
@@ -220,8 +222,9 @@ class Trainer:
         # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
         self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
         torch.manual_seed(_seed(self.config.train.seed, self.step, lane, self.distributed.part))
-        with self.distributed.row(last):
-            with autocast(self.device, self.dtype), self.flops.counting(self.step, batch):
+        counted = self.flops.wants(self.step, batch)
+        with self.distributed.row(last), uncompiled() if counted and self.compiled else nullcontext():
+            with autocast(self.device, self.dtype), self.flops.counting(batch) if counted else nullcontext():
                 losses = self.distributed.losses(batch.to(self.device))
             torch.autograd.backward(losses.total / targets)
         return losses.per_token
