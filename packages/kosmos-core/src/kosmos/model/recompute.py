@@ -60,7 +60,7 @@ def options_of(recompute: Recompute, compiled: Callable[[], bool] = lambda: Fals
     """
 
     def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        return (nullcontext(), nullcontext()) if compiled() else create_selective_checkpoint_contexts(_policy)
+        return (nullcontext(), nullcontext()) if compiled() else create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]
 
     return {"use_reentrant": False, **({"context_fn": contexts} if recompute == "selective" else {})}
 
