@@ -18,11 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
+ATTENTION_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 COUNTED = {
-    aten.mm.default, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.baddbmm.default,
-    aten.convolution.default, aten.convolution_backward.default, ATTENTION,
+    aten.mm.default, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.bmm.out,
+    aten.baddbmm.default, aten.baddbmm_.default, aten.baddbmm.out,
+    aten.convolution.default, aten.convolution_backward.default, ATTENTION, ATTENTION_BACKWARD,
 }  # fmt: skip
-"""Attention's backward pass is made with its forward pass: it needs what that gave."""
 
 
 class Products(TorchDispatchMode):
@@ -60,13 +61,11 @@ def _time(function: Callable[..., Any], args: Any, kwargs: Any, rounds: int) -> 
     taken = []
     with torch.no_grad():
         arguments, options = [_made(a) for a in args], {k: _made(v) for k, v in kwargs}
+        if function is ATTENTION_BACKWARD:  # needs what its forward pass gave
+            upstream, q, k, v, _, _, dropout, causal = arguments
+            arguments = [upstream, q, k, v, *ATTENTION(q, k, v, dropout, causal, **options), dropout, causal]
         for _ in range(rounds + 1):
             begin = perf_counter()
-            result = function(*arguments, **options)
-            if function is ATTENTION:
-                q, k, v, dropout, causal = [*arguments, 0.0, False][:5]
-                aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                    result[0], q, k, v, *result, dropout, causal, **options
-                )
+            function(*arguments, **options)
             taken.append(perf_counter() - begin)
     return median(taken[1:])

@@ -6,27 +6,18 @@ Letters: T = tokens of the row, H = heads, G = heads of keys and values (G divid
 from __future__ import annotations
 
 from contextlib import nullcontext
-from itertools import groupby
-from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kosmos.model.recurring import rounded, wants_recurring
+from kosmos.model.attention_cpu import attend_on_cpu
+from kosmos.model.attention_groups import groups_of
 from kosmos.model.segments import Segments
 
-SHORT = 64
-"""Segments up to this length share batched calls; see ``_attend_buckets``."""
-STEP = 8
-"""Short segments are padded up to a multiple of this."""
 EXACT_UP_TO = 512
-"""Keys of a call up to which a CPU attends in fp32 where it multiplies in bf16. Its kernel in bf16 is compiled for
-every new length (9 ms and 8 MB), and is slower at short ones even so: forward and backward of segments of 64, 196 and
-500 tokens took 1.2, 2.7 and 4.9 ms in fp32, 3.9, 3.6 and 5.0 in bf16 (Intel Xeon with AMX, two cores). Longer causal
-segments are padded to a multiple of ``LONG_STEP``."""
-LONG_STEP = 128
+"""Keys of a call up to which torch's attention on a CPU is in fp32 where products are in bf16: there it has a kernel
+for every new length, and is slower at short ones even so."""
 
 
 # Lengths differ from row to row: compiled in, each row would be a program of its own.
@@ -65,10 +56,9 @@ def attend(
     if _has_varlen(q, v):
         sight = (-1 if window is None else window - 1, 0) if causal else (-1, -1)
         return _flash(q, k, v, segments, segments, scale, sight)
-    lengths = [length for length in segments.lengths if length]
-    if min(lengths) > SHORT or len(set(lengths)) == 1:
-        return _attend_runs(q, k, v, lengths, causal, scale, window)
-    return _attend_buckets(q, k, v, segments, causal, scale, window)
+    if q.device.type == "cpu" and window is None and type(q) is Tensor and q.shape[2] == v.shape[2]:
+        return attend_on_cpu(q, k, v, segments, causal=causal, scale=scale, dtype=_type_of(v))
+    return _attend_groups(q, k, v, segments, causal, scale, window)
 
 
 def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, window: int | None = None) -> Tensor:
@@ -119,103 +109,29 @@ def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segme
     return torch.cat([_sdpa(a[None], b[None], c[None], None)[0] for a, b, c in parts])
 
 
-def _attend_runs(
-    q: Tensor, k: Tensor, v: Tensor, lengths: list[int], causal: bool, scale: float | None, window: int | None
-) -> Tensor:
-    """One call for segments of one length that follow each other, as pictures of one shape do."""
-    shapes = [(len(list(run)), length) for length, run in groupby(lengths)]
-    sizes = [count * length for count, length in shapes]
-    outputs = []
-    for shape, a, b, c in zip(shapes, *(torch.split(x, sizes) for x in (q, k, v)), strict=True):
-        a, b, c = _fold(a, shape), _fold(b, shape), _fold(c, shape)
-        outputs.append(_attend_batch(a, b, c, causal, scale, window).flatten(0, 1))
-    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
-
-
-class _Buckets(NamedTuple):
-    """How the segments of a row are attended to: short ones of nearly one length together, the others alone."""
-
-    lengths: list[int]  # of all segments that are not empty, as the row has them
-    short: list[int]  # numbers of the segments in buckets
-    alone: list[int]  # of the others
-    places: Tensor  # int64, where the tokens of the short segments go among the padded ones
-    shapes: list[tuple[int, int]]  # segments and padded length of each bucket
-    masks: list[Tensor | None]  # bool [segments, 1, 1, length] where a bucket holds padding
-    slots: Tensor  # int64 [T], place of each token in the outputs: buckets first, then those alone
-
-
-def _buckets(segments: Segments, device: torch.device) -> _Buckets:
-    """Kept with the row, because every layer asks again; not beyond it, because a tensor made in inference mode or
-    under a fake tensor mode must not meet a training step."""
-    kept: dict[torch.device, _Buckets] = segments.__dict__.setdefault("_buckets", {})
-    if device not in kept:
-        kept[device] = _make_buckets([length for length in segments.lengths if length], device)
-    return kept[device]
-
-
-def _make_buckets(lengths: list[int], device: torch.device) -> _Buckets:
-    members: dict[int, list[int]] = {}
-    for number, length in enumerate(lengths):
-        if length <= SHORT:
-            members.setdefault(rounded(length, STEP), []).append(number)
-    alone = [number for number, length in enumerate(lengths) if length > SHORT]
-    outputs = [np.zeros(0, np.int64)] * len(lengths)
-    masks: list[Tensor | None] = []
-    offset = 0
-    for padded, numbers in members.items():
-        for number in numbers:
-            outputs[number] = np.arange(offset, offset + lengths[number])
-            offset += padded
-        mask = np.arange(padded) < np.array([lengths[number] for number in numbers])[:, None]
-        masks.append(None if mask.all() else torch.tensor(mask)[:, None, None, :].to(device))
-    short = sorted(number for numbers in members.values() for number in numbers)
-    places = np.concatenate([outputs[number] for number in short])
-    for number in alone:
-        outputs[number] = np.arange(offset, offset + lengths[number])
-        offset += lengths[number]
-    shapes = [(len(numbers), padded) for padded, numbers in members.items()]
-    slots = torch.tensor(np.concatenate(outputs)).to(device)
-    return _Buckets(lengths, short, alone, torch.tensor(places).to(device), shapes, masks, slots)
-
-
-def _attend_buckets(
+def _attend_groups(
     q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool, scale: float | None, window: int | None
 ) -> Tensor:
-    """Short segments of nearly one length share a call, padded to a multiple of ``STEP``.
-
-    Under a causal mask the padding stands behind every token and needs no mask of its own. Rows of 1,024
-    tokens in segments of 12-40 tokens, fp32, forward and backward, 4 heads of 32 / 8 of 64, on one core: 5.8 /
-    19.9 ms, against 11.5 / 25.2 for a loop over segments, 8.6 / 25.1 for groups of exactly equal length, 7.2 /
-    23.1 for explicit products and softmax in these buckets, 45 / 154 for one dense mask.
-    """
-    plan = _buckets(segments, q.device)
-    sizes = [count * length for count, length in plan.shapes]
-    pieces = [torch.split(x, plan.lengths) for x in (q, k, v)]
-    together = [torch.cat([own[number] for number in plan.short]) for own in pieces]
-    padded = [x.new_zeros(sum(sizes), *x.shape[1:]).index_copy(0, plan.places, x) for x in together]
-    outputs = []
-    buckets = zip(*(torch.split(x, sizes) for x in padded), strict=True)
-    for shape, mask, (a, b, c) in zip(plan.shapes, plan.masks, buckets, strict=True):
-        a, b, c = _fold(a, shape), _fold(b, shape), _fold(c, shape)
-        if causal or mask is None:
-            outputs.append(_attend_batch(a, b, c, causal, scale, window).flatten(0, 1))
-        else:
-            outputs.append(_sdpa(a, b, c, scale, mask=mask).flatten(0, 1))
-    for number in plan.alone:
-        a, b, c = (own[number][None] for own in pieces)
-        outputs.append(_attend_batch(a, b, c, causal, scale, window)[0])
-    return torch.cat(outputs).index_select(0, plan.slots)
+    groups = groups_of(segments, causal=causal, device=q.device)
+    sizes = [group.count * group.length for group in groups]
+    places = torch.cat([group.places().to(q.device) for group in groups])
+    found = []
+    for group, *parts in zip(groups, *(torch.split(x.index_select(0, places), sizes) for x in (q, k, v)), strict=True):
+        a, b, c = (_fold(part, (group.count, group.length)) for part in parts)
+        out = _attend_batch(a, b, c, causal, scale, window, group.seen)
+        found.append(group.found(out.transpose(1, 2)))
+    together, rows = torch.cat(found), torch.cat([group.rows().to(q.device) for group in groups])
+    return torch.empty_like(together).index_copy_(0, rows, together)
 
 
-def _attend_batch(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, window: int | None) -> Tensor:
-    """q, k [B, L, H, d], v [B, L, H, d_v] -> [B, L, H, d_v]."""
+def _attend_batch(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, window: int | None, seen: Tensor | None = None
+) -> Tensor:
+    """q, k [B, L, H, d], v [B, L, H, d_v] -> [B, L, H, d_v]; ``seen`` says which keys are no padding."""
     length = q.shape[1]
     if window is not None and window < length:
-        return _sdpa(q, k, v, scale, mask=_visible(length, length, window, q.device))
-    if causal and length > EXACT_UP_TO and wants_recurring(v):
-        more = (0, 0, 0, 0, 0, -length % LONG_STEP)
-        q, k, v = (F.pad(x, more) for x in (q, k, v))  # behind all that a causal mask lets see
-    return _sdpa(q, k, v, scale, causal=causal)[:, :length]
+        seen = _visible(length, length, window, q.device)  # only causal attention has a window: padding is behind
+    return _sdpa(q, k, v, scale, causal=causal and seen is None, mask=seen)
 
 
 def _fold(x: Tensor, shape: tuple[int, int]) -> Tensor:
