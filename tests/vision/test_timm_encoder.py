@@ -13,6 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kosmos import ConfigError, PlanMismatch, recurring_size
+from kosmos_vision.anatomy import as_cells
+from kosmos_vision.cell_projection import reads_cells
 from kosmos_vision.timm_encoder import TimmEncoder
 
 TINY = {"embed_dim": 32, "depth": 2, "num_heads": 2}
@@ -118,17 +120,36 @@ def test_no_pictures_run_forward_and_backward(options: dict[str, Any]) -> None:
     assert encoder(values, grids).shape == (0, encoder.width)
 
 
-def test_features_equal_those_of_timm_itself() -> None:
+@pytest.mark.parametrize("case", ["vit-class-token", "vit-registers-rope", "siglip-map-head", "convnext-nchw"])
+def test_features_equal_those_of_timm_itself(case: str) -> None:
     torch.manual_seed(0)
-    encoder = TimmEncoder(model="test_vit", image_size=160)
-    h, w = 10, 10
+    options = MODELS[case]
+    encoder = TimmEncoder(**options).eval()
+    _, h, w = grid(encoder)
     values, grids = pictures(encoder, [(1, h, w)] * 2)
-    picture = values.view(2, h, w, 3, 16, 16).permute(0, 3, 1, 4, 2, 5).reshape(2, 3, 160, 160)
-    theirs = timm.create_model("test_vit", num_classes=0)
-    theirs.load_state_dict(encoder.model.state_dict())
-    expected = theirs.forward_features((picture / 255 - 0.5) / 0.5)[:, 1:].flatten(0, 1)
-    # measured at most 1.5e-6: the normalisation multiplies in another order
+    picture = values.view(2, h, w, 3, 64 // h, 64 // w).permute(0, 3, 1, 4, 2, 5).reshape(2, 3, 64, 64)
+    size = {} if case == "convnext-nchw" else {"img_size": 64}
+    theirs = timm.create_model(options["model"], num_classes=0, **size, **options.get("model_options", {})).eval()
+    theirs.load_state_dict(encoder.model.state_dict(), strict=False)  # what nothing trains is left out of ours
+    mean, std = (torch.tensor(x)[:, None, None] for x in (encoder.input.mean, encoder.input.std))
+    expected = as_cells(theirs, theirs.forward_features((picture / 255 - mean) / std), (h, w)).flatten(0, 1)
+    # measured at most 2e-6: the normalisation multiplies in another order, and products of cells sum in another
     torch.testing.assert_close(encoder(values, grids), expected, atol=1e-5, rtol=0)
+
+
+def test_only_models_that_do_nothing_else_with_a_picture_are_given_its_cells() -> None:
+    reads = {case: TimmEncoder(**options)._reads_cells for case, options in MODELS.items()}
+    assert {case for case, cells in reads.items() if cells} == {
+        "vit-class-token", "vit-registers-rope", "siglip-map-head",
+    }  # fmt: skip
+
+    class Twice(nn.Module):
+        patch_embed = timm.layers.PatchEmbed(64, 16)
+
+        def forward_features(self, picture: Tensor) -> Tensor:
+            return self.patch_embed(picture) + picture.mean()
+
+    assert not reads_cells(Twice(), torch.zeros(1, 3, 64, 64), (16, 16))
 
 
 @pytest.mark.parametrize("kind", NAFLEX.values(), ids=NAFLEX)

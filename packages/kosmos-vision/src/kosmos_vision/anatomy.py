@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kosmos import ConfigError
+from kosmos_vision.cell_projection import reads_cells
 
 _CLASS_ATTENTION = ("blocks_token_only", "cls_attn_blocks", "post_network")
 """Parts, as timm names them, that only a class token reads: features of positions would leave them untrained."""
@@ -27,6 +28,8 @@ class Anatomy:
     """Parameters that the features do not depend on, such as a classifier's norm."""
     any_size: bool
     """Whether pictures of another shape work as well."""
+    reads_cells: bool
+    """Whether all that the model does with a picture is to project its cells."""
 
 
 def examine(model: nn.Module, size_px: tuple[int, int], *, name: str) -> Anatomy:
@@ -46,7 +49,8 @@ def examine(model: nn.Module, size_px: tuple[int, int], *, name: str) -> Anatomy
     trained = {key: p for key, p in model.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(cells.sum(), list(trained.values()), allow_unused=True)
     unused = tuple(key for key, gradient in zip(trained, gradients, strict=True) if gradient is None)
-    return Anatomy(patch, cells.shape[-1], unused, _takes_any_size(model, patch, cells.shape[-1], size_px))
+    any_size = _takes_any_size(model, patch, cells.shape[-1], size_px)
+    return Anatomy(patch, cells.shape[-1], unused, any_size, reads_cells(model, _picture(size_px), patch))
 
 
 def as_cells(model: nn.Module, raw: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -73,8 +77,12 @@ def _channels_last(model: nn.Module, raw: Tensor) -> bool:
     return "NHWC" in layout or (not layout and raw.shape[1] != width and raw.shape[3] == width)
 
 
+def _picture(size_px: tuple[int, int]) -> Tensor:
+    return torch.empty(2, 3, *size_px, device="meta")
+
+
 def _features(model: nn.Module, size_px: tuple[int, int], name: str) -> Tensor:
-    picture = torch.empty(2, 3, *size_px, device="meta")
+    picture = _picture(size_px)
     try:
         raw: Any = model.forward_features(picture)  # type: ignore[operator]
     except Exception as error:  # timm's models refuse a size in as many ways as there are models
@@ -116,7 +124,7 @@ def _patch(model: nn.Module, raw: Tensor, size_px: tuple[int, int], name: str) -
 def _takes_any_size(model: nn.Module, patch: tuple[int, int], width: int, size_px: tuple[int, int]) -> bool:
     rows, columns = size_px[0] // patch[0], size_px[1] // patch[1]
     for grid in ((rows + 1, columns + 2), (rows + 3, columns)):
-        picture = torch.empty(2, 3, grid[0] * patch[0], grid[1] * patch[1], device="meta")
+        picture = _picture((grid[0] * patch[0], grid[1] * patch[1]))
         try:
             cells = as_cells(model, model.forward_features(picture), grid)  # type: ignore[operator]
         except Exception:  # as above; the answer is no

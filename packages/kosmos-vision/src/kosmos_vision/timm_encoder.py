@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from kosmos import ConfigError, PlanMismatch
 from kosmos_vision import naflex
 from kosmos_vision.anatomy import Anatomy, as_cells, examine
+from kosmos_vision.cell_projection import project_cells
 from kosmos_vision.images import ImageInput
 from kosmos_vision.item_norms import batch_norms, replace_batch_norms
 from kosmos_vision.timm_build import build, drop
@@ -67,6 +68,9 @@ class TimmEncoder(nn.Module):
         )
         _item_norms(self.model, kind)
         drop(self.model, anatomy.unused)
+        self._reads_cells = anatomy.reads_cells
+        if anatomy.reads_cells:
+            project_cells(self.model)
         self._frozen_norms = batch_norms(self.model)
         self._attentions = [m for m in self.model.modules() if getattr(m, "fused_attn", False)]
         self._flexible = variable and naflex.is_naflex(self.model)
@@ -174,10 +178,16 @@ class TimmEncoder(nn.Module):
         return [as_cells(self.model, x, shape).flatten(0, 1) for x, shape in zip(raw, shapes, strict=True)]
 
     def _pictures(self, cells: Tensor, shape: tuple[int, int]) -> Tensor:
-        """[B x h x w, 3, patch height, patch width] -> [B, 3, height, width], normalised."""
+        """[B x h x w, 3, patch height, patch width] -> [B, 3, height, width], normalised.
+
+        Where the model reads cells, the memory holds these one after another.
+        """
         h, w = shape
-        cells = cells.view(len(cells) // (h * w), h, w, *cells.shape[1:])
-        return self._normalised(cells.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3))  # bytes are moved fast
+        count, (height, width) = len(cells) // (h * w), cells.shape[2:]
+        if self._reads_cells:
+            return self._normalised(cells).view(count, 3, h * height, w * width)
+        cells = cells.view(count, h, w, 3, height, width).permute(0, 3, 1, 4, 2, 5)
+        return self._normalised(cells.reshape(count, 3, h * height, w * width))  # bytes are moved fast
 
     def _nothing(self, values: Tensor) -> Tensor:
         """[0, width], through the model, so that sharded parameters are gathered on this rank as on the others.
