@@ -74,16 +74,19 @@ class _Loss(torch.autograd.Function):
         predictions = torch.empty(0 if train else len(targets), dtype=torch.int64, device=hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
             projection = weight.to(dtype)
+            # Memory of all chunks: fresh pages for each would take a CPU as long as a pass over them.
+            most = rows if len(hidden) > rows else min(recurring_size(len(hidden), projection), rows)
+            given, taken = (projection.new_empty(most, len(weight), dtype=kind) for kind in (dtype, exact))
             for start in range(0, hidden.shape[0], rows):
                 part = slice(start, start + rows)
                 target = targets[part, None]
                 count = len(target)
                 x = hidden[part].to(dtype)
                 x = padded_rows(x, min(recurring_size(count, x), rows))
-                logits = x @ projection.T
+                logits = torch.mm(x, projection.T, out=given[: len(x)])
                 if not train:
                     predictions[part] = logits[:count].argmax(1)
-                log_shares = logits.log_softmax(1, dtype=exact)
+                log_shares = torch.log_softmax(logits, 1, dtype=exact, out=taken[: len(x)])
                 losses[part] = -log_shares[:count].gather(1, target)[:, 0]
                 if grad_hidden is None and grad_weight is None:
                     continue
@@ -91,7 +94,7 @@ class _Loss(torch.autograd.Function):
                 shares = log_shares.exp_()
                 shares[:count].scatter_add_(1, target, shares.new_full(target.shape, -1.0))
                 shares[count:] = 0
-                gradient = shares.to(dtype)
+                gradient = logits.copy_(shares) if dtype != exact else shares
                 if grad_hidden is not None:
                     grad_hidden[part] = (gradient @ projection)[:count]
                 if grad_weight is not None:
