@@ -7,11 +7,12 @@
 
 Limits: ``products`` is the step's time over the sum of its products, convolutions and attention, each run again by
 itself (``products.py``); ``peak`` is its time over all their operations at the rate that products of 1,024 x 1,024
-matrices reach on this machine. Rounds are interleaved, each side in a process of its own; medians. Both sides are given
-the same documents, encoders and decoder shape; the Trainer pads a batch of 16 to its longest document, with and without
-grouping 4,096 documents, or 256, by length, and is timed on batches spread evenly over all. Useful tokens: text tokens
-and slots of media, padding excluded. nanoVLM, which is no package, is a peer on pictures with captions where a checkout
-is given: in batches of two, its default, and of eight sequences of 512, which pad least.
+matrices reach on this machine. ``compiled`` is Kosmos with ``train.compile``, after the steps in which it compiles.
+Rounds are interleaved, each side in a process of its own; medians. Both sides are given the same documents, encoders
+and decoder shape; the Trainer pads a batch of 16 to its longest document, with and without grouping 4,096 documents, or
+256, by length, and is timed on batches spread evenly over all. Useful tokens: text tokens and slots of media, padding
+excluded. nanoVLM, which is no package, is a peer on pictures with captions where a checkout is given: in batches of
+two, its default, and of eight sequences of 512, which pad least.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 SIDES = {
     "kosmos": ["train_kosmos.py"],
+    "compiled": ["train_kosmos.py", "--compile"],
     "trainer": ["train_trainer.py"],
     "grouped": ["train_trainer.py", "--grouped"],
     "grouped-256": ["train_trainer.py", "--grouped", "--documents", "256"],
 }
 """Name to script and arguments. Grouping by length leaves less padding the more documents there are."""
+OWN = ("kosmos", "compiled")
 NANOVLM = {
     "nanovlm": ["train_nanovlm.py", "--batch", "8", "--length", "512"],
     "nanovlm-2": ["train_nanovlm.py", "--batch", "2", "--length", "1024"],
@@ -67,7 +70,7 @@ def main() -> None:
             found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
             for round_number in range(given.rounds):
                 for side in found:
-                    more = [] if side == "kosmos" else ["--seed", str(round_number)]
+                    more = [] if side in OWN else ["--seed", str(round_number)]
                     more += ["--checkout", given.nanovlm] if side in NANOVLM else []
                     found[side].append(run(side, "--mixture", mixture, "--precision", precision, *more))
             show(f"{mixture}, {precision}", found)
@@ -80,7 +83,7 @@ def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
         ratio = "-" if side == "kosmos" else f"{own / speed:.2f}x"
         media, padding, memory = (median(r[key] for r in rounds) for key in ("media", "padding", "peak_mib"))
         own_only = ["-"] * 3
-        if side == "kosmos":
+        if side in OWN:
             products, peak, wait = (median(r[key] for r in rounds) for key in ("products", "limit", "data_wait"))
             own_only = [f"{products:.2f}x", f"{peak:.2f}x", f"{100 * wait:.1f} %"]
         shares = f"{100 * media:.0f} %", f"{100 * padding:.1f} %"

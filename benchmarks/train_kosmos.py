@@ -56,17 +56,19 @@ def main() -> None:
     parser.add_argument("--mixture", default="all")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--warmup", type=int, default=4)
     parser.add_argument("--noted", type=int, default=4, help="further steps, whose products are counted")
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--compile", action="store_true")
     given = parser.parse_args()
     settings = run_settings(given.mixture, given.precision, tokens_per_pack=given.tokens, workers=given.workers)
     clock = Clock(given.steps)
     with tempfile.TemporaryDirectory() as folder:
         config = make_run(
             settings,
-            {"train": {"steps": given.steps + given.noted, "warmup_steps": 1}, "output": f"{folder}/run"},
+            {"train": {"steps": given.steps + given.noted, "warmup_steps": 1, "compile": given.compile}},
+            {"output": f"{folder}/run"},
             {"evaluate": {"max_documents": 1}},
         )
         train_model(config, reporter=clock)
