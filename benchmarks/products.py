@@ -20,7 +20,7 @@ aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 ATTENTION_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 COUNTED = {
-    aten.mm.default, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.bmm.out,
+    aten.mm.default, aten.mm.out, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.bmm.out,
     aten.baddbmm.default, aten.baddbmm_.default, aten.baddbmm.out,
     aten.convolution.default, aten.convolution_backward.default, ATTENTION, ATTENTION_BACKWARD,
 }  # fmt: skip

@@ -85,7 +85,7 @@ def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
         own_only = ["-"] * 3
         if side in OWN:
             products, peak, wait = (median(r[key] for r in rounds) for key in ("products", "limit", "data_wait"))
-            own_only = [f"{products:.2f}x", f"{peak:.2f}x", f"{100 * wait:.1f} %"]
+            own_only = [f"{products:.2f}x" if side == "kosmos" else "-", f"{peak:.2f}x", f"{100 * wait:.1f} %"]
         shares = f"{100 * media:.0f} %", f"{100 * padding:.1f} %"
         cells = (name, side, f"{speed:,.0f}", ratio, *shares, f"{memory:,.0f}", *own_only)
         print("| " + " | ".join(cells) + " |", flush=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kosmos import ConfigError, PlanMismatch, recurring_size
 from kosmos_vision.anatomy import as_cells
-from kosmos_vision.cell_projection import reads_cells
+from kosmos_vision.cell_projection import reads_cells, takes_cells
 from kosmos_vision.timm_encoder import TimmEncoder
 
 TINY = {"embed_dim": 32, "depth": 2, "num_heads": 2}
@@ -138,7 +138,7 @@ def test_features_equal_those_of_timm_itself(case: str) -> None:
 
 
 def test_only_models_that_do_nothing_else_with_a_picture_are_given_its_cells() -> None:
-    reads = {case: TimmEncoder(**options)._reads_cells for case, options in MODELS.items()}
+    reads = {case: takes_cells(TimmEncoder(**options).model) for case, options in MODELS.items()}
     assert {case for case, cells in reads.items() if cells} == {
         "vit-class-token", "vit-registers-rope", "siglip-map-head",
     }  # fmt: skip

@@ -71,6 +71,15 @@ def test_a_row_without_tokens_has_gradients() -> None:
     assert all(x.grad is not None and x.grad.shape == x.shape for x in (q, k, v))
 
 
+@pytest.mark.parametrize("lengths", [[12], [3, 9], [70, 70, 5]])
+def test_any_strides_are_taken(lengths: list[int]) -> None:
+    turned = [
+        x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in row(sum(lengths), groups=4)
+    ]
+    got = attend(*turned, Segments(tuple(lengths)), causal=True)
+    torch.testing.assert_close(got, dense(*turned, lengths, True), rtol=0, atol=1e-12)
+
+
 def test_a_scale_replaces_the_default_one() -> None:
     q, k, v = row(9)
     got = attend(q, k, v, Segments((4, 5)), causal=True, scale=1.0)

@@ -18,6 +18,7 @@ from kosmos.model.attention_groups import LONG_STEP
 from kosmos.model.connectors import MLPConnector
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.model.omni import Stream
+from kosmos.model.recompute import Recompute
 from kosmos.model.recurring import MULTIPLE
 from kosmos.model.segments import Segments
 
@@ -131,6 +132,24 @@ def test_long_documents_are_padded_and_attend_as_before(length: int, causal: boo
 def test_a_row_in_bf16_attends_as_one_in_fp32(lengths: list[int], causal: bool) -> None:
     ours, exact = (attended(tuple(lengths), causal, dtype) for dtype in (torch.bfloat16, torch.float32))
     assert max(apart(x, y) for x, y in zip(ours, exact, strict=True)) < 2e-2
+
+
+@pytest.mark.parametrize("recompute", [True, "selective"])
+def test_attention_in_bf16_may_be_recomputed(recompute: Recompute) -> None:
+    torch.manual_seed(0)
+    encoder, items = (
+        Plain(width=32, layers=1, heads=2, feed_forward=2),
+        torch.tensor([[n, 1, 1] for n in (5, 130, 9, 97)]),
+    )
+    values, found = torch.randn(241, 32), []
+    for wanted in (False, recompute):
+        encoder.set_gradient_checkpointing(wanted)
+        encoder.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            encoder(values, items).float().square().sum().backward()
+        found.append([p.grad.clone() for p in encoder.parameters() if p.grad is not None])
+    for ours, kept in zip(*found, strict=True):
+        torch.testing.assert_close(ours, kept, rtol=0, atol=0)
 
 
 def test_the_loss_makes_few_shapes() -> None:

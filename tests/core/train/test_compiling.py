@@ -33,7 +33,7 @@ LLAMA = {
     "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512,
 }  # fmt: skip
-DECODER = {"name": "decoder", "layers": 2}
+DECODER = {"name": "decoder", "layers": 2, "dropout": 0.1}
 
 
 @pytest.mark.slow

@@ -15,7 +15,10 @@ from torch.overrides import TorchFunctionMode
 
 
 class CellProjection(nn.Conv2d):
-    """A convolution whose windows are cells, for pictures whose memory is their cells, one after another."""
+    """A convolution whose windows are cells, for pictures whose memory is their cells, one after another.
+
+    A model with it no longer takes ordinary pictures.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, rows x height, columns x width], of which the memory holds [B, rows, columns, C, height, width] ->
@@ -30,6 +33,11 @@ def project_cells(model: nn.Module) -> None:
     """Have a model for which ``reads_cells`` holds take pictures as ``CellProjection`` does."""
     projection: Any = model.patch_embed.proj  # type: ignore[union-attr]
     projection.__class__ = CellProjection  # its parameters and their names stay
+
+
+def takes_cells(model: nn.Module) -> bool:
+    """Whether ``project_cells`` was called for a model."""
+    return isinstance(getattr(getattr(model, "patch_embed", None), "proj", None), CellProjection)
 
 
 def reads_cells(model: nn.Module, picture: Tensor, patch_px: tuple[int, int]) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from kosmos import ConfigError, PlanMismatch
 from kosmos_vision import naflex
 from kosmos_vision.anatomy import Anatomy, as_cells, examine
-from kosmos_vision.cell_projection import project_cells
+from kosmos_vision.cell_projection import project_cells, takes_cells
 from kosmos_vision.images import ImageInput
 from kosmos_vision.item_norms import batch_norms, replace_batch_norms
 from kosmos_vision.timm_build import build, drop
@@ -68,7 +68,6 @@ class TimmEncoder(nn.Module):
         )
         _item_norms(self.model, kind)
         drop(self.model, anatomy.unused)
-        self._reads_cells = anatomy.reads_cells
         if anatomy.reads_cells:
             project_cells(self.model)
         self._frozen_norms = batch_norms(self.model)
@@ -184,8 +183,8 @@ class TimmEncoder(nn.Module):
         """
         h, w = shape
         count, (height, width) = len(cells) // (h * w), cells.shape[2:]
-        if self._reads_cells:
-            return self._normalised(cells).view(count, 3, h * height, w * width)
+        if takes_cells(self.model):
+            return self._normalised(cells).reshape(count, 3, h * height, w * width)
         cells = cells.view(count, h, w, 3, height, width).permute(0, 3, 1, 4, 2, 5)
         return self._normalised(cells.reshape(count, 3, h * height, w * width))  # bytes are moved fast
 

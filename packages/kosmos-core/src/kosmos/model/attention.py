@@ -76,9 +76,10 @@ def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None
     """
     t, S = q.shape[0], k.shape[0]
     assert t <= S, (q.shape, k.shape)
-    k, v = _expand_groups(k, v, q.shape[1])
     if t == S:
-        return _attend_batch(q[None], k[None], v[None], True, scale, window)[0]
+        whole: Tensor = attend(q, k, v, Segments((t,)), causal=True, scale=scale, window=window)
+        return whole
+    k, v = _expand_groups(k, v, q.shape[1])
     allowed = _visible(t, S, window, q.device) if t > 1 or window is not None else None
     return _sdpa(q[None], k[None], v[None], scale, mask=allowed)[0]
 
@@ -113,14 +114,18 @@ def _attend_groups(
     q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool, scale: float | None, window: int | None
 ) -> Tensor:
     groups = groups_of(segments, causal=causal, device=q.device)
+    if len(groups) == 1 and groups[0].tokens is None:
+        shape = groups[0].count, groups[0].length
+        a, b, c = (_fold(x, shape) for x in (q, k, v))
+        return _attend_batch(a, b, c, causal, scale, window).flatten(0, 1)
     sizes = [group.count * group.length for group in groups]
-    places = torch.cat([group.places().to(q.device) for group in groups])
+    places = torch.cat([group.places for group in groups])
     found = []
     for group, *parts in zip(groups, *(torch.split(x.index_select(0, places), sizes) for x in (q, k, v)), strict=True):
         a, b, c = (_fold(part, (group.count, group.length)) for part in parts)
         out = _attend_batch(a, b, c, causal, scale, window, group.seen)
         found.append(group.found(out.transpose(1, 2)))
-    together, rows = torch.cat(found), torch.cat([group.rows().to(q.device) for group in groups])
+    together, rows = torch.cat(found), torch.cat([group.rows for group in groups])
     return torch.empty_like(together).index_copy_(0, rows, together)
 
 

@@ -55,8 +55,10 @@ class _Attention(torch.autograd.Function):
                 parts = [group.take(x, kind) for x in (q, k, v)]
                 given, logsumexp = _forward(*parts, 0.0, causal, attn_mask=_bias(group, kind), scale=scale)
                 group.put(given, out)
-                saved += parts if kind == torch.bfloat16 else [*parts, given, logsumexp]
-        ctx.save_for_backward(*saved)
+                if kind != torch.bfloat16:
+                    saved += [logsumexp] if kind == dtype else [logsumexp, given]
+                saved += parts
+        ctx.save_for_backward(out, *saved)
         ctx.settings = groups, causal, scale, dtype
         ctx.dtypes = q.dtype, k.dtype, v.dtype
         return out
@@ -65,21 +67,23 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         groups, causal, scale, dtype = ctx.settings
-        saved = iter(ctx.saved_tensors)
+        out, *rest = ctx.saved_tensors
+        saved = iter(rest)
         outs = [torch.empty(gradients[0].shape, dtype=own) for own in ctx.dtypes]
         with torch.autocast("cpu", enabled=False):
             for group in groups:
                 kind = _kind(group, dtype)
                 upstream = group.take(gradients[0], kind, clear=True)
-                parts, bias = [next(saved) for _ in range(3)], _bias(group, kind)
+                bias = _bias(group, kind)
                 if kind == torch.bfloat16:
-                    found = _products_backward(upstream, parts, bias, causal, scale)
+                    found = _products_backward(upstream, [next(saved) for _ in range(3)], bias, causal, scale)
                 else:
-                    found = _backward(
-                        upstream, *parts, next(saved), next(saved), 0.0, causal, attn_mask=bias, scale=scale
-                    )
-                for x, out in zip(found, outs, strict=True):
-                    group.put(x, out)
+                    logsumexp = next(saved)
+                    given = group.take(out, kind) if kind == dtype else next(saved)
+                    parts = [next(saved) for _ in range(3)]
+                    found = _backward(upstream, *parts, given, logsumexp, 0.0, causal, attn_mask=bias, scale=scale)
+                for x, total in zip(found, outs, strict=True):
+                    group.put(x, total)
         return (*outs, None, None, None, None)
 
 
@@ -155,6 +159,8 @@ def _scratch(name: str, *shape: int) -> Tensor:
     """Memory in bf16 that is there again at the next call of this thread."""
     kept: dict[str, Tensor] = _kept.__dict__
     size = prod(shape)
+    if size > SCRATCH:
+        return torch.empty(shape, dtype=torch.bfloat16)
     if name not in kept or kept[name].numel() < size:
         kept[name] = torch.empty(size, dtype=torch.bfloat16)
     return kept[name][:size].view(shape)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -32,6 +33,7 @@ LONG_STEP = 32
 class Group:
     """Documents of one call: a run of neighbours of one length, or short ones from anywhere."""
 
+    device: torch.device
     count: int
     length: int
     """L."""
@@ -58,7 +60,8 @@ class Group:
             return found.view(self.count, self.length, heads, width).transpose(1, 2)
         mine = x[self.begin : self.begin + self.count * self.own].view(self.count, self.own, heads, width)
         if self.length == self.own:
-            return mine.to(dtype).transpose(1, 2)
+            mine = mine.to(dtype)
+            return (mine if mine.stride(-1) == 1 else mine.contiguous()).transpose(1, 2)  # as kernels want it
         found = x.new_empty(self.count, heads, self.length, width, dtype=dtype)
         found[:, :, : self.own].copy_(mine.transpose(1, 2))
         found[:, :, self.own :] = 0
@@ -71,22 +74,25 @@ class Group:
         x = x.transpose(1, 2).flatten(0, 1)
         return x if self.filled is None else x.index_select(0, self.filled)
 
+    @cached_property
     def places(self) -> Tensor:
         """int64 [count x L]: the token in each place; not of runs with padding."""
-        return self.tokens if self.tokens is not None else torch.arange(self.begin, self.begin + self.count * self.own)
+        if self.tokens is not None:
+            return self.tokens
+        return torch.arange(self.begin, self.begin + self.count * self.own, device=self.device)
 
+    @cached_property
     def rows(self) -> Tensor:
         """int64: the tokens of ``found``."""
-        places = self.places()
-        return places if self.filled is None else places[self.filled]
+        return self.places if self.filled is None else self.places[self.filled]
 
     def put(self, x: Tensor, out: Tensor) -> None:
         """[count, H, L, d] to where its tokens stand in [T, H, d], in place."""
-        found = self.found(x)
         if self.tokens is None:
-            out[self.begin : self.begin + len(found)] = found
+            mine = out[self.begin : self.begin + self.count * self.own]
+            mine.view(self.count, self.own, *out.shape[1:]).copy_(x[:, :, : self.own].transpose(1, 2))
         else:
-            out.index_copy_(0, self.rows(), found.to(out.dtype))
+            out.index_copy_(0, self.rows, self.found(x).to(out.dtype))
 
 
 def groups_of(segments: Segments, *, causal: bool, device: torch.device, long: int | None = None) -> list[Group]:
@@ -118,7 +124,7 @@ def _runs(documents: list[tuple[int, int]], causal: bool, device: torch.device, 
         padded = rounded(length, LONG_STEP) if long is not None and length > long else length
         hidden = padded > length and not causal
         seen = (torch.arange(padded) < length)[None, None, None].to(device) if hidden else None
-        yield Group(len(members), padded, members[0][0], length, seen=seen)
+        yield Group(device, len(members), padded, members[0][0], length, seen=seen)
 
 
 def _buckets(documents: list[tuple[int, int]], causal: bool, device: torch.device) -> Iterator[Group]:
@@ -132,9 +138,9 @@ def _buckets(documents: list[tuple[int, int]], causal: bool, device: torch.devic
         real = place < lengths
         tokens = torch.from_numpy(np.where(real, begins + place, begins).ravel()).to(device)
         if real.all():
-            yield Group(len(own), padded, tokens=tokens)
+            yield Group(device, len(own), padded, tokens=tokens)
             continue
         filled, empty = (torch.from_numpy(np.flatnonzero(x)).to(device) for x in (real, ~real))
         # Under a causal mask padding stands behind all that could see it.
         seen = None if causal else torch.from_numpy(real)[:, None, None].to(device)
-        yield Group(len(own), padded, tokens=tokens, filled=filled, empty=empty, seen=seen)
+        yield Group(device, len(own), padded, tokens=tokens, filled=filled, empty=empty, seen=seen)

@@ -12,7 +12,7 @@ from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
 from kosmos.model.huggingface_check import check_apart, check_supported
 from kosmos.model.huggingface_loading import from_config_of, from_fields, from_weights, grow_vocabulary
-from kosmos.model.recompute import Recompute, options_of, runs_compiled
+from kosmos.model.recompute import Recompute, options_of
 from kosmos.model.segments import Segments
 
 
@@ -112,7 +112,7 @@ class HuggingFaceBackbone(nn.Module):
             raise ConfigError(f"hf: {self.model.config.model_type} has no gradient checkpointing")
         kind = "activation" if hasattr(self.model, "activation_checkpointing_enable") else "gradient"
         if enabled:
-            options = {f"{kind}_checkpointing_kwargs": options_of(enabled, lambda: runs_compiled(self.blocks[0]))}
+            options = {f"{kind}_checkpointing_kwargs": options_of(enabled, self.blocks)}
             getattr(self.model, f"{kind}_checkpointing_enable")(**options)
         elif self.model.supports_gradient_checkpointing:
             getattr(self.model, f"{kind}_checkpointing_disable")()

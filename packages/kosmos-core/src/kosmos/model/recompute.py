@@ -7,9 +7,10 @@ so by itself: it keeps as little as it can without another product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -19,8 +20,8 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 Recompute = bool | Literal["selective"]
 """Nothing, all of a block, or all but its products and attention."""
 
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 _AS_WRITTEN: ContextVar[bool] = ContextVar("_AS_WRITTEN", default=False)
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 _ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "_varlen_attn", "flex_attention")
 
 
@@ -51,18 +52,17 @@ def runs_compiled(block: nn.Module) -> bool:
     return getattr(block, "_compiled_call_impl", None) is not None and not _AS_WRITTEN.get()
 
 
-def options_of(recompute: Recompute, compiled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-    """Arguments of ``torch.utils.checkpoint.checkpoint``.
+def options_of(recompute: Recompute, blocks: Sequence[nn.Module] = ()) -> dict[str, Any]:
+    """Arguments of ``torch.utils.checkpoint.checkpoint`` for ``blocks``."""
+    return {"use_reentrant": False, **({"context_fn": partial(_selective, blocks)} if recompute == "selective" else {})}
 
-    Args:
-        compiled: asked at each call. What keeps products would keep memory that a compiled block uses again, so that
-            all of it is computed again instead.
-    """
 
-    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        return (nullcontext(), nullcontext()) if compiled() else create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]
-
-    return {"use_reentrant": False, **({"context_fn": contexts} if recompute == "selective" else {})}
+def _selective(blocks: Sequence[nn.Module]) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """What keeps products. It would keep memory that compiled blocks use again: all of these is computed again."""
+    if any(map(runs_compiled, blocks)):
+        return nullcontext(), nullcontext()
+    found: tuple[Any, Any] = create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]
+    return found
 
 
 def _policy(context: Any, operator: Any, *arguments: Any, **more: Any) -> CheckpointPolicy:

@@ -32,6 +32,7 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
     # Parts whose blocks are of one class share its code: beyond torch's limit a code's blocks would run uncompiled.
     limits = torch._dynamo.config
     limits.recompile_limit = max(limits.recompile_limit, PROGRAMS * len(parts))
+    torch._inductor.config.fallback_random = True  # dropout as in steps that run uncompiled
     for block in blocks:
         block.compile()
     return len(blocks)

@@ -67,10 +67,12 @@ class FlopMeter:
         self.device, self.dtype = device, dtype
         self.peak: float | None = None
 
-    def wants(self, step: int, batch: PackedBatch) -> bool:
-        """Whether to count a row: in one step of ``EVERY``, and until every module has been met."""
+    def wants(self, step: int, batch: PackedBatch, *, compiled: bool) -> bool:
+        """Whether to count a row: until every module has been met, and in one step of ``EVERY`` where that costs no
+        step without compilation."""
         work = work_of([batch], self.streams)
-        return step % EVERY == 0 or any(name not in self.costs and w.units for name, w in work.items())
+        new = any(name not in self.costs and w.units for name, w in work.items())
+        return new or (step % EVERY == 0 and not compiled)
 
     @contextmanager
     def counting(self, batch: PackedBatch) -> Iterator[None]:

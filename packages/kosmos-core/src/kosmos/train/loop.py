@@ -222,7 +222,7 @@ class Trainer:
         # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
         self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
         torch.manual_seed(_seed(self.config.train.seed, self.step, lane, self.distributed.part))
-        counted = self.flops.wants(self.step, batch)
+        counted = self.flops.wants(self.step, batch, compiled=self.compiled > 0)
         with self.distributed.row(last), uncompiled() if counted and self.compiled else nullcontext():
             with autocast(self.device, self.dtype), self.flops.counting(batch) if counted else nullcontext():
                 losses = self.distributed.losses(batch.to(self.device))
