@@ -133,7 +133,7 @@ def test_features_equal_those_of_timm_itself(case: str) -> None:
     theirs.load_state_dict(encoder.model.state_dict(), strict=False)  # what nothing trains is left out of ours
     mean, std = (torch.tensor(x)[:, None, None] for x in (encoder.input.mean, encoder.input.std))
     expected = as_cells(theirs, theirs.forward_features((picture / 255 - mean) / std), (h, w)).flatten(0, 1)
-    # measured at most 2e-6: the normalisation multiplies in another order, and products of cells sum in another
+    # measured at most 3.1e-6: the normalisation multiplies in another order, and products of cells sum in another
     torch.testing.assert_close(encoder(values, grids), expected, atol=1e-5, rtol=0)
 
 
