@@ -23,15 +23,14 @@ TESTS = Path(__file__).resolve().parents[3]
 
 
 def check(apart: dict[str, list[float]]) -> None:
-    """Shares of elements that differ and largest differences, in weights of 0.05 to 0.2 and momenta up to 0.5.
+    """Shares of elements apart by more than fp32 rounding, in weights of 0.05 to 0.2 and momenta up to 0.5.
 
     A fused multiply-add moves a sum by one rounding; where the update is zero but for that, the sign differs.
     """
     assert apart["gradient"] == [0, 0]
-    assert apart["weight"][0] < 5e-4  # measured: 6e-5
-    assert apart["momentum"][0] < 5e-4 or apart["momentum"][1] < 1e-7  # measured: 2e-4; 3e-8 in fp32
-    assert apart.get("scales", [0, 0])[1] < 1e-7  # of scales up to 1; measured: 1.5e-8
-    assert apart.get("low", [0, 0])[0] < 5e-4
+    assert apart["weight"][0] < 1e-3  # measured: 2e-4, where 8 low bits round it again, else 0
+    assert apart["momentum"][0] < 5e-4  # measured: 0; a code or a bf16 number may be the next one
+    assert apart.get("scales", [0, 0])[1] < 1e-7  # of scales up to 1; measured: 6e-8
 
 
 @pytest.fixture(scope="module")

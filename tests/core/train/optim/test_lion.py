@@ -7,27 +7,57 @@ from torch import nn
 
 from kosmos.errors import CheckpointError
 from kosmos.train.optim.lion import Lion
-from kosmos.train.optim.passes import CPU_ELEMENTS
+from kosmos.train.optim.passes import CPU_ELEMENTS, Batch
 from support.steps import give_gradients, stepped
 
 SETTINGS = {"lr": 1e-3, "weight_decay": 0.1}
 
 
-def test_fp32_steps_equal_those_of_lion_pytorch_to_the_bit():
-    shapes = ((300, 192), (65,), (), (3 * 2 * CPU_ELEMENTS * torch.get_num_threads() + 17,))  # the last in four parts
-    ours, our_optimizer = stepped(lambda p: Lion(p, **SETTINGS), shapes=shapes)
-    theirs, their_optimizer = stepped(lambda p: PeerLion(p, **SETTINGS), shapes=shapes)
+SHAPES = ((300, 192), (65,), (), (3 * CPU_ELEMENTS * torch.get_num_threads() + 17,))
+"""The first three are small enough to be taken together, the last is taken in four parts."""
+
+
+def test_fp32_steps_are_those_of_lion_pytorch_but_for_rounding():
+    ours, our_optimizer = stepped(lambda p: Lion(p, **SETTINGS), shapes=SHAPES)
+    theirs, their_optimizer = stepped(lambda p: PeerLion(p, **SETTINGS), shapes=SHAPES)
     for mine, its in zip(ours, theirs, strict=True):
-        assert torch.equal(mine, its)
-        assert torch.equal(our_optimizer.state[mine]["exp_avg"], their_optimizer.state[its]["exp_avg"])
+        apart = (mine - its).detach().abs()
+        assert (apart > 1e-7).sum() <= 1e-5 * apart.numel()  # where the update is zero but for rounding; measured: 0
+        momenta = (o.state[p]["exp_avg"] for o, p in ((our_optimizer, mine), (their_optimizer, its)))
+        assert torch.allclose(*momenta, rtol=0, atol=2e-7)  # of up to 0.5; measured: 6e-8
 
 
-def test_a_bf16_step_is_the_fp32_step_rounded_once():
-    (ours,), _ = stepped(lambda p: Lion(p, **SETTINGS), steps=1, dtype=torch.bfloat16, shapes=[(300, 192)])
+@pytest.mark.parametrize("size", [57_600, 65, 1, 70_001])
+@pytest.mark.parametrize("betas", [(0.9, 0.99), (0.0, 0.5)], ids=str)
+def test_a_bf16_step_is_the_exact_step_rounded_once(size, betas):
+    (ours,), _ = stepped(lambda p: Lion(p, **SETTINGS, betas=betas), steps=1, dtype=torch.bfloat16, shapes=[(size,)])
     random = torch.Generator().manual_seed(0)
-    start = (torch.randn((300, 192), generator=random) * 0.05).bfloat16().float()
-    gradient = torch.randn((300, 192), generator=random)
-    assert torch.equal(ours, (start * (1 - 1e-4) - 1e-3 * gradient.sign()).bfloat16())
+    start = (torch.randn(size, generator=random) * 0.05).bfloat16().double()
+    gradient = torch.randn(size, generator=random)
+    exact = start * (1 - 1e-4) - 1e-3 * gradient.sign()
+    half = (exact.bfloat16().double().frexp().exponent - 9).double().exp2()  # of the distance to the next number
+    assert ((ours.detach().double() - exact).abs() <= half * (1 + 2**-14)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_small_parameters_taken_together_take_the_steps_that_each_takes_alone(dtype, monkeypatch):
+    shapes = [(300, 192), (65,), (), (64, 3, 5, 5), (1000,)] * 8  # more elements than one batch takes
+    together, _ = stepped(lambda p: Lion(p, **SETTINGS), dtype=dtype, shapes=shapes)
+    monkeypatch.setattr(Batch, "SMALL", 0)
+    alone, _ = stepped(lambda p: Lion(p, **SETTINGS), dtype=dtype, shapes=shapes)
+    assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("beta", [0.0, 0.9])
+def test_zeros_of_either_sign_move_nothing(dtype, beta):
+    parameter = nn.Parameter(torch.ones(Batch.SMALL + 64, dtype=dtype))
+    small = nn.Parameter(torch.ones(64, dtype=dtype))
+    optimizer = Lion([parameter, small], lr=0.1, betas=(beta, 0.99))
+    for zero in (-0.0, 0.0, -0.0):
+        parameter.grad, small.grad = torch.full_like(parameter, zero), torch.full_like(small, zero)
+        optimizer.step()
+    assert (parameter == 1).all() and (small == 1).all()
 
 
 def test_parameters_in_any_layout_take_the_same_steps():

@@ -65,7 +65,7 @@ def lion8bit(
 def lion_pytorch(
     groups: list[Group], learning_rate: float, *, betas: tuple[float, float] = (0.9, 0.99)
 ) -> torch.optim.Optimizer:
-    """Lion of the package lion-pytorch, which ``lion`` equals.
+    """Lion of the package lion-pytorch, which ``lion`` equals but for rounding.
 
     Args:
         groups: see ``parameter_groups``.

@@ -1,7 +1,7 @@
 """Lion: the sign of an interpolated momentum, in one pass over memory.
 
-Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675, algorithm 2. fp32 steps on a CPU equal those of
-lion-pytorch; bf16 weights are computed in fp32 and rounded once, where lion-pytorch rounds after every operation.
+Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675, algorithm 2. fp32 steps are those of lion-pytorch but
+for rounding; bf16 weights are computed in fp32 and rounded once, where lion-pytorch rounds after every operation.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch import Tensor
 from kosmos.errors import ConfigError
 from kosmos.train.optim import blocks, compiled, masters
 from kosmos.train.optim.noise import noise_key
-from kosmos.train.optim.operands import Operands, Step
+from kosmos.train.optim.operands import Operands, Step, local
 from kosmos.train.optim.parameterwise import Parameterwise
-from kosmos.train.optim.passes import Passes
+from kosmos.train.optim.passes import Batch, Passes
 from kosmos.train.optim.states import (
     check_keys,
     first_place,
@@ -72,6 +72,34 @@ class Lion(Parameterwise):
         self.block, self.compile = block, compile
         self._passes = Passes()
 
+    def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        alone: list[Tensor] = []
+        together = Batch()
+        for parameter in parameters:
+            if not self._goes_together(parameter):
+                alone.append(parameter)
+                continue
+            assert parameter.grad is not None
+            together.add(flat(parameter), flat(parameter.grad), flat(self._state(parameter)["exp_avg"]))
+            if together.is_full:
+                together.lion(_step_of(group))
+        together.lion(_step_of(group))
+        super()._update_all(alone, group)
+
+    def _goes_together(self, parameter: Tensor) -> bool:
+        """Whether a call for it alone would take longer than its step."""
+        own, gradient = local(parameter), parameter.grad
+        assert gradient is not None and not gradient.is_sparse, "gradients are dense"
+        return (
+            0 < own.numel() <= Batch.SMALL
+            and own.dtype in (torch.float32, torch.bfloat16)
+            and own.device.type == "cpu"
+            and own.is_contiguous()
+            and gradient.dtype is own.dtype
+            and self._wanted(parameter) == ["exp_avg"]
+            and self._state(parameter)["exp_avg"].dtype is own.dtype
+        )
+
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
         state, key = self._state(parameter), 0
@@ -88,10 +116,8 @@ class Lion(Parameterwise):
             flat(state["scales"]) if "scales" in state else None,
             flat(state["low"]) if "low" in state else None,
         )
-        (beta1, beta2), rate = group["betas"], group["lr"]
         stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
-        step = Step(rate, 1 - rate * group["weight_decay"], beta1, beta2, key, stochastic)
-        self._backend(weight)(operands, step)
+        self._backend(weight)(operands, _step_of(group, key, stochastic=stochastic))
         put_back(weight, parameter)
 
     def _backend(self, weight: Tensor) -> Callable[[Operands, Step], None]:
@@ -105,16 +131,13 @@ class Lion(Parameterwise):
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]
-        block = blocks.block_of(parameter, self.block) if self.block else None
-        wanted = ["codes", "scales", "step"] if block else ["exp_avg"]
-        if parameter.dtype is torch.bfloat16 and self.master != "none":
-            wanted.append("step" if self.master == "stochastic" else "low")
+        wanted = self._wanted(parameter)
         if state:
             check_keys(state, wanted, "Lion")
             if "scales" in state:
                 state["scales"] = blocks.shard_scales(state["scales"], parameter)
             return state
-        if block:
+        if block := self._block(parameter):
             state["codes"] = zeros_like(parameter, torch.int8)
             state["scales"] = blocks.zero_scales(parameter, block)
         else:
@@ -124,6 +147,21 @@ class Lion(Parameterwise):
         if "step" in wanted:
             state["step"] = 0
         return state
+
+    def _wanted(self, parameter: Tensor) -> list[str]:
+        """Names of its state."""
+        wanted = ["codes", "scales", "step"] if self._block(parameter) else ["exp_avg"]
+        if parameter.dtype is torch.bfloat16 and self.master != "none":
+            wanted.append("step" if self.master == "stochastic" else "low")
+        return wanted
+
+    def _block(self, parameter: Tensor) -> int | None:
+        return blocks.block_of(parameter, self.block) if self.block else None
+
+
+def _step_of(group: dict[str, Any], noise: int = 0, *, stochastic: bool = False) -> Step:
+    beta1, beta2 = group["betas"]
+    return Step(group["lr"], group["weight_decay"], beta1, beta2, noise, stochastic)
 
 
 @cache

@@ -53,8 +53,8 @@ class Step:
 
     rate: float
     """Learning rate."""
-    keep: float
-    """What weight decay leaves of a weight: 1 - rate * decay."""
+    decay: float
+    """Weight decay; a step takes ``rate * decay`` of a weight."""
     beta1: float
     beta2: float
     noise: int = 0

@@ -47,15 +47,18 @@ class Parameterwise(torch.optim.Optimizer, ABC):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
+            self._update_all([p for p in group["params"] if p.grad is not None], group)
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state, in the dtypes that it has."""
         super().load_state_dict(state_dict)
         restore_dtypes(self, state_dict)
+
+    def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Take the step of the parameters of a group, which have gradients."""
+        for parameter in parameters:
+            self._update(parameter, group)
 
     @abstractmethod
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:

@@ -1,22 +1,30 @@
-"""Lion in plain PyTorch: several passes over parts of the parameter that stay in a core's cache.
+"""Lion in plain PyTorch: a few passes over parts of the parameter that stay in a cache.
 
-One part at a time, memory is read and written once, whatever the number of passes. Parts that are in fp32 are
-changed in place by the very operations of lion-pytorch; others pass through scratch memory in fp32.
+One part at a time, memory is read and written once, whatever the number of passes. Each pass is the operation of
+PyTorch that does most: both means are linear interpolations, weight decay and update together are a step of its fused
+SGD. What is in fp32 is changed in place, the rest passes through scratch memory in fp32, but for means in bf16: an
+interpolation computes them in fp32 and rounds once.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
+from torch.optim.sgd import sgd
 
 from kosmos.train.optim import blocks, masters
 from kosmos.train.optim.operands import Operands, Step
 
-CPU_ELEMENTS = 65_536
-"""Elements of a part on each thread: four buffers of 256 KiB lie in a second-level cache, and PyTorch gives a thread no
-less than half as many. Measured from 8,192 to 262,144."""
+CPU_ELEMENTS = 131_072
+"""Elements of a part on each thread, of which up to four buffers are needed. Longer parts start the threads less often,
+shorter ones stay in nearer caches. Measured from 8,192 to 524,288."""
 ACCELERATOR_ELEMENTS = 1 << 24
 """Where there is no such cache, parts only bound the scratch memory."""
+
+_move = partial(sgd, fused=True, momentum=0.0, dampening=0.0, nesterov=False, maximize=False)
+"""In fp32 only: on a CPU it leaves bf16 weights as they are (github.com/pytorch/pytorch/issues/191763)."""
 
 
 class Passes:
@@ -28,18 +36,63 @@ class Passes:
     def lion(self, whole: Operands, step: Step) -> None:
         """One step of Lion (arXiv 2302.06675, algorithm 2) on all elements."""
         four = self.scratch(whole.weight.device)
-        in_place = [_is_float32(t) for t in (whole.weight, whole.gradient, whole.momentum)]
-        most = four.shape[1] if all(in_place) and whole.low is None else four.shape[1] // 2
-        for start, part in whole.parts(most if whole.weight.device.type == "cpu" else four.shape[1]):
+        for start, part in whole.parts(four.shape[1]):
             _lion_part(part, step, start, four[:, : part.weight.numel()])
 
     def scratch(self, device: torch.device) -> Tensor:
         """fp32 [4, elements]."""
-        elements = 2 * CPU_ELEMENTS * torch.get_num_threads() if device.type == "cpu" else ACCELERATOR_ELEMENTS
+        elements = CPU_ELEMENTS * torch.get_num_threads() if device.type == "cpu" else ACCELERATOR_ELEMENTS
         found = self._scratch.get(device)
         if found is None or found.shape[1] != elements:
             found = self._scratch[device] = torch.empty(4, elements, device=device)
         return found
+
+
+class Batch:
+    """Small tensors that take the same step in the same calls: on its own each would wait for the calls."""
+
+    SMALL = 65_536
+    """Most elements of a tensor."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._elements = 0
+
+    def add(self, weight: Tensor, gradient: Tensor, momentum: Tensor) -> None:
+        """All are [n] of one dtype, fp32 or bf16, on a CPU."""
+        self._rows.append((weight, gradient, momentum))
+        self._elements += len(weight)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more would fall out of the caches."""
+        return self._elements >= CPU_ELEMENTS * torch.get_num_threads()
+
+    def lion(self, step: Step) -> None:
+        """One step of Lion, by the arithmetic of ``Passes``; the batch is empty afterwards."""
+        if not self._rows:
+            return
+        weights, gradients, momenta = map(list, zip(*self._rows, strict=True))
+        updates = torch._foreach_lerp(momenta, gradients, 1 - step.beta1)
+        torch._foreach_sign_(updates)
+        torch._foreach_lerp_(momenta, gradients, 1 - step.beta2)
+        values = [w.float() for w in weights]
+        _move(values, [u.float() for u in updates], [], lr=step.rate, weight_decay=step.decay)
+        torch._foreach_copy_(weights, values)
+        self._rows, self._elements = [], 0
+
+
+def _means(gradient: Tensor, momentum: Tensor, update: Tensor, step: Step) -> None:
+    """Write the sign of the update, and move the momentum. All are [n] of one dtype."""
+    torch.lerp(momentum, gradient, 1 - step.beta1, out=update).sign_()
+    momentum.lerp_(gradient, 1 - step.beta2)
+
+
+def _bf16_means(gradient: Tensor, momentum: Tensor, update: Tensor, spare: Tensor, step: Step) -> None:
+    """As ``_means`` in bf16, with ``update`` in fp32. PyTorch's sign of bf16 takes longer than all of this."""
+    signed = torch.lerp(momentum, gradient, 1 - step.beta1, out=spare.view(torch.bfloat16)[: len(update)])
+    update.copy_(signed.view(torch.int16).clamp_(-1, 1))  # a number and its bits as an integer have one sign
+    momentum.lerp_(gradient, 1 - step.beta2)
 
 
 def _is_float32(tensor: Tensor) -> bool:
@@ -47,25 +100,28 @@ def _is_float32(tensor: Tensor) -> bool:
 
 
 def _lion_part(part: Operands, step: Step, start: int, scratch: Tensor) -> None:
-    weight, gradient, momentum, update = scratch
-    spare, other = update.view(torch.int32), gradient.view(torch.int32)
+    weight, slope, mean, update = scratch
+    spare, other = update.view(torch.int32), slope.view(torch.int32)
+    is_bf16 = part.gradient.dtype is part.momentum.dtype is torch.bfloat16
+    if is_bf16 and step.beta1 > 0.5:  # with smaller ones -0.0 can come out, whose bits are less than 0
+        _bf16_means(part.gradient, part.momentum, update, slope, step)
+    else:
+        slope = part.gradient if _is_float32(part.gradient) else slope.copy_(part.gradient)
+        if part.scales is not None:
+            blocks.decode(part.momentum, part.scales, mean, update)
+        else:
+            mean = part.momentum if _is_float32(part.momentum) else mean.copy_(part.momentum)
+        _means(slope, mean, update, step)
+        if part.scales is None and mean is not part.momentum:
+            part.momentum.copy_(mean)
     own = _is_float32(part.weight)
     if own:
         weight = part.weight
     else:
-        masters.load(part.weight, part.low, weight, spare)
-    gradient = part.gradient if _is_float32(part.gradient) else gradient.copy_(part.gradient)
-    if part.scales is not None:
-        blocks.decode(part.momentum, part.scales, momentum, update)
-    else:
-        momentum = part.momentum if _is_float32(part.momentum) else momentum.copy_(part.momentum)
-    torch.mul(momentum, step.beta1, out=update).add_(gradient, alpha=1 - step.beta1).sign_()
-    weight.mul_(step.keep).add_(update, alpha=-step.rate)
-    momentum.mul_(step.beta2).add_(gradient, alpha=1 - step.beta2)
+        masters.load(part.weight, part.low, weight, other)
+    _move([weight], [update], [], lr=step.rate, weight_decay=step.decay)
     if not own:
         noise = step.noise if step.stochastic else None
         masters.store(part.weight, part.low, weight, spare, other, noise=noise, start=start)
     if part.scales is not None:
-        blocks.encode(momentum, part.momentum, part.scales, update, other, noise=step.noise, start=start)
-    elif momentum is not part.momentum:
-        part.momentum.copy_(momentum)
+        blocks.encode(mean, part.momentum, part.scales, update, other, noise=step.noise, start=start)
