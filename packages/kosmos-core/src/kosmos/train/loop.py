@@ -255,7 +255,7 @@ class Trainer:
             return float(self.release.finish())
         fill_missing_gradients(self.parameters)
         most = self.config.train.clip_norm
-        return float(clip_gradients(self.parameters, most if most is not None else math.inf))
+        return clip_gradients(self.parameters, most if most is not None else math.inf)
 
     def _metrics(self, batches: list[PackedBatch], per_token: list[Tensor], targets: int) -> dict[str, Any]:
         meter = LossMeter()

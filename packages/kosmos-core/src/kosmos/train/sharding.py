@@ -172,7 +172,11 @@ def fill_missing_gradients(parameters: Iterable[nn.Parameter]) -> None:
             parameter.grad = torch.zeros_like(parameter)
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
+CLIP_MARGIN = 1e-6
+"""What torch adds to a norm before it divides by it."""
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> float:
     """Scale all gradients so that their norm is ``most`` at most; returns the norm before. All ranks call this."""
     by_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = {}  # torch joins norms of one mesh only
     for parameter in parameters:
@@ -180,9 +184,11 @@ def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
         by_mesh.setdefault(mesh, []).append(parameter)
     norms = [whole(get_total_norm([p.grad for p in of if p.grad is not None])) for of in by_mesh.values()]
     norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
-    for of in by_mesh.values():
-        clip_grads_with_norm_(of, most, norm)
-    return norm
+    found = float(norm)
+    if not found + CLIP_MARGIN <= most:  # torch would read and write all gradients to multiply them by 1
+        for of in by_mesh.values():
+            clip_grads_with_norm_(of, most, norm)
+    return found
 
 
 def whole(tensor: Tensor) -> Tensor:

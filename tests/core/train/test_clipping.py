@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+
+from kosmos.train.sharding import clip_gradients
+
+
+def gradients(norm: float) -> list[nn.Parameter]:
+    """Two parameters, one without a gradient between them; the gradients' common norm is ``norm``."""
+    made = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))]
+    made[0].grad = torch.tensor([2.0, 3.0, 6.0]) * (norm / math.sqrt(50))
+    made[2].grad = torch.tensor([1.0]) * (norm / math.sqrt(50))
+    return made
+
+
+@pytest.mark.parametrize("norm", [0.0, 0.3, 0.999, 0.9999995, 1.0, 1.00001, 7.0, math.inf, math.nan])
+@pytest.mark.parametrize("most", [1.0, 1e30])
+def test_gradients_are_clipped_as_by_torch_to_the_bit(norm, most):
+    ours, theirs = gradients(norm), gradients(norm)
+    found, expected = clip_gradients(ours, most), float(clip_grad_norm_(theirs, most))
+    assert found == expected or (math.isnan(found) and math.isnan(expected))
+    for mine, its in zip(ours, theirs, strict=True):
+        assert (mine.grad is None) == (its.grad is None)
+        if mine.grad is not None:
+            assert torch.allclose(mine.grad, its.grad, rtol=0, atol=0, equal_nan=True)
