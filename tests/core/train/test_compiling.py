@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.autograd.profiler import profile
 
 from kosmos.train.progress import Reporter
-from kosmos.train.run import train_model
+from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
 
 
@@ -66,3 +67,20 @@ def test_compiled_blocks_train_as_uncompiled_ones_and_are_compiled_once(
     # Rows of other lengths and documents are still computed by the programs, not by the code they were made of.
     assert last[True].seen["Torch-Compiled Region"] >= 2 * 2 > last[False].seen["Torch-Compiled Region"] == 0
     assert counts[3:] == [counts[3]] * len(counts[3:])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_losses_of_a_compiled_run_are_bit_identical_after_a_resume(tmp_path: Path) -> None:
+    over = {"backbone": {"dropout": 0.1}, "train": {"compile": True, "precision": "bf16"}}
+    registry = ticks_registry()
+    losses = {}
+    for name, checkpoint in (("whole", {}), ("cut", {"every_steps": 3, "keep_last": 9})):
+        torch.compiler.reset()
+        train_model(small_run(tmp_path / name, **over, checkpoint=checkpoint), registry=registry)
+    (tmp_path / "cut" / "checkpoints" / "step-00000006").rename(tmp_path / "gone")  # as killed after step 3
+    torch.compiler.reset()  # a new process has no programs
+    resume_run(tmp_path / "cut", registry=registry)
+    for name in ("whole", "cut"):
+        losses[name] = [row["loss"] for row in rows_of(tmp_path / name / "metrics.jsonl")]
+    assert losses["cut"] == losses["whole"]

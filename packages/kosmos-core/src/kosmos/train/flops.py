@@ -67,6 +67,15 @@ class FlopMeter:
         self.device, self.dtype = device, dtype
         self.peak: float | None = None
 
+    def state(self) -> dict[str, tuple[float, float]]:
+        """What was counted, for a run that goes on: counting again would be one more step without compilation."""
+        return {name: (cost.unit, cost.pair) for name, cost in self.costs.items()}
+
+    def load(self, state: Mapping[str, Sequence[float]]) -> None:
+        """Take over what was counted of modules that are here."""
+        known = {BACKBONE, HEAD, *self.streams}
+        self.costs = {name: Cost(unit, pair) for name, (unit, pair) in state.items() if name in known}
+
     def wants(self, step: int, batch: PackedBatch, *, compiled: bool) -> bool:
         """Whether to count a row: until every module has been met, and in one step of ``EVERY`` where that costs no
         step without compilation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -292,6 +293,7 @@ class Trainer:
         return tensors, {
             "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(),
             "parts": self.parts, "order": self.order, "optimizer": values,
+            "costs": self.parallel.gather(self.flops.state()),
         }  # fmt: skip
 
     def load(self, loaded: Loaded) -> None:
@@ -303,6 +305,9 @@ class Trainer:
         self.budget.load(loaded.state["budget"])
         self.guard.load(loaded.state["guard"])
         self.parts = loaded.state["parts"]
+        costs = loaded.state.get("costs", [])  # by rank; older checkpoints hold none
+        own = costs[self.parallel.rank] if len(costs) == self.parallel.world_size else ChainMap(*costs)
+        self.flops.load(own)
         self.step = self.first_step = loaded.state["step"]
 
     def go_back(self, loaded: Loaded) -> None:
