@@ -1,6 +1,6 @@
 """Lion as one compiled pass on the CPU: every byte is read and written once and nothing is computed from memory.
 
-The first step waits for the compiler. The arithmetic is that of ``passes``, without fused multiply-add.
+The first step waits for the compiler. Steps are those of ``passes`` but for rounding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_compiler(where: str) -> None:
 
 def lion(whole: Operands, step: Step) -> None:
     """One step of Lion on all elements."""
-    numbers = torch.tensor([step.rate, step.decay, 1 - step.beta1, 1 - step.beta2])
+    numbers = torch.tensor([step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2])
     keys = torch.tensor([noise.signed(step.noise), noise.signed(step.noise + blocks.CODES)], dtype=torch.int32)
     rows = [None if t is None else _in_blocks(t, whole) for t in (*whole.elements(), whole.low)]
     _compiled(whole.block, step.stochastic, torch.get_num_threads())(*rows, whole.scales, numbers, keys)
@@ -73,12 +73,12 @@ def _pass(
     stochastic: bool = False,
 ) -> None:
     """All tensors are [n], or [n / B, B] beside ``scales`` [n / B]."""
-    rate, decay, rest1, rest2 = numbers.unbind()
+    rate, decay, beta1, rest1, beta2, rest2 = numbers.unbind()
     value, slope, mean = _joined(weight, low), gradient.float(), momentum.float()
     if scales is not None:
         mean = mean / (254 - mean.abs()) * scales[:, None]
-    value = value - rate * (torch.sign(torch.lerp(mean, slope, rest1)) + decay * value)
-    mean = torch.lerp(mean, slope, rest2)
+    value = value - rate * (torch.sign(mean * beta1 + slope * rest1) + decay * value)
+    mean = mean * beta2 + slope * rest2
     _split(value, weight, low, keys[0] if stochastic else None)
     if scales is None:
         momentum.copy_(mean)

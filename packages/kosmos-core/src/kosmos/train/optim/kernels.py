@@ -29,7 +29,7 @@ def lion(whole: Operands, step: Step) -> None:
     rows = max(1, ELEMENTS // wide)
     width, height = (wide, rows) if whole.scales is not None else (ELEMENTS, 1)
     per_program = block * rows if whole.scales is not None else ELEMENTS
-    numbers = (step.rate, step.decay, 1 - step.beta1, 1 - step.beta2)
+    numbers = (step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2)
     with _on(whole.weight):
         _lion_kernel[(triton.cdiv(count, per_program),)](
             whole.weight.view(torch.int16) if whole.low is not None or step.stochastic else whole.weight,
@@ -49,7 +49,7 @@ def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
 @triton.jit(do_not_specialize=["key", "codes_key"])  # type: ignore[untyped-decorator]
 def _lion_kernel(
     weight_ptr: Any, gradient_ptr: Any, momentum_ptr: Any, scales_ptr: Any, low_ptr: Any, count: Any,
-    rate: Any, decay: Any, rest1: Any, rest2: Any, key: Any, codes_key: Any,
+    rate: Any, decay: Any, beta1: Any, rest1: Any, beta2: Any, rest2: Any, key: Any, codes_key: Any,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
     CODED: tl.constexpr, STOCHASTIC: tl.constexpr, LOW_BITS: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -73,10 +73,10 @@ def _lion_kernel(
         momentum = momentum / (254 - tl.abs(momentum))
         momentum = momentum * tl.load(scales_ptr + row, mask=row * BLOCK < count, other=0)[:, None]
 
-    mean = _lerp(momentum, gradient, rest1)
+    mean = momentum * beta1 + gradient * rest1
     sign = tl.where(mean > 0, 1.0, tl.where(mean < 0, -1.0, 0.0))
     weight = weight - rate * (sign + decay * weight)
-    momentum = _lerp(momentum, gradient, rest2)
+    momentum = momentum * beta2 + gradient * rest2
 
     if LOW_BITS > 0:
         bits = weight.to(tl.int32, bitcast=True)
@@ -100,12 +100,6 @@ def _lion_kernel(
         tl.store(momentum_ptr + place, tl.floor(code).to(tl.int8), mask=inside)
     else:
         tl.store(momentum_ptr + place, momentum.to(momentum_ptr.dtype.element_ty), mask=inside)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _lerp(start: Any, end: Any, share: Any) -> Any:
-    # As PyTorch's: from the nearer end, so that a share of 1 is the end to the bit.
-    return tl.where(share < 0.5, start + share * (end - start), end - (1 - share) * (end - start))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
