@@ -53,7 +53,7 @@ def tensors(of: Operands) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 ROUNDING = 6e-8
-"""Half the distance of fp32 numbers of 0.5 to 1: weights and momenta are smaller."""
+"""The distance of fp32 numbers from 0.5 to 1: weights and momenta are smaller."""
 
 
 def values(of: Operands) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from kosmos.train.sharding import clip_gradients
 
 
 def gradients(norm: float) -> list[nn.Parameter]:
-    """Two parameters, one without a gradient between them; the gradients' common norm is ``norm``."""
+    """Two parameters with gradients, whose common norm is ``norm``, and one without between them."""
     made = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))]
     made[0].grad = torch.tensor([2.0, 3.0, 6.0]) * (norm / math.sqrt(50))
     made[2].grad = torch.tensor([1.0]) * (norm / math.sqrt(50))
@@ -28,3 +28,9 @@ def test_gradients_are_clipped_as_by_torch_to_the_bit(norm, most):
         assert (mine.grad is None) == (its.grad is None)
         if mine.grad is not None:
             assert torch.allclose(mine.grad, its.grad, rtol=0, atol=0, equal_nan=True)
+
+
+def test_without_a_limit_gradients_stay_as_they_are_even_without_end():
+    ours = gradients(math.inf)
+    assert clip_gradients(ours, math.inf) == math.inf
+    assert ours[0].grad.isinf().all()  # torch would make NaN of them

@@ -72,6 +72,17 @@ def test_what_is_frozen_counts_without_its_gradients(over: dict[str, object], ti
     assert {name: meter.times[name] for name in times} == times
 
 
+def test_a_run_that_goes_on_does_not_count_again_what_it_knows() -> None:
+    model, meter, batch = counted({})
+    again = FlopMeter(model, CPU, torch.float32)
+    assert again.wants(3, batch, compiled=True)
+    again.load({**json.loads(json.dumps(meter.state())), "gone": [1.0, 1.0]})
+    assert again.costs == meter.costs
+    assert not again.wants(3, batch, compiled=True)
+    again.load({name: cost for name, cost in meter.state().items() if name != "ticks"})
+    assert again.wants(3, batch, compiled=True)
+
+
 def test_every_step_says_what_it_came_to(tmp_path: Path) -> None:
     train_model(small_run(tmp_path / "run"), registry=ticks_registry())
     for row in rows_of(tmp_path / "run" / "metrics.jsonl"):

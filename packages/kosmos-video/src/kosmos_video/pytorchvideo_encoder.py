@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kosmos import ConfigError
 from kosmos_video.architectures import Architecture, find_architecture
+from kosmos_video.convolutions import pad_few_frames
 from kosmos_video.frames import ClipInput
 from kosmos_video.norms import freeze_batch_norm, group_batch_norm, replace_swish
 
@@ -70,6 +71,7 @@ class PytorchVideoEncoder(nn.Module):
             _load(self.net, Path(weights), architecture.head_prefix(self.net))
         _remove_head(self.net)
         replace_swish(self.net)
+        pad_few_frames(self.net)
         if norm == "frozen" or (norm == "auto" and weights is not None):
             freeze_batch_norm(self.net)
         else:

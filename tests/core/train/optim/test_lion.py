@@ -6,6 +6,7 @@ from lion_pytorch import Lion as PeerLion
 from torch import nn
 
 from kosmos.errors import CheckpointError
+from kosmos.train.optim import passes
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.passes import CPU_ELEMENTS, Batch
 from support.steps import give_gradients, stepped
@@ -41,7 +42,8 @@ def test_a_bf16_step_is_the_exact_step_rounded_once(size, betas):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_small_parameters_taken_together_take_the_steps_that_each_takes_alone(dtype, monkeypatch):
-    shapes = [(300, 192), (65,), (), (64, 3, 5, 5), (1000,)] * 8  # more elements than one batch takes
+    monkeypatch.setattr(passes, "CPU_ELEMENTS", 100_000 // torch.get_num_threads())
+    shapes = [(300, 192), (65,), (), (64, 3, 5, 5), (1000,)] * 4  # more elements than one batch takes
     together, _ = stepped(lambda p: Lion(p, **SETTINGS), dtype=dtype, shapes=shapes)
     monkeypatch.setattr(Batch, "SMALL", 0)
     alone, _ = stepped(lambda p: Lion(p, **SETTINGS), dtype=dtype, shapes=shapes)
@@ -60,19 +62,42 @@ def test_zeros_of_either_sign_move_nothing(dtype, beta):
     assert (parameter == 1).all() and (small == 1).all()
 
 
-def test_parameters_in_any_layout_take_the_same_steps():
+@pytest.mark.parametrize("block", [None, 64])
+def test_parameters_in_any_layout_take_the_same_steps(block):
     random = torch.Generator().manual_seed(0)
     values = torch.randn(40, 30, 3, 3, generator=random)
     plain, last = nn.Parameter(values.clone()), nn.Parameter(values.to(memory_format=torch.channels_last))
     turned = nn.Parameter(values.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0))
+    other = nn.Parameter(values.clone())
     assert not last.is_contiguous() and not turned.is_contiguous()
-    optimizer = Lion([plain, last, turned], **SETTINGS, block=64)
+    optimizer = Lion([plain, last, turned, other], **SETTINGS, block=block)
     for _ in range(5):
         give_gradients([plain], random)
         last.grad = plain.grad.to(memory_format=torch.channels_last)
         turned.grad = plain.grad.clone()
+        other.grad = plain.grad.to(memory_format=torch.channels_last)
         optimizer.step()
-    assert torch.equal(plain, last) and torch.equal(plain, turned)
+    assert torch.equal(plain, last) and torch.equal(plain, turned) and torch.equal(plain, other)
+
+
+@pytest.mark.parametrize("gradient", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("momentum", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [640, Batch.SMALL + 1])
+def test_bf16_weights_take_gradients_and_momenta_of_either_dtype(gradient, momentum, size):
+    random = torch.Generator().manual_seed(0)
+    weight = nn.Parameter(torch.ones(size, dtype=torch.bfloat16))
+    optimizer = Lion([weight], 0.125)
+    mean, slope = (torch.randn(size, generator=random).bfloat16() for _ in range(2))
+    optimizer.state[weight]["exp_avg"] = mean.to(momentum)
+    weight.grad = torch.zeros(size, dtype=torch.bfloat16)
+    weight.grad_dtype = None
+    weight.grad = slope.to(gradient)
+    optimizer.step()
+    exact = mean.double() * 0.9 + slope.double() * 0.1
+    assert torch.equal(weight.detach().double(), 1 - 0.125 * exact.sign())
+    kept = optimizer.state[weight]["exp_avg"]
+    assert kept.dtype is momentum
+    assert torch.allclose(kept.double(), mean.double() * 0.99 + slope.double() * 0.01, rtol=2**-8, atol=1e-6)
 
 
 def test_where_gradient_and_momentum_are_zero_only_decay_moves_the_weight():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -306,17 +305,18 @@ class Trainer:
         self.guard.load(loaded.state["guard"])
         self.parts = loaded.state["parts"]
         costs = loaded.state.get("costs", [])  # by rank; older checkpoints hold none
-        own = costs[self.parallel.rank] if len(costs) == self.parallel.world_size else ChainMap(*costs)
-        self.flops.load(own)
+        every = {name: cost for theirs in costs for name, cost in theirs.items()}
+        self.flops.load(costs[self.parallel.rank] if len(costs) == self.parallel.world_size else every)
         self.step = self.first_step = loaded.state["step"]
 
     def go_back(self, loaded: Loaded) -> None:
         """Weights, optimizer and step of a checkpoint; the data, and what was counted of them, go on where they are."""
         self.data_state = self.feeder.state()
-        budget, guard = self.budget.state(), self.guard.state()
+        budget, guard, costs = self.budget.state(), self.guard.state(), self.flops.state()
         self.load(loaded)
         self.budget.load(budget)
         self.guard.load(guard)
+        self.flops.load(costs)
 
 
 def _seed(seed: int, step: int, lane: int, part: int) -> int:

@@ -19,7 +19,8 @@ from kosmos.train.optim import blocks, noise
 from kosmos.train.optim.operands import Operands, Step
 
 LEAST = 4096
-"""Fewest elements that are worth the call: smaller parameters take the passes."""
+"""Fewest elements that are worth the call: smaller parameters take the passes, and plain ones of up to ``Batch.SMALL``
+elements are taken together, which is as fast."""
 
 
 def check_compiler(where: str) -> None:

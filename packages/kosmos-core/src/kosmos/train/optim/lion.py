@@ -87,7 +87,7 @@ class Lion(Parameterwise):
         super()._update_all(alone, group)
 
     def _goes_together(self, parameter: Tensor) -> bool:
-        """Whether a call for it alone would take longer than its step."""
+        """Whether it is small and plain: of one dtype, contiguous, no codes or low bits, on a CPU. Makes its state."""
         own, gradient = local(parameter), parameter.grad
         assert gradient is not None and not gradient.is_sparse, "gradients are dense"
         return (

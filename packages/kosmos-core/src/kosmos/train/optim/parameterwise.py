@@ -1,4 +1,4 @@
-"""What our optimizers share: one parameter after another, each with a number, a state in dtypes of its own."""
+"""What our optimizers share: parameters that do not depend on each other, each with a number and a state of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kosmos.train.optim.states import check_master, restore_dtypes
 
 
 class Parameterwise(torch.optim.Optimizer, ABC):
-    """Base of an optimizer that updates each parameter on its own, in ``_update``."""
+    """Base of an optimizer that updates parameters in ``_update``, or several at once in ``_update_all``."""
 
     def __init__(self, params: Any, defaults: dict[str, Any], *, master: Master, seed: int) -> None:
         """

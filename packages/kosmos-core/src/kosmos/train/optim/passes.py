@@ -3,7 +3,7 @@
 One part at a time, memory is read and written once, whatever the number of passes. Each pass is the operation of
 PyTorch that does most: both means are linear interpolations, weight decay and update together are a step of its fused
 SGD. What is in fp32 is changed in place, the rest passes through scratch memory in fp32, but for means in bf16: an
-interpolation computes them in fp32 and rounds once.
+interpolation computes them in fp32 and rounds once. Small parameters take the same passes together (``Batch``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACCELERATOR_ELEMENTS = 1 << 24
 """Where there is no such cache, parts only bound the scratch memory."""
 
 _move = partial(sgd, fused=True, momentum=0.0, dampening=0.0, nesterov=False, maximize=False)
-"""In fp32 only: on a CPU it leaves bf16 weights as they are (github.com/pytorch/pytorch/issues/191763)."""
+"""In fp32 only: on a CPU it leaves most of bf16 weights as they are (github.com/pytorch/pytorch/issues/191763)."""
 
 
 class Passes:
@@ -89,7 +89,10 @@ def _means(gradient: Tensor, momentum: Tensor, update: Tensor, step: Step) -> No
 
 
 def _bf16_means(gradient: Tensor, momentum: Tensor, update: Tensor, spare: Tensor, step: Step) -> None:
-    """As ``_means`` in bf16, with ``update`` in fp32. PyTorch's sign of bf16 takes longer than all of this."""
+    """As ``_means`` in bf16, with ``update`` in fp32. PyTorch's sign of bf16 takes longer than all of this.
+
+    The sign of NaN is 1 or -1 here and 0 elsewhere: the trainer's guard leaves such steps out.
+    """
     signed = torch.lerp(momentum, gradient, 1 - step.beta1, out=spare.view(torch.bfloat16)[: len(update)])
     update.copy_(signed.view(torch.int16).clamp_(-1, 1))  # a number and its bits as an integer have one sign
     momentum.lerp_(gradient, 1 - step.beta2)

@@ -1,0 +1,33 @@
+"""Convolutions over clips of few frames, around a fault of oneDNN."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class FewFramesConv3d(nn.Conv3d):
+    """``Conv3d`` that pads few frames itself on a CPU in bf16.
+
+    With 2 frames and a kernel of 3 in time, with up to 4 and one of 5, oneDNN of torch 2.11 leaves part of the weights'
+    gradient unwritten on processors with AVX-512 in bf16: NaN, or whatever memory held. On frames that were padded
+    before, it is right.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, T, H, W]."""
+        assert not isinstance(self.padding, str), self.padding
+        frames, *rest = self.padding
+        bf16 = x.dtype == torch.bfloat16 or torch.is_autocast_enabled(x.device.type)
+        if x.device.type != "cpu" or not bf16 or not 1 < x.shape[2] <= 2 * frames:
+            return super().forward(x)
+        padded = F.pad(x, (0, 0, 0, 0, frames, frames))
+        return F.conv3d(padded, self.weight, self.bias, self.stride, (0, *rest), self.dilation, self.groups)
+
+
+def pad_few_frames(module: nn.Module) -> None:
+    """Make every ``Conv3d`` below ``module`` a ``FewFramesConv3d``, with the parameters that it has."""
+    for child in module.modules():
+        if type(child) is nn.Conv3d and child.padding_mode == "zeros" and not isinstance(child.padding, str):
+            child.__class__ = FewFramesConv3d
