@@ -31,4 +31,4 @@ def test_gradients_in_bf16_are_those_of_fp32_for_any_number_of_frames(kernel, fr
     assert type(model[0]) is FewFramesConv3d and model[0] is plain
     assert all(torch.equal(a, b) for a, b in zip(expected, run(model, clips, bf16=False), strict=True))
     for got, wanted in zip(run(model, clips, bf16=True), expected, strict=True):
-        assert (got - wanted).abs().max() <= 0.03 * wanted.abs().max()  # measured: 0.01
+        assert (got - wanted).abs().max() <= 0.03 * wanted.abs().max()  # bf16 rounds by 0.004

@@ -23,9 +23,9 @@ def test_fp32_steps_are_those_of_lion_pytorch_but_for_rounding():
     theirs, their_optimizer = stepped(lambda p: PeerLion(p, **SETTINGS), shapes=SHAPES)
     for mine, its in zip(ours, theirs, strict=True):
         apart = (mine - its).detach().abs()
-        assert (apart > 1e-7).sum() <= 1e-5 * apart.numel()  # where the update is zero but for rounding; measured: 0
+        assert (apart > 1e-7).sum() <= 1e-5 * apart.numel()  # by roundings; measured: 1 in 800,000
         momenta = (o.state[p]["exp_avg"] for o, p in ((our_optimizer, mine), (their_optimizer, its)))
-        assert torch.allclose(*momenta, rtol=0, atol=2e-7)  # of up to 0.5; measured: 6e-8
+        assert torch.allclose(*momenta, rtol=0, atol=2e-7)  # of up to 0.5; measured: 3e-8
 
 
 @pytest.mark.parametrize("size", [57_600, 65, 1, 70_001])
