@@ -27,12 +27,12 @@ def feed_of(*sources, fates=None, processor=None, lanes=2, weights=None, tokens=
     route = Route(processor or Faulty(fates or {}), "ticks", OnePerCell(), frozenset(marks))
     planner = Planner(load_tokenizer("bytes", marks), {"ticks": route}, tokens, {})
     sources = sources or (Numbered(40),)
-    mixture = Mixture(sources, weights or tuple(float(len(s)) for s in sources), weights is None, 0)
-    return Feed(mixture, planner, lanes, 12, ("ticks",))
+    mixture = Mixture(sources, weights or tuple(float(len(s)) for s in sources), weights is None, 0, num_lanes=lanes)
+    return Feed(mixture, planner, 12, ("ticks",))
 
 
 def take(feed, steps, workers=0, state=None, **settings):
-    feeder = open_feeder(feed, range(feed.num_lanes), workers=workers, state=state, **settings)
+    feeder = open_feeder(feed, range(feed.mixture.num_lanes), workers=workers, state=state, **settings)
     try:
         return [feeder.next_step() for _ in range(steps)], feeder.state()
     finally:

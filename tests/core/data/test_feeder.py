@@ -19,8 +19,8 @@ def feed_of(*sources, lanes=4, processor=None, once=None, tokens=128):
     marks = ("<ticks>", "</ticks>")
     route = Route(processor or TicksProcessor(4), "ticks", OnePerCell(), frozenset(marks))
     planner = Planner(load_tokenizer("bytes", marks), {"ticks": route}, tokens, {})
-    mixture = Mixture(sources, tuple(1.0 for _ in sources), True, 0, once=once)
-    return Feed(mixture, planner, lanes, 16, ("ticks",))
+    mixture = Mixture(sources, tuple(1.0 for _ in sources), True, 0, once=once, num_lanes=lanes)
+    return Feed(mixture, planner, 16, ("ticks",))
 
 
 def take(feed, lanes, steps, workers=0, state=None):

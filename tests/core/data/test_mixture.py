@@ -5,23 +5,56 @@ import pickle
 import tracemalloc
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kosmos.data.document import Blocks
 from kosmos.data.mixture import Cursor, Mixture
+from kosmos.errors import DataError
 from support.ticks import TicksSource
 
 
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 2**32))
 def test_lanes_together_draw_each_row_once_in_each_epoch(size, num_lanes, seed):
-    mixture = Mixture((TicksSource("train", size),), (1.0,), True, seed)
-    lanes = [Cursor(mixture, lane, num_lanes) for lane in range(num_lanes)]
+    mixture = Mixture((TicksSource("train", size),), (1.0,), True, seed, num_lanes=num_lanes)
+    lanes = [Cursor(mixture, lane) for lane in range(num_lanes)]
     draws = sorted(draw for _ in range(size) for lane in lanes for _, draw in [lane.next()])
     assert draws == list(range(size * num_lanes))
     for epoch in range(num_lanes):
         rows = [mixture.row(0, draw) for draw in range(epoch * size, (epoch + 1) * size)]
         assert sorted(rows) == list(range(size))
+
+
+class Blocked(TicksSource):
+    """Ticks that are read in blocks of three."""
+
+    def blocks(self) -> Blocks:
+        return Blocks(np.arange(len(self)) // 3, 2)
+
+
+@given(st.integers(1, 60), st.integers(1, 7), st.integers(0, 2**32))
+def test_a_lane_comes_to_each_block_once_in_an_epoch(size, num_lanes, seed):
+    mixture = Mixture((Blocked("train", size),), (1.0,), True, seed, num_lanes=num_lanes)
+    for epoch in range(3):
+        rows = {draw: mixture.row(0, draw) for draw in range(epoch * size, (epoch + 1) * size)}
+        assert sorted(rows.values()) == list(range(size))
+        for lane in range(num_lanes):
+            blocks = [row // 3 for draw, row in rows.items() if draw % num_lanes == lane]
+            kept, reads = [], []
+            for block in blocks:
+                if block not in kept:
+                    reads.append(block)
+                kept = [*(other for other in kept if other != block), block][-2:]
+            assert len(reads) == len(set(blocks))
+
+
+@pytest.mark.parametrize("wrong", [Blocks(np.zeros(8, np.int64), 1), Blocks(np.zeros(9, np.int64), 0)])
+def test_blocks_that_cannot_be_are_refused(wrong, monkeypatch):
+    monkeypatch.setattr(Blocked, "blocks", lambda self: wrong)
+    with pytest.raises(DataError, match=r"^ticks: Blocked\.blocks: expected the blocks of 9 documents, at least 1 at"):
+        Mixture((Blocked("train", 9),), (1.0,), True, 0).row(0, 0)
 
 
 def test_epochs_have_different_orders():
@@ -32,14 +65,14 @@ def test_epochs_have_different_orders():
 
 def test_without_weights_every_document_is_drawn_equally_often():
     sources = (TicksSource("train", 90, name="many"), TicksSource("train", 10, name="few"))
-    cursor = Cursor(Mixture(sources, (90.0, 10.0), True, 0), 0, 1)
+    cursor = Cursor(Mixture(sources, (90.0, 10.0), True, 0), 0)
     drawn = Counter(cursor.next()[0] for _ in range(1000))
     assert drawn == {0: 900, 1: 100}
 
 
 def test_weights_are_shares_of_tokens():
     sources = (TicksSource("train", 100, name="long"), TicksSource("train", 100, name="short"))
-    cursor = Cursor(Mixture(sources, (3.0, 1.0), False, 0), 0, 1)
+    cursor = Cursor(Mixture(sources, (3.0, 1.0), False, 0), 0)
     for _ in range(4000):
         source, _ = cursor.next()
         cursor.count(source, 50 if source == 0 else 5)
@@ -48,10 +81,10 @@ def test_weights_are_shares_of_tokens():
 
 @pytest.mark.parametrize(("size", "most"), [(7, 100), (100, 7), (10, 10)])
 def test_a_mixture_read_once_gives_distinct_rows_and_ends(size, most):
-    mixture = Mixture((TicksSource("train", size),), (1.0,), True, 0, once=most)
+    mixture = Mixture((TicksSource("train", size),), (1.0,), True, 0, once=most, num_lanes=3)
     rows = []
     for lane in range(3):
-        cursor = Cursor(mixture, lane, 3)
+        cursor = Cursor(mixture, lane)
         while (drawn := cursor.next()) is not None:
             rows.append(mixture.row(*drawn))
     assert len(rows) == len(set(rows)) == min(size, most)
@@ -59,7 +92,7 @@ def test_a_mixture_read_once_gives_distinct_rows_and_ends(size, most):
 
 def test_a_fruitless_draw_counts_as_a_document_of_mean_length():
     sources = (TicksSource("train", 100, name="bad"), TicksSource("train", 100, name="good"))
-    cursor = Cursor(Mixture(sources, (1.0, 1.0), False, 0), 0, 1)
+    cursor = Cursor(Mixture(sources, (1.0, 1.0), False, 0), 0)
     for _ in range(1000):
         source, _ = cursor.next()
         cursor.count(source, 0 if source == 0 else 30)
@@ -68,12 +101,12 @@ def test_a_fruitless_draw_counts_as_a_document_of_mean_length():
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(0, 59))
 def test_the_order_goes_on_from_a_state(lengths, stop):
-    mixture = Mixture((TicksSource("train", 9), TicksSource("train", 4, name="few")), (1.0, 3.0), False, 0)
-    whole, resumed = Cursor(mixture, 0, 2), Cursor(mixture, 0, 2)
+    mixture = Mixture((TicksSource("train", 9), TicksSource("train", 4, name="few")), (1.0, 3.0), False, 0, num_lanes=2)
+    whole, resumed = Cursor(mixture, 0), Cursor(mixture, 0)
     for number, length in enumerate(lengths):
         if number == stop:
             state = json.loads(json.dumps(resumed.state()))
-            resumed = Cursor(mixture, 0, 2)
+            resumed = Cursor(mixture, 0)
             resumed.load(state)
         drawn = whole.next()
         assert resumed.next() == drawn
@@ -83,7 +116,7 @@ def test_the_order_goes_on_from_a_state(lengths, stop):
 
 
 def test_a_state_of_an_old_checkpoint_has_no_fruitless_draws():
-    cursor = Cursor(Mixture((TicksSource("train", 9),) * 2, (1.0, 3.0), False, 0), 0, 1)
+    cursor = Cursor(Mixture((TicksSource("train", 9),) * 2, (1.0, 3.0), False, 0), 0)
     cursor.load({"draws": [3, 4], "tokens": [90, 100]})
     assert cursor.state() == {"draws": [3, 4], "tokens": [90, 100], "fruitless": [0, 0]}
 

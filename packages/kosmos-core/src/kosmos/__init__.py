@@ -23,7 +23,7 @@ _PUBLIC = {
         ).split(),
         "kosmos.errors",
     ),
-    **dict.fromkeys("Document Text Mark Media MediaSource Segment Source".split(), "kosmos.data.document"),
+    **dict.fromkeys("Blocks Document Text Mark Media MediaSource Segment Source".split(), "kosmos.data.document"),
     "chat_prompt": "kosmos.data.chat",
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from kosmos.config import RunConfig as RunConfig
     from kosmos.data.blocks import cut_blocks as cut_blocks
     from kosmos.data.chat import chat_prompt as chat_prompt
+    from kosmos.data.document import Blocks as Blocks
     from kosmos.data.document import Document as Document
     from kosmos.data.document import Mark as Mark
     from kosmos.data.document import Media as Media

@@ -271,11 +271,11 @@ def make_feed(composition: Composition, sources: Sequence[Source]) -> Feed:
         missing = next(s for s in config.sources if s.weight is None)
         raise ConfigError(f"data.sources: {missing.path} has no weight and others have; give all of them one, or none")
     weights = [float(len(s)) for s in sources] if by_documents else [float(s.weight or 0) for s in config.sources]
-    mixture = Mixture(tuple(sources), tuple(weights), by_documents, config.seed)
-    return Feed(mixture, composition.planner, config.lanes, config.look_ahead, composition.streams)
+    mixture = Mixture(tuple(sources), tuple(weights), by_documents, config.seed, num_lanes=config.lanes)
+    return Feed(mixture, composition.planner, config.look_ahead, composition.streams)
 
 
 def make_scoring_feed(composition: Composition, sources: Sequence[Source], *, lanes: int, max_documents: int) -> Feed:
     """A feed of each source once, at most ``max_documents`` of each."""
-    mixture = Mixture(tuple(sources), tuple(1.0 for _ in sources), True, 0, once=max_documents)
-    return Feed(mixture, composition.planner, lanes, composition.config.data.look_ahead, composition.streams)
+    mixture = Mixture(tuple(sources), tuple(1.0 for _ in sources), True, 0, once=max_documents, num_lanes=lanes)
+    return Feed(mixture, composition.planner, composition.config.data.look_ahead, composition.streams)

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kosmos.data import sources
 from kosmos.data.document import Text
-from kosmos.data.sources import texts_of
+from kosmos.data.mixture import Cursor, Mixture
+from kosmos.data.sources import parquet, texts_of
 from kosmos.errors import DataError, SampleError
 
 
@@ -128,7 +130,47 @@ def test_pickled_source_holds_no_rows_and_reads_in_another_process(open_, table,
     assert run.stdout == f"{path}:row 5 False\n"
 
 
-def test_few_row_groups_are_kept(open_, table):
-    source = open_(table({"text": [f"t{i}" for i in range(40)]}))
-    assert [source.document(i).segments[0].text for i in (0, 39, 13, 0, 26)] == ["t0", "t39", "t13", "t0", "t26"]
-    assert len(source.table._cache) == 2
+def kept(source):
+    return source.table.tables[0].kept._groups
+
+
+def test_few_row_groups_of_all_files_together_are_kept(open_, table, monkeypatch):
+    for part in "ab":
+        path = table({"text": [f"{part}{i}" for i in range(20)]}, f"files/{part}.parquet")
+    source = open_(path.parent)
+    assert [source.document(i).segments[0].text for i in (0, 39, 13, 0, 26)] == ["a0", "b19", "a13", "a0", "b6"]
+    assert len(kept(source)) == 4
+    monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 1)
+    assert [source.document(i).segments[0].text for i in (5, 39)] == ["a5", "b19"]
+    assert len(kept(source)) == 2
+
+
+@pytest.mark.parametrize("at_once_bytes", [1, 1 << 20])
+def test_an_epoch_reads_each_row_group_about_once(open_, table, monkeypatch, at_once_bytes):
+    monkeypatch.setattr(sources.source, "AT_ONCE_BYTES", at_once_bytes)
+    monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 1 if at_once_bytes == 1 else 1 << 20)
+    for part in range(3):
+        path = table({"text": [f"{part} {i}" for i in range(40)]}, f"files/{part}.parquet")
+    source = open_(path.parent)
+    read, reads = pq.ParquetFile.read_row_group, []
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda self, n, **k: reads.append(n) or read(self, n, **k))
+    mixture = Mixture((source,), (1.0,), True, 0, num_lanes=2)
+    lanes = [Cursor(mixture, lane) for lane in range(2)]
+    drawn = [mixture.row(*lane.next()) for _ in range(60) for lane in lanes]
+    assert sorted(drawn) == list(range(120))
+    assert drawn != sorted(drawn)
+    for row in drawn:
+        assert source.document(row).segments[0].text == f"{row // 40} {row % 40}"
+    assert 30 <= len(reads) <= 31  # each of 30 groups, and one that both lanes draw from
+
+
+def test_documents_are_shuffled_among_several_row_groups(open_, table):
+    source = open_(table({"text": [f"t{i}" for i in range(400)]}))
+    order = [Mixture((source,), (1.0,), True, 0).row(0, draw) for draw in range(400)]
+    assert len({row // 4 for row in order[:20]}) > 10
+
+
+def test_blocks_are_those_of_the_rows_that_a_split_keeps(open_, table):
+    path = table({"text": list("abcdefghij"), "split": ["train"] * 4 + ["test"] * 4 + ["train"] * 2})
+    assert open_(path).blocks().of.tolist() == [0, 0, 0, 0, 2, 2]
+    assert open_(path, split="held_out").blocks().of.tolist() == [1, 1, 1, 1]

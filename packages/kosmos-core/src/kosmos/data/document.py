@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 MediaSource = bytes | Path | NDArray[Any]
@@ -61,8 +62,21 @@ class Document:
         return tuple(sorted({m.modality for m in self.media})) or ("text",)
 
 
+class Blocks(NamedTuple):
+    """Which documents of a source are read together, as those of a row group of a parquet file are."""
+
+    of: NDArray[np.int64]
+    """Number of the block that each document is in: [documents]."""
+    at_once: int
+    """Blocks that may be kept while documents are drawn from them in turn: documents are shuffled among so many."""
+
+
 class Source(Protocol):
-    """Documents by number. Picklable, cheap to open, torch-free: data workers hold one each."""
+    """Documents by number. Picklable, cheap to open, torch-free: data workers hold one each.
+
+    Documents are drawn in random order. A source that reads many to get one has a method ``blocks() -> Blocks | None``
+    beside these: each lane then draws from few blocks at a time, and comes to each block once in an epoch.
+    """
 
     name: str
     """What metrics call it."""

@@ -44,7 +44,6 @@ class Feed:
 
     mixture: Mixture
     planner: Planner
-    num_lanes: int
     look_ahead: int
     streams: tuple[str, ...]
     deadly: Mapping[Touch, str] = field(default_factory=dict)
@@ -76,7 +75,7 @@ class Lane:
     drawn: int = 0
 
     def __post_init__(self) -> None:
-        self.cursor = Cursor(self.feed.mixture, self.number, self.feed.num_lanes)
+        self.cursor = Cursor(self.feed.mixture, self.number)
 
     def state(self) -> dict[str, Any]:
         return {**self.cursor.state(), "pending": [list(draw) for draw, _ in self.pending]}

@@ -2,7 +2,8 @@
 
 Draw number g of a source is row ``permutation(epoch)[g mod n]`` with ``epoch = g div n``. Lane l of L
 takes the draws l, l + L, l + 2 L, ... of each source: no row twice or never within an epoch, whatever
-the machine. Among sources, a lane takes the one that is furthest behind its weight. A draw of which nothing could
+the machine. Where rows are read in blocks, the permutation is one by which each lane meets few blocks at a time.
+Among sources, a lane takes the one that is furthest behind its weight. A draw of which nothing could
 be used counts as a document of mean length, so that a source of bad rows does not keep the others waiting.
 """
 
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Source
+from kosmos.data.document import Blocks, Source
+from kosmos.data.shuffle import blocks_of, dealt, in_blocks
+from kosmos.errors import DataError
 
 EPOCHS_KEPT = 2
 """Permutations of a source that are held, 8 bytes a row each: lanes near the end of an epoch need two."""
@@ -34,6 +37,8 @@ class Mixture:
     seed: int
     once: int | None = None
     """For scoring: each source once, in its own order, at most so many documents of it, evenly spread."""
+    num_lanes: int = 1
+    """Lanes that the draws are dealt to."""
     _orders: dict[int, dict[int, NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -56,9 +61,26 @@ class Mixture:
             return orders[epoch]
         while len(orders) >= EPOCHS_KEPT:
             del orders[next(iter(orders))]
-        random = np.random.Generator(np.random.PCG64([self._seed(source), epoch]))
-        orders[epoch] = random.permutation(len(self.sources[source]))
+        orders[epoch] = self._new_order(source, epoch)
         return orders[epoch]
+
+    def _new_order(self, source: int, epoch: int) -> NDArray[np.int64]:
+        size = len(self.sources[source])
+        random = np.random.Generator(np.random.PCG64([self._seed(source), epoch]))
+        blocks = self._blocks(source)
+        if blocks is None:
+            return random.permutation(size)
+        return dealt(in_blocks(blocks, random), self.num_lanes, epoch * size % self.num_lanes)
+
+    def _blocks(self, source: int) -> Blocks | None:
+        giver = self.sources[source]
+        blocks: Blocks | None = blocks_of(giver)
+        if blocks is not None and (len(blocks.of) != len(giver) or blocks.at_once < 1):
+            raise DataError(
+                f"{giver.name}: {type(giver).__name__}.blocks: expected the blocks of {len(giver)} documents, "
+                f"at least 1 at once, got those of {len(blocks.of)}, {blocks.at_once} at once"
+            )
+        return blocks
 
     def origin(self, source: int, row: int) -> str:
         """Name of a row for humans, as good as the source can give it without reading the row."""
@@ -81,7 +103,6 @@ class Cursor:
 
     mixture: Mixture
     lane: int
-    num_lanes: int
     draws: list[int] = field(default_factory=list)
     """Documents that this lane has drawn from each source."""
     tokens: list[int] = field(default_factory=list)
@@ -100,7 +121,7 @@ class Cursor:
             return self._next_once()
         done, weights = self._done(), self.mixture.weights
         source = min(range(len(weights)), key=lambda i: ((done[i] + 0.5) / weights[i], i))
-        draw = self.draws[source] * self.num_lanes + self.lane
+        draw = self.draws[source] * self.mixture.num_lanes + self.lane
         self.draws[source] += 1
         return source, draw
 
@@ -113,7 +134,7 @@ class Cursor:
 
     def _next_once(self) -> tuple[int, int] | None:
         for source in range(len(self.draws)):
-            draw = self.draws[source] * self.num_lanes + self.lane
+            draw = self.draws[source] * self.mixture.num_lanes + self.lane
             if draw < self.mixture.limit(source):
                 self.draws[source] += 1
                 return source, draw

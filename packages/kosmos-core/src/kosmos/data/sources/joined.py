@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.source import Table
+from kosmos.data.sources.source import RowBlocks, Table
 from kosmos.data.sources.splits import Split
 from kosmos.errors import SampleError
 
@@ -34,6 +35,15 @@ class JoinedTable:
     def _place(self, index: int) -> tuple[Table, int]:
         number = int(np.searchsorted(self._ends, index, side="right"))
         return self.tables[number], index - int(self._ends[number]) + len(self.tables[number])
+
+    def blocks(self) -> RowBlocks | None:
+        """Those of all tables, where all have some."""
+        found = [blocks for table in self.tables if (blocks := blocks_of(table)) is not None]
+        if len(found) < len(self.tables):
+            return None
+        begins = [0, *self._ends[:-1]]
+        ends = [blocks.ends + begin for blocks, begin in zip(found, begins, strict=True)]
+        return RowBlocks(np.concatenate(ends), np.concatenate([blocks.nbytes for blocks in found]))
 
     def row(self, index: int) -> Row:
         table, place = self._place(index)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kosmos.components import DatasetSpec, Spec
-from kosmos.data.document import Document, Source
+from kosmos.data.document import Blocks, Document, Source
 from kosmos.data.foreign import calling
+from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources import folders
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.jsonl import index_jsonl
@@ -106,6 +107,10 @@ class Renamed:
     def __len__(self) -> int:
         return len(self.source)
 
+    def blocks(self) -> Blocks | None:
+        found: Blocks | None = blocks_of(self.source)
+        return found
+
     def document(self, index: int) -> Document:
         with calling(f"{type(self.source).__name__}.document"):  # else it would bear this class's name
             return self.source.document(index)
@@ -199,9 +204,10 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
 
 
 def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Source:
-    from kosmos.data.sources.parquet import ParquetTable
+    from kosmos.data.sources.parquet import KeptGroups, ParquetTable
 
-    tables = [ParquetTable(path) for path in paths]
+    kept = KeptGroups()
+    tables = [ParquetTable(path, kept) for path in paths]
     layout = request.layout(tables[0].features.media_columns(request.known))
     for table in tables:
         table.use(layout)

@@ -1,10 +1,13 @@
-"""Parquet files, read by row group."""
+"""Parquet files, read by row group.
+
+A row group is read whole for any of its rows, so rows are drawn from few groups at a time (``Blocks``), and the groups
+read last are kept.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +20,58 @@ from kosmos.data.foreign import first_line
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.source import RowBlocks
 from kosmos.errors import DataError, SampleError
 
-CACHED_ROW_GROUPS = 2
-"""Row groups of a file that are kept. Small, since a row group of media may take 100 MB."""
+MOST_KEPT_BYTES = 512 << 20
+"""Of row groups that a process keeps: enough for eight lanes (``AT_ONCE_BYTES``)."""
+LEAST_KEPT = 2
+"""Row groups that are kept however large they are."""
+
+
+class KeptGroups:
+    """The row groups of some files that were read last. Left behind when pickled."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[tuple[Path, int], Any] = OrderedDict()
+        self._nbytes = 0
+
+    def __reduce__(self) -> Any:
+        return KeptGroups, ()
+
+    def get(self, path: Path, number: int, read: Callable[[], Any]) -> Any:
+        """Row group ``number`` of ``path`` as an arrow table; ``read`` is called where it is not kept."""
+        key = path, number
+        if key not in self._groups:
+            self._groups[key] = group = read()
+            self._nbytes += group.nbytes
+            while self._nbytes > MOST_KEPT_BYTES and len(self._groups) > LEAST_KEPT:
+                self._nbytes -= self._groups.popitem(last=False)[1].nbytes
+        self._groups.move_to_end(key)
+        return self._groups[key]
 
 
 class ParquetTable:
-    """The rows of a parquet file (a ``Table``). Only the columns that the layout uses are read."""
+    """The rows of a parquet file (a ``Table``). Only the columns that the layout uses are read.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        kept: shared by the files of a source, so that what they keep together is bounded.
+    """
+
+    def __init__(self, path: Path, kept: KeptGroups | None = None) -> None:
         self.path = path
+        self.kept = kept or KeptGroups()
         try:
             with pq.ParquetFile(path) as file:
                 schema = file.schema_arrow
-                sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+                groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
+                sizes, nbytes = [g.num_rows for g in groups], [_nbytes_by_column(g) for g in groups]
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path}: no readable parquet file ({first_line(error)})") from error
         self.features: Features = features_of_schema(schema.metadata)
         self.columns: tuple[str, ...] = tuple(schema.names)
         self.ends: NDArray[np.int64] = np.cumsum([0, *sizes], dtype=np.int64)[1:]
+        self._nbytes = nbytes
 
     def use(self, layout: Layout) -> None:
         """Read no more columns than a layout uses. Raises DataError where one is missing."""
@@ -47,12 +82,10 @@ class ParquetTable:
         used = layout.used(self.columns)
         self.columns = tuple(name for name in self.columns if name in used)
 
-    @cached_property
-    def _cache(self) -> OrderedDict[int, Any]:
-        return OrderedDict()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_cache"}
+    def blocks(self) -> RowBlocks:
+        """The row groups."""
+        used = [sum(of_column[name] for name in self.columns) for of_column in self._nbytes]
+        return RowBlocks(self.ends, np.asarray(used, np.int64))
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -73,14 +106,11 @@ class ParquetTable:
         return self.features.named(row)
 
     def _group(self, group: int) -> Any:
-        if group in self._cache:
-            self._cache.move_to_end(group)
-            return self._cache[group]
-        with pq.ParquetFile(self.path) as file:
-            self._cache[group] = file.read_row_group(group, columns=list(self.columns))
-        while len(self._cache) > CACHED_ROW_GROUPS:
-            self._cache.popitem(last=False)
-        return self._cache[group]
+        def read() -> Any:
+            with pq.ParquetFile(self.path) as file:
+                return file.read_row_group(group, columns=list(self.columns))
+
+        return self.kept.get(self.path, group, read)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         light, media = layout.scanned(self.columns)
@@ -95,6 +125,15 @@ class ParquetTable:
                     yield from (SampleError(reason) for _ in range(file.metadata.row_group(group).num_rows))
                     continue
                 yield from shadow_rows(self.columns, values, present, file.metadata.row_group(group).num_rows)
+
+
+def _nbytes_by_column(group: Any) -> Counter[str]:
+    """Bytes of a row group's values, by top column."""
+    nbytes: Counter[str] = Counter()
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        nbytes[chunk.path_in_schema.split(".")[0]] += chunk.total_uncompressed_size
+    return nbytes
 
 
 def shadow_rows(

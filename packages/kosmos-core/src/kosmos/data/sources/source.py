@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Document, Segment, Text
+from kosmos.data.document import Blocks, Document, Segment, Text
+from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
@@ -40,6 +41,19 @@ class Table(Protocol):
         ...
 
 
+class RowBlocks(NamedTuple):
+    """The rows of a table that are read together. A table that has such a form has ``blocks() -> RowBlocks | None``."""
+
+    ends: NDArray[np.int64]
+    """Number of the row behind the last of each block: [blocks]."""
+    nbytes: NDArray[np.int64]
+    """What each takes in memory: [blocks]."""
+
+
+AT_ONCE_BYTES = 64 << 20
+"""Memory of the blocks among which a lane's documents are shuffled; at least one block."""
+
+
 @dataclass(eq=False)
 class RowSource:
     """The documents of some rows of a table (a ``Source``)."""
@@ -60,6 +74,14 @@ class RowSource:
     def origin(self, index: int) -> str:
         """Where document ``index`` is, for humans; known even where the row is broken."""
         return self.table.origin(int(self.rows[index]))
+
+    def blocks(self) -> Blocks | None:
+        """Which documents are read together; None where each is read alone."""
+        found: RowBlocks | None = blocks_of(self.table)
+        if found is None or not len(self.rows):
+            return None
+        at_once = max(1, int(AT_ONCE_BYTES // max(1.0, found.nbytes.mean())))
+        return Blocks(np.searchsorted(found.ends, self.rows, side="right"), at_once)
 
     def document(self, index: int) -> Document:
         """The document of row ``index``. Raises SampleError, which names its origin, where it cannot be used."""
