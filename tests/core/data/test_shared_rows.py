@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from kosmos.data import shared_rows
-from kosmos.data.shared_rows import SLOT_BYTES, SLOTS, RowReceiver, RowSender, open_memory
+from kosmos.data.shared_rows import MOST_SLOTS, RowReceiver, RowSender, open_memory
+
+SLOTS, SLOT_BYTES = 3, 1 << 20
 
 ANY_ARRAY = arrays.arrays(
     st.sampled_from([np.uint8, np.int64, np.float32, np.bool_]),
@@ -25,11 +27,18 @@ ANY_ARRAY = arrays.arrays(
 
 def ends() -> tuple[RowSender, RowReceiver]:
     out, into = os.pipe()
-    memory = open_memory()
+    memory = open_memory(SLOTS)
     sender = RowSender(Connection(into, readable=False), memory)
     receiver = RowReceiver(Connection(out, writable=False), memory)
     os.close(memory)
     return sender, receiver
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_slots() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_rows, "SLOT_BYTES", SLOT_BYTES)
+        yield
 
 
 @pytest.fixture
@@ -65,18 +74,60 @@ def test_arrays_of_any_kind_arrive_in_order(items: list[list[Any]], transposed: 
             np.testing.assert_array_equal(a, b)
 
 
-def test_rows_that_wait_keep_what_they_hold(both: tuple[RowSender, RowReceiver]) -> None:
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_rows_keep_what_they_hold_however_long_they_are_held(data: st.DataObject) -> None:
+    """Any order of sending, receiving and letting go; arrays made in the shared memory and elsewhere."""
+    sender, receiver = ends()
+    waiting: list[int] = []
+    held: list[tuple[int, Any]] = []
+    with sender.pipe, receiver.pipe:
+        for number in range(data.draw(st.integers(1, 20))):
+            here, elsewhere = sender.room((100, number % 5), np.int64), np.full(number, number, np.float32)
+            here[:] = number
+            sender.send((here, elsewhere, here[::2, ::2]))
+            waiting.append(number)
+            while waiting and data.draw(st.booleans()):
+                held.append((waiting.pop(0), receiver.receive()))
+                held[-1][1][0][:50] += 1  # by whom it is held, as it is its own
+            while held and data.draw(st.booleans()):
+                held.pop(data.draw(st.integers(0, len(held) - 1)))
+            for at, (first, second, part) in held:
+                assert (first[:50] == at + 1).all()
+                assert (first[50:] == at).all()
+                assert (second == at).all()
+                assert (part == at).all()
+
+
+def test_a_slot_is_empty_when_the_last_array_in_it_is_gone(both: tuple[RowSender, RowReceiver]) -> None:
     sender, receiver = both
-    rows = [(number, np.full(1000, number, np.int64)) for number in range(SLOTS)]
-    for row in rows:
-        sender.send(row)
+    for number in range(SLOTS):
+        sender.send((np.full(1000, number), np.full(10, number)))
     assert sender.full.all()
-    first = receiver.receive()
-    sender.send((9, np.full(1000, 9, np.int64)))  # into the memory that the first had
-    rest = [receiver.receive() for _ in range(SLOTS)]
-    assert [int(number) for number, _ in (first, *rest)] == [*range(SLOTS), 9]
-    assert all((array == number).all() for number, array in (first, *rest))
-    assert not sender.full.any()
+    one, other = receiver.receive()
+    last = one[-3:]
+    del one, other
+    assert sender.full.all()
+    del last
+    assert sender.full.tolist() == [0, *[1] * (SLOTS - 1)]
+
+
+def test_what_is_made_in_the_memory_is_not_copied(both: tuple[RowSender, RowReceiver]) -> None:
+    sender, receiver = both
+    made = sender.room((7, 3), np.float32)
+    made[:] = 1
+    sender.send(made)
+    found = receiver.receive()
+    made[0, 0] = 5  # the sender's end of the same memory
+    assert found[0, 0] == 5
+
+
+def test_slots_have_a_limit() -> None:
+    fd = open_memory(MOST_SLOTS + 5)
+    try:
+        assert os.fstat(fd).st_size == shared_rows.mmap.PAGESIZE + MOST_SLOTS * SLOT_BYTES
+    finally:
+        os.close(fd)
 
 
 @pytest.mark.parametrize("nbytes", [SLOT_BYTES, SLOT_BYTES + 1])
@@ -88,6 +139,7 @@ def test_rows_of_a_slot_and_larger_ones_arrive(both: tuple[RowSender, RowReceive
 
 def test_what_arrives_may_be_written_to(both: tuple[RowSender, RowReceiver], monkeypatch: pytest.MonkeyPatch) -> None:
     for most in (SLOT_BYTES, 10):  # through the memory, through the pipe
+        both = ends() if most == 10 else both
         monkeypatch.setattr(shared_rows, "SLOT_BYTES", most)
         (found,) = passed_on(both, [np.zeros(100)])
         found += 1

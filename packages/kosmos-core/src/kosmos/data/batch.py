@@ -5,12 +5,12 @@ T = tokens in the row, N = encoder cells of a stream, M = slots that they fill.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from kosmos.data.plan import DocumentPlan, Route
 
@@ -110,17 +110,28 @@ class ReadyDocument:
     cells: Mapping[str, Sequence[NDArray[Any]]]
 
 
-def assemble(documents: Sequence[ReadyDocument], routes: Mapping[str, Route], streams: Sequence[str]) -> PackedArrays:
-    """Lay documents one after another into a row; ``streams`` are those of the run, present or not."""
+Room = Callable[[Sequence[int], DTypeLike], NDArray[Any]]
+"""Shape and type to an array that is to be filled, such as ``numpy.empty``."""
+
+
+def assemble(
+    documents: Sequence[ReadyDocument], routes: Mapping[str, Route], streams: Sequence[str], room: Room = np.empty
+) -> PackedArrays:
+    """Lay documents one after another into a row; ``streams`` are those of the run, present or not.
+
+    Args:
+        room: where the values of media are put.
+    """
     plans = [d.plan for d in documents]
-    starts = np.cumsum([0, *(len(p) for p in plans)]).tolist()
-    infos = tuple(_info(d, start) for d, start in zip(documents, starts, strict=False))
+    lengths = np.asarray([len(p) for p in plans], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    token_ids = _joined([p.token_ids for p in plans])
     return PackedArrays(
-        token_ids=_joined([p.token_ids for p in plans]),
-        labels=_joined([_labels(p) for p in plans]),
-        position_ids=_joined([np.arange(len(p)) for p in plans]),
-        documents=infos,
-        media={name: _stream(name, documents, starts, routes) for name in streams},
+        token_ids=token_ids,
+        labels=_labels(token_ids, plans, starts),
+        position_ids=np.arange(len(token_ids)) - np.repeat(starts, lengths),
+        documents=tuple(_info(d, start) for d, start in zip(documents, starts.tolist(), strict=True)),
+        media={name: _stream(name, documents, starts.tolist(), routes, room) for name in streams},
     )
 
 
@@ -130,9 +141,14 @@ def _info(document: ReadyDocument, start: int) -> DocumentInfo:
     return DocumentInfo(plan.origin, document.source, plan.modalities, start, len(plan), answer)
 
 
-def _labels(plan: DocumentPlan) -> NDArray[np.int64]:
-    labels = np.full(len(plan), IGNORED, np.int64)
-    labels[:-1] = np.where(plan.train[1:], plan.token_ids[1:], IGNORED)
+def _labels(
+    token_ids: NDArray[np.int64], plans: Sequence[DocumentPlan], starts: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The next token where it is trained; nothing is next to the last of a document."""
+    labels = np.full(len(token_ids), IGNORED, np.int64)
+    trained = np.flatnonzero(np.concatenate([np.zeros(0, np.bool_), *(p.train for p in plans)]))
+    labels[trained - 1] = token_ids[trained]  # the first of a row would be written behind its end, and is wiped
+    labels[starts - 1] = IGNORED
     return labels
 
 
@@ -141,11 +157,13 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
 
 
 def _stream(
-    name: str, documents: Sequence[ReadyDocument], starts: Sequence[int], routes: Mapping[str, Route]
+    name: str, documents: Sequence[ReadyDocument], starts: Sequence[int], routes: Mapping[str, Route], room: Room
 ) -> MediaArrays:
     processor = next(r.processor for r in routes.values() if r.stream == name)
-    empty = np.zeros((0, *processor.cell_shape), processor.cell_dtype)
-    values = np.concatenate([empty, *(c for d in documents for c in d.cells.get(name, ()))])
+    cells = [c for d in documents for c in d.cells.get(name, ())]
+    values = room((sum(map(len, cells)), *processor.cell_shape), processor.cell_dtype)
+    if cells:
+        np.concatenate(cells, out=values)
     grids = [g for d in documents for m in d.plan.media if m.stream == name for g in m.plan.grids]
-    slots = [d.plan.slots[name] + start for d, start in zip(documents, starts, strict=False) if name in d.plan.slots]
+    slots = [d.plan.slots[name] + start for d, start in zip(documents, starts, strict=True) if name in d.plan.slots]
     return MediaArrays(values, np.asarray(grids, np.int64).reshape(-1, 3), _joined(slots))

@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kosmos.data.batch import PackedArrays, ReadyDocument, assemble
+import numpy as np
+
+from kosmos.data.batch import PackedArrays, ReadyDocument, Room, assemble
 from kosmos.data.document import Document
 from kosmos.data.foreign import calling
 from kosmos.data.mixture import Cursor, Mixture
@@ -70,6 +72,8 @@ class Lane:
     feed: Feed
     number: int
     watch: Watch = lambda touch: None
+    room: Room = np.empty
+    """Where the arrays of rows are made."""
     pending: list[tuple[Draw, DocumentPlan]] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     drawn: int = 0
@@ -113,7 +117,7 @@ class Lane:
         return [r for draw, plan in chosen if (r := self._decode(draw, plan)) is not None]
 
     def _finish(self, ready: list[ReadyDocument]) -> Row:
-        arrays = assemble(ready, self.feed.planner.routes, self.feed.streams)
+        arrays = assemble(ready, self.feed.planner.routes, self.feed.streams, self.room)
         row = Row(self.number, arrays, self.incidents, self.drawn, self.state())
         self.incidents, self.drawn = [], 0
         return row

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import mmap
-
-import numpy as np
+import struct
 
 from kosmos.data.lane import Touch
 
-NBYTES = 4 * 8
+_NUMBERS = struct.Struct("=4q")
+NBYTES = _NUMBERS.size
 NOTHING = -1
 """Stands for the source between samples."""
 
@@ -21,22 +21,22 @@ class Marker:
         Args:
             fd: of a file of ``NBYTES``; it may be closed afterwards.
         """
-        self._numbers = np.frombuffer(mmap.mmap(fd, NBYTES), np.int64)
+        self._memory = mmap.mmap(fd, NBYTES)
 
     def clear(self) -> None:
-        self._numbers[:] = NOTHING, 0, 0, 0
+        _NUMBERS.pack_into(self._memory, 0, NOTHING, 0, 0, 0)
 
     def set(self, touch: Touch | None) -> None:
         """Note what is under way; None when it is over."""
-        self._numbers[:] = *(touch or (NOTHING, 0, 0)), self.count + 1
+        _NUMBERS.pack_into(self._memory, 0, *(touch or (NOTHING, 0, 0)), self.count + 1)
 
     @property
     def touch(self) -> Touch | None:
         """What is under way."""
-        source, row, action = (int(n) for n in self._numbers[:3])
+        source, row, action, _ = _NUMBERS.unpack_from(self._memory)
         return None if source == NOTHING else (source, row, action)
 
     @property
     def count(self) -> int:
         """How often it was written: stands still where the worker does."""
-        return int(self._numbers[3])
+        return int(_NUMBERS.unpack_from(self._memory)[3])

@@ -162,31 +162,36 @@ class Planner:
 
 
 class _Draft:
-    """Collects the tokens of one document."""
+    """Collects the tokens of one document. Most of them are slots, which are written as stretches, not one by one."""
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self.ids: list[int] = []
-        self.train: list[bool] = []
+        self.length = 0
+        self.ids: list[tuple[int, list[int]]] = []
+        """Where stretches of tokens begin, and the tokens. What is in none is a slot."""
+        self.trained: list[tuple[int, int]] = []
+        """Where trained stretches begin and end."""
         self.media: list[PlannedMedia] = []
-        self.slots: dict[str, list[int]] = {}
+        self.slots: dict[str, list[NDArray[np.int32]]] = {}
         self.answer_start: int | None = None
-        self.pad = planner.tokenizer.mark_id(PAD)
+
+    def tokens(self, ids: list[int], *, train: bool) -> None:
+        self.ids.append((self.length, ids))
+        if train and ids:
+            self.trained.append((self.length, self.length + len(ids)))
+        self.length += len(ids)
 
     def mark(self, name: str, *, train: bool) -> None:
-        self.ids.append(self.planner.tokenizer.mark_id(name))
-        self.train.append(train)
+        self.tokens([self.planner.tokenizer.mark_id(name)], train=train)
 
     def text(self, text: str, *, train: bool) -> None:
-        ids = self.planner.tokenizer.encode(text)
-        self.ids += ids
-        self.train += [train] * len(ids)
+        self.tokens(self.planner.tokenizer.encode(text), train=train)
 
     def add(self, segment: Text | Mark | Media) -> None:
         match segment:
             case Text(text, train):
-                if train and len(self.ids) > 1 and not self.train[-1]:
-                    self.answer_start = len(self.ids)
+                if train and self.length > 1 and not self._ends_trained():
+                    self.answer_start = self.length
                 elif not train:
                     self.answer_start = None
                 self.text(text, train=train)
@@ -195,6 +200,9 @@ class _Draft:
             case Media():
                 self.answer_start = None
                 self.medium(segment)
+
+    def _ends_trained(self) -> bool:
+        return bool(self.trained) and self.trained[-1][1] == self.length
 
     def medium(self, media: Media) -> None:
         route = self.planner.routes.get(media.modality)
@@ -211,22 +219,26 @@ class _Draft:
         self.media.append(PlannedMedia(media, plan, route.stream))
 
     def grid(self, grid: Grid, route: Route) -> None:
-        count = route.slots(grid)
-        begin = len(self.ids)
-        self.slots.setdefault(route.stream, []).extend(range(begin, begin + count))
-        self.ids += [self.pad] * count
-        self.train += [False] * count
+        end = self.length + route.slots(grid)
+        self.slots.setdefault(route.stream, []).append(np.arange(self.length, end, dtype=np.int32))
+        self.length = end
 
     def finish(self, document: Document) -> DocumentPlan:
         if not any(isinstance(s, Media) or (isinstance(s, Text) and s.text) for s in document.segments):
             raise SampleError("is empty: neither text nor media")
+        token_ids = np.full(self.length, self.planner.tokenizer.mark_id(PAD), np.int32)
+        for begin, ids in self.ids:
+            token_ids[begin : begin + len(ids)] = ids
+        train = np.zeros(self.length, np.bool_)
+        for begin, end in self.trained:
+            train[begin:end] = True
         return DocumentPlan(
             origin=document.origin,
             modalities=document.modalities,
-            token_ids=np.asarray(self.ids, np.int32),
-            train=np.asarray(self.train, np.bool_),
+            token_ids=token_ids,
+            train=train,
             media=tuple(self.media),
-            slots={name: np.asarray(s, np.int32) for name, s in self.slots.items()},
+            slots={name: s[0] if len(s) == 1 else np.concatenate(s) for name, s in self.slots.items()},
             answer_start=self.answer_start,
         )
 

@@ -96,7 +96,7 @@ class Supervisor:
         # Blocked from its first instruction on: a signal to the whole group is the trainer's, not a broken sample.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
         try:
-            theirs.append(open_memory())
+            theirs.append(open_memory((self.PREFETCH + 2) * len(self.lanes) + 2))
             receiver = RowReceiver(rows, theirs[-1])
             given = (*theirs, marker)
             self.process = subprocess.Popen(

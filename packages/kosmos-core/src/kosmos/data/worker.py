@@ -56,7 +56,7 @@ def _receive(orders: Connection) -> Any:
 def _serve(feed: Any, states: dict[int, Any], rows: RowSender, marker: Marker) -> None:
     from kosmos.data.lane import Lane
 
-    lanes = [Lane(feed, number, marker.set) for number in states]
+    lanes = [Lane(feed, number, marker.set, rows.room) for number in states]
     for lane, state in zip(lanes, states.values(), strict=True):
         lane.load(state)
     while lanes:
@@ -78,7 +78,7 @@ def _report(rows: Connection, error: BaseException) -> None:
         kind, text = type(error), str(error)
     else:
         kind, text = None, "".join(traceback.format_exception(error))
-    rows.send((pickle.dumps((kind, text)), [], None))
+    rows.send((pickle.dumps((kind, text)), None, []))
 
 
 def _notes(error: BaseException) -> list[str]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.open_files import read_bytes
 from kosmos.data.sources.splits import Split
 from kosmos.errors import DataError, SampleError
 
@@ -50,9 +51,7 @@ class TextTable:
     def row(self, index: int) -> Row:
         begin, end = int(self.begin[index]), int(self.end[index])
         try:
-            with self.files[self.file[index]].open("rb") as stream:
-                stream.seek(begin)
-                text = stream.read(end - begin).decode("utf-8")
+            text = read_bytes(self.files[self.file[index]], begin, end).decode("utf-8")
         except UnicodeDecodeError as error:
             raise SampleError(f"not UTF-8 at byte {begin + error.start} of the file") from error
         except OSError as error:
