@@ -12,6 +12,7 @@ webdataset over a tar of the same files (where it is installed). Medians of inte
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import io
 import multiprocessing
 import os
@@ -34,18 +35,37 @@ from kosmos.data.feeder import open_feeder
 from kosmos.data.plan import DocumentPlan, decode_cells
 from kosmos.plugins import load_plugins
 
+IN_PARQUET = "in parquet"
 KINDS = {
-    "JPEG, 640 pixels": (["image"], ["images/coco"]),
-    "JPEG, 160 pixels": (["image"], ["images/flowers"]),
-    "WAV, half a second": (["audio"], ["audio/fsdd"]),
-    "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"]),
-    "MP4": (["video"], ["video"]),
+    "JPEG, 640 pixels": (["image"], ["images/coco"], 800),
+    "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], 800),
+    "JPEG, 160 pixels": (["image"], ["images/flowers"], 800),
+    "FLAC, half a second": (["audio"], ["audio/fsdd"], 800),
+    "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868),
+    "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"], 400),
+    "MP4": (["video"], ["video"], 800),
 }
+"""Name to modalities, sources, and how many files of each source at most. Those of the mixture are 1,200."""
 CORES = os.cpu_count() or 1
-FILES = 800
+FILES = 1200
+ROWS, ROWS_IN_GROUP = 2000, 100
 
 
-def composed(modalities: Sequence[str], sources: Sequence[str]) -> tuple[Composition, list[Any]]:
+def parquet_of_pictures(folder: Path) -> Path:
+    """Four parquet files of pictures, as the hub has them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = sorted((DATA / "images" / "coco").rglob("*.jpg"))
+    for number in range(4):
+        picked = [files[row % len(files)] for row in range(number, ROWS, 4)]
+        pictures = [{"bytes": file.read_bytes(), "path": file.name} for file in picked]
+        table = pa.table({"image": pictures, "text": [file.stem for file in picked]})
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=ROWS_IN_GROUP)
+    return folder
+
+
+def composed(modalities: Sequence[str], sources: Sequence[Path], most: int) -> tuple[Composition, list[Any]]:
     streams = {
         "image": {"encoder": {"name": "timm", "model": "test_vit", "image_size": 160}},
         "audio": {"encoder": {"name": "logmel", "layers": 1}},
@@ -55,7 +75,7 @@ def composed(modalities: Sequence[str], sources: Sequence[str]) -> tuple[Composi
         "modalities": list(modalities),
         "streams": {name: streams[name] for name in modalities if streams[name]},
         "data": {
-            "sources": [str(DATA / s) for s in sources],
+            "sources": [str(s) for s in sources],
             "tokens_per_pack": 4096,
             "lanes": CORES,
             "look_ahead": 32,
@@ -64,7 +84,7 @@ def composed(modalities: Sequence[str], sources: Sequence[str]) -> tuple[Composi
     config, registry = make_run(settings), load_plugins()
     parts = compose(config, registry)
     opened = open_sources(config, registry, "train")
-    return parts, [First(source, FILES // len(opened)) for source in opened]
+    return parts, [source if most >= len(source) else First(source, most) for source in opened]
 
 
 def plans_of(parts: Composition, sources: Sequence[Any]) -> list[DocumentPlan]:
@@ -72,7 +92,7 @@ def plans_of(parts: Composition, sources: Sequence[Any]) -> list[DocumentPlan]:
     plans = [plan for s in sources for i in range(len(s)) for plan in parts.planner.plan(s.document(i))]
     plans *= -(-FILES // len(plans))
     random.Random(0).shuffle(plans)
-    return plans
+    return plans[:FILES]
 
 
 def decode(parts: Composition, plan: DocumentPlan) -> list[Any]:
@@ -191,24 +211,34 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     arms: dict[str, Callable[..., float]] = {"bare loops": bare, "Kosmos": kosmos, "DataLoader": dataloader}
-    try:
-        import webdataset as _
-
+    if importlib.util.find_spec("webdataset"):
         arms["webdataset"] = webdataset
-    except ImportError:
+    else:
         print("webdataset is not installed: left out")
     print(f"{CORES} cores\n| files | side | files/s | of the limit |\n|---|---|---|---|")
     for kind in given.kind or KINDS:
-        parts, sources = composed(*KINDS[kind])
-        plans = plans_of(parts, sources)
-        sides = {**arms, "ImageFolder": image_folder} if KINDS[kind][1] == ["images/flowers"] else arms
-        rates: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(given.rounds):
-            for name, arm in sides.items():
-                rates[name].append(arm(parts, sources, plans))
-        limit = median(rates["bare loops"])
-        for name, found in rates.items():
-            print(f"| {kind} | {name} | {median(found):,.0f} | {100 * median(found) / limit:.0f} % |", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            compare(kind, Path(folder), arms, given.rounds)
+
+
+def compare(kind: str, folder: Path, arms: dict[str, Callable[..., float]], rounds: int) -> None:
+    """The rows of one kind. ``folder`` is empty."""
+    modalities, names, most = KINDS[kind]
+    places = [parquet_of_pictures(folder) if name == IN_PARQUET else DATA / name for name in names]
+    parts, sources = composed(modalities, places, most)
+    plans = plans_of(parts, sources)
+    sides = dict(arms)
+    if names == ["images/flowers"]:
+        sides["ImageFolder"] = image_folder
+    if names == [IN_PARQUET]:
+        sides.pop("webdataset", None)  # it reads files
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, arm in sides.items():
+            rates[name].append(arm(parts, sources, plans))
+    limit = median(rates["bare loops"])
+    for name, found in rates.items():
+        print(f"| {kind} | {name} | {median(found):,.0f} | {100 * median(found) / limit:.0f} % |", flush=True)
 
 
 if __name__ == "__main__":

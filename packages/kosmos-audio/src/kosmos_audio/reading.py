@@ -58,7 +58,8 @@ def _open_encoded(file: io.BufferedIOBase) -> Iterator[Sound]:
     import soundfile
 
     try:
-        decoder = soundfile.SoundFile(file)
+        # By its descriptor libsndfile reads a file itself, in half the time that it takes through a Python object.
+        decoder = soundfile.SoundFile(file.fileno() if isinstance(file, _File) else file, closefd=False)
     except Exception as error:
         decoder, refused = None, _reason(error)
     if decoder is None:
@@ -122,8 +123,8 @@ def _mono(frames: NDArray[Any]) -> Samples:
     elif np.issubdtype(kind, np.signedinteger):
         frames = frames.astype(np.float32) / -float(np.iinfo(kind).min)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by name later
-        mean: Samples = frames.astype(np.float32, copy=False).mean(axis=1, dtype=np.float32)
-    return mean
+        samples: Samples = frames.astype(np.float32, copy=False)
+        return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1, dtype=np.float32)
 
 
 class _ArraySound:
@@ -162,6 +163,8 @@ class _LibsndfileSound:
             while len(frames := self.decoder.read(BLOCK, dtype="float32", always_2d=True)):
                 yield first, _mono(frames)
                 first += len(frames)
+                if len(frames) < BLOCK:  # the end: libsndfile gives fewer frames nowhere else
+                    break
         except Exception as error:
             raise SampleError(f"audio is broken after sample {first}: {_reason(error)}") from error
 

@@ -151,17 +151,16 @@ class Lane:
 
     def _plan(self, source: int, draw: int) -> list[DocumentPlan]:
         row = self.feed.mixture.row(source, draw)
-        origin = self._origin(source, row)
+        document: Document | None = None
         try:
             with self._touching((source, row, PLAN)):
                 document = self._document(source, row)
-                origin = document.origin
                 plans = [p for p in self.feed.planner.plan(document) if p.train.any()]
             if not plans:
                 raise SampleError("holds nothing to learn: no text that the loss looks at")
             return plans
         except SampleError as error:
-            self._quarantine(origin, source, error)
+            self._quarantine(document.origin if document else self._origin(source, row), source, error)
             return []
 
     def _origin(self, source: int, row: int) -> str:
