@@ -1,4 +1,4 @@
-"""Which documents were in which row of a run whose encoder keeps a ledger: see ``ticks.TicksEncoder``."""
+"""Which documents were in which row of a run whose encoder keeps a ledger: see ``ticks_encoder.TicksEncoder``."""
 
 from __future__ import annotations
 

@@ -1,19 +1,16 @@
-"""A modality of our tests: ``ticks``, one-dimensional series in cells of four values. Plain numpy and torch."""
+"""A modality of our tests: ``ticks``, one-dimensional series in cells of four values.
+
+Like a good plugin's this module imports no torch, so that data workers start in a moment; its encoder is in another.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from kosmos import (
     DataError,
@@ -28,7 +25,6 @@ from kosmos import (
     Text,
     hookimpl,
 )
-from kosmos.data.batch import PackedBatch
 
 KOSMOS_API = 1
 CELL = 4
@@ -55,36 +51,6 @@ class TicksProcessor:
         padded = np.zeros((plan.cells + self.lie) * self.encoder_input, np.float32)
         padded[: len(media.source)] = media.source
         return padded.reshape(-1, self.encoder_input)
-
-
-class TicksEncoder(nn.Module):
-    """A linear map a cell, scaled by the mean of its item, so that a leak between items would show."""
-
-    input = CELL
-
-    def __init__(self, *, width: int = 8, ledger: str | None = None) -> None:
-        """``ledger``: file to which every row that the model is trained on is added, with its documents."""
-        super().__init__()
-        self.width = width
-        self.map = nn.Linear(CELL, width)
-        if ledger is not None:
-            register_module_forward_pre_hook(partial(self._note, Path(ledger)))
-
-    def _note(self, ledger: Path, model: nn.Module, given: Any) -> None:
-        """Before any module runs. Step and lane have one seed, so it says of which of them the row is."""
-        batch = next(iter(given), None)
-        if not isinstance(batch, PackedBatch) or not self.training or self not in list(model.modules()):
-            return
-        row = {"seed": torch.initial_seed(), "documents": [document.origin for document in batch.documents]}
-        with ledger.open("ab", buffering=0) as file:  # one write, which no kill can halve
-            file.write(json.dumps(row).encode() + b"\n")
-
-    def forward(self, values: Tensor, grids: Tensor) -> Tensor:
-        lengths = grids.prod(dim=1)
-        item = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-        features = torch.tanh(self.map(values.to(self.map.weight.dtype)))
-        sums = features.new_zeros(len(lengths), self.width).index_add(0, item, features)
-        return features + (sums / lengths.unsqueeze(1).clamp(min=1))[item]
 
 
 @dataclass(frozen=True)
@@ -141,7 +107,7 @@ def kosmos_modalities():
 
 @hookimpl
 def kosmos_encoders():
-    yield EncoderSpec(name="ticks", target="support.ticks:TicksEncoder", summary="Linear with the item's mean.")
+    yield EncoderSpec(name="ticks", target="support.ticks_encoder:TicksEncoder", summary="Linear with the item's mean.")
 
 
 @hookimpl

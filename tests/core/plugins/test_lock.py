@@ -192,7 +192,7 @@ def test_a_run_whose_plugin_has_changed_goes_on_only_where_that_is_accepted(tmp_
     site, run = tmp_path / "site", tmp_path / "run"
     shutil.copytree(Path(ticks.__file__).parent, site / "series")
     file = site / "series" / "ticks.py"
-    file.write_text(file.read_text().replace('"support.ticks:', '"series.ticks:'))
+    file.write_text(file.read_text().replace('"support.ticks', '"series.ticks'))
     install_plugin(site, "ticks", None, module="series.ticks")
     given = ("--modalities", "ticks", *SMALL, "data.workers=0", "checkpoint.every_steps=1", "--output", run)
     done = kosmos("train", *given, "--steps", 1, path=[site])
