@@ -6,7 +6,8 @@ Limit: as many bare loops as there are cores, each in a process of its own, deco
 the same functions and keeping nothing. ``of the limit`` is what is left after planning, packing and handing rows to the
 trainer. Peers: torch's DataLoader with as many workers as cores over the same decoding, handing on fp32 tensors as
 image folders do; torchvision's ImageFolder in one, with its own decoding, where pictures lie in folders by class; and
-webdataset over a tar of the same files (where it is installed). Medians of interleaved rounds.
+webdataset over a tar of the same files (where it is installed). Medians of interleaved rounds, of rates and of what
+they are of the limit in the same round.
 """
 
 from __future__ import annotations
@@ -236,9 +237,9 @@ def compare(kind: str, folder: Path, arms: dict[str, Callable[..., float]], roun
     for _ in range(rounds):
         for name, arm in sides.items():
             rates[name].append(arm(parts, sources, plans))
-    limit = median(rates["bare loops"])
     for name, found in rates.items():
-        print(f"| {kind} | {name} | {median(found):,.0f} | {100 * median(found) / limit:.0f} % |", flush=True)
+        share = median(rate / limit for rate, limit in zip(found, rates["bare loops"], strict=True))
+        print(f"| {kind} | {name} | {median(found):,.0f} | {100 * share:.0f} % |", flush=True)
 
 
 if __name__ == "__main__":
