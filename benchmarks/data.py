@@ -79,7 +79,6 @@ def composed(modalities: Sequence[str], sources: Sequence[Path], most: int) -> t
             "sources": [str(s) for s in sources],
             "tokens_per_pack": 4096,
             "lanes": CORES,
-            "look_ahead": 32,
         },
     }
     config, registry = make_run(settings), load_plugins()
