@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kosmos.data.shuffle import blocks_of
+
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("KOSMOS_TEST_DATA", ROOT.parent / "shared" / "data"))
 VOCABULARY = 4096
@@ -89,6 +91,10 @@ class First:
 
     def document(self, index: int) -> Any:
         return self.source.document(index)
+
+    def blocks(self) -> Any:
+        found = blocks_of(self.source)
+        return found and found._replace(of=found.of[: len(self)])
 
 
 def report_peer(*, tokens: int, places: int, seconds: float, steps: int, **more: Any) -> None:

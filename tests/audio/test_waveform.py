@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from kosmos.data.document import Media
 from kosmos.data.processor import MediaPlan
 from kosmos.errors import ConfigError, SampleError
 from kosmos_audio.inputs import AudioInput
+from kosmos_audio.reading import BLOCK, open_sound
 from kosmos_audio.waveform import AudioProcessor
 
 LOGMEL = AudioInput()
@@ -267,12 +269,50 @@ def test_damaged_bytes_are_refused_or_produce_what_was_planned() -> None:
                 continue
 
 
+def test_what_stands_behind_damage_is_read(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    """Of some damaged pages libsndfile gives fewer samples than were asked for, and more at the next call."""
+    shorter = 0
+    for file in sorted(shared_data("audio/esc10").rglob("*.ogg"))[:3]:
+        whole = np.frombuffer(file.read_bytes(), np.uint8)
+        for place in range(5_000, len(whole), 4_001):
+            data = whole.copy()
+            data[place] ^= 0xFF
+            (tmp_path / "damaged.ogg").write_bytes(data.tobytes())
+            frames: list[int] = []
+            try:
+                with soundfile.SoundFile(tmp_path / "damaged.ogg") as decoder:
+                    while count := len(decoder.read(BLOCK)):
+                        frames.append(count)
+            except soundfile.LibsndfileError:
+                continue
+            shorter += any(count < BLOCK for count in frames[:-1])
+            with open_sound(Media("audio", tmp_path / "damaged.ogg"), 1 << 30) as sound:
+                found = sum(len(block) for _, block in sound.blocks(0))
+            assert found == sum(frames)
+    assert shorter, "no file shows what is tested here"
+
+
+def test_a_file_that_only_ffmpeg_knows_is_opened_by_it(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    with av.open(tmp_path / "a.m4a", "w", format="mp4") as container:
+        stream = container.add_stream("aac", rate=16_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone(1.0, 16_000)[None], format="fltp", layout="mono")
+        frame.sample_rate = 16_000
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    before = len(os.listdir("/proc/self/fd"))
+    plan, cells = produce(AudioProcessor(WAVEFORM), Media("audio", tmp_path / "a.m4a"))
+    assert abs(plan.recipe.stop - 16_000) <= 2048
+    assert np.abs(cells).max() > 0.1
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 PLAN_ALONE = """
 import sys
 from pathlib import Path
 from kosmos.data.document import Media
 from kosmos_audio import plugin
 from kosmos_audio.inputs import AudioInput
+from kosmos_audio.reading import BLOCK, open_sound
 from kosmos_audio.waveform import AudioProcessor
 processor = AudioProcessor(AudioInput())
 plans = [processor.plan(Media("audio", Path(p))) for p in sys.argv[1:]]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kosmos.data.document import Blocks
 from kosmos.data.mixture import Cursor, Mixture
+from kosmos.data.shuffle import in_blocks
 from kosmos.errors import DataError
 from support.ticks import TicksSource
 
@@ -50,11 +51,42 @@ def test_a_lane_comes_to_each_block_once_in_an_epoch(size, num_lanes, seed):
             assert len(reads) == len(set(blocks))
 
 
-@pytest.mark.parametrize("wrong", [Blocks(np.zeros(8, np.int64), 1), Blocks(np.zeros(9, np.int64), 0)])
-def test_blocks_that_cannot_be_are_refused(wrong, monkeypatch):
-    monkeypatch.setattr(Blocked, "blocks", lambda self: wrong)
-    with pytest.raises(DataError, match=r"^ticks: Blocked\.blocks: expected the blocks of 9 documents, at least 1 at"):
+@given(
+    st.lists(st.integers(-3, 5), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 6), st.integers(0, 5),
+    st.integers(0, 99),
+)  # fmt: skip
+def test_lanes_meet_stretches_of_blocks_however_they_are_numbered(of, at_once, lanes, first, seed):
+    order = in_blocks(Blocks(np.array(of), at_once), lanes, first % lanes, np.random.default_rng(seed))
+    assert sorted(order.tolist()) == list(range(len(of)))
+    met = [of[row] for lane in range(lanes) for row in order[(lane - first) % lanes :: lanes]]
+    # One after the other the lanes' stretches are all blocks in turn, shuffled among ``at_once`` at most.
+    for block in set(met):
+        last = len(met) - met[::-1].index(block)
+        assert len(set(met[met.index(block) : last])) <= 2 * at_once - 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (lambda self: Blocks(np.zeros(8, np.int64), 1), "expected Blocks of 9 documents, at least 1 at once"),
+        (lambda self: Blocks(np.zeros(9, np.int64), 0), "expected Blocks of 9 documents, at least 1 at once"),
+        (lambda self: (np.zeros(9, np.int64), 1), "expected Blocks of 9 documents"),
+        (lambda self, start: None, "raised TypeError"),
+        (lambda self: {}["x"], "raised KeyError: 'x'"),
+    ],
+)  # fmt: skip
+def test_blocks_that_cannot_be_are_refused_by_name(wrong, reason, monkeypatch):
+    monkeypatch.setattr(Blocked, "blocks", wrong)
+    with pytest.raises(DataError, match=rf"^ticks: Blocked\.blocks:? {reason}"):
         Mixture((Blocked("train", 9),), (1.0,), True, 0).row(0, 0)
+
+
+@pytest.mark.parametrize("other", [("a", "b"), lambda self: None])
+def test_what_is_no_answer_about_blocks_is_none(other, monkeypatch):
+    plain = Mixture((TicksSource("train", 9),), (1.0,), True, 0)
+    monkeypatch.setattr(Blocked, "blocks", other)
+    mixture = Mixture((Blocked("train", 9),), (1.0,), True, 0)
+    assert [mixture.row(0, draw) for draw in range(9)] == [plain.row(0, draw) for draw in range(9)]
 
 
 def test_epochs_have_different_orders():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -11,11 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kosmos import make_run
 from kosmos.data import sources
 from kosmos.data.document import Text
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.sources import parquet, texts_of
-from kosmos.errors import DataError, SampleError
+from kosmos.data.sources.joined import JoinedTable
+from kosmos.data.sources.opening import Renamed
+from kosmos.errors import CheckpointError, DataError, SampleError
+from kosmos.train.order import check_same_order, sample_order
 
 
 @pytest.fixture
@@ -130,38 +135,62 @@ def test_pickled_source_holds_no_rows_and_reads_in_another_process(open_, table,
     assert run.stdout == f"{path}:row 5 False\n"
 
 
-def kept(source):
-    return source.table.tables[0].kept._groups
+@pytest.fixture
+def kept(monkeypatch):
+    """The row groups that this process keeps, none at first."""
+    monkeypatch.setattr(parquet, "KEPT", parquet.KeptGroups())
+    return parquet.KEPT.groups
 
 
-def test_few_row_groups_of_all_files_together_are_kept(open_, table, monkeypatch):
+def test_few_row_groups_of_all_files_together_are_kept(open_, table, kept, monkeypatch):
     for part in "ab":
         path = table({"text": [f"{part}{i}" for i in range(20)]}, f"files/{part}.parquet")
+    other = open_(table({"text": ["o"] * 8}))
     source = open_(path.parent)
     assert [source.document(i).segments[0].text for i in (0, 39, 13, 0, 26)] == ["a0", "b19", "a13", "a0", "b6"]
-    assert len(kept(source)) == 4
+    assert other.document(7).segments[0].text == "o"
+    assert len(kept) == 5
     monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 1)
     assert [source.document(i).segments[0].text for i in (5, 39)] == ["a5", "b19"]
-    assert len(kept(source)) == 2
+    assert len(kept) == 2
 
 
-@pytest.mark.parametrize("at_once_bytes", [1, 1 << 20])
-def test_an_epoch_reads_each_row_group_about_once(open_, table, monkeypatch, at_once_bytes):
-    monkeypatch.setattr(sources.source, "AT_ONCE_BYTES", at_once_bytes)
-    monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 1 if at_once_bytes == 1 else 1 << 20)
+def test_a_file_that_is_written_anew_is_read_anew(open_, table):
+    path = table({"text": ["old"] * 4})
+    assert open_(path).document(0).segments[0].text == "old"
+    later = path.stat().st_mtime_ns + 10**9
+    os.utime(table({"text": ["new"] * 4}), ns=(later, later))
+    assert open_(path).document(0).segments[0].text == "new"
+
+
+@pytest.mark.parametrize(("at_once", "lanes"), [(1, 1), (1, 2), (3, 4), (1000, 3)])
+def test_an_epoch_reads_each_row_group_about_once(open_, table, kept, monkeypatch, at_once, lanes):
     for part in range(3):
         path = table({"text": [f"{part} {i}" for i in range(40)]}, f"files/{part}.parquet")
     source = open_(path.parent)
+    monkeypatch.setattr(sources.source, "AT_ONCE_BYTES", at_once * source.table.row_blocks().nbytes.mean())
+    monkeypatch.setattr(parquet, "LEAST_KEPT", at_once * lanes)
+    monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 1)
     read, reads = pq.ParquetFile.read_row_group, []
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda self, n, **k: reads.append(n) or read(self, n, **k))
-    mixture = Mixture((source,), (1.0,), True, 0, num_lanes=2)
-    lanes = [Cursor(mixture, lane) for lane in range(2)]
-    drawn = [mixture.row(*lane.next()) for _ in range(60) for lane in lanes]
+    mixture = Mixture((source,), (1.0,), True, 0, num_lanes=lanes)
+    cursors = [Cursor(mixture, lane) for lane in range(lanes)]
+    drawn = [mixture.row(*cursor.next()) for _ in range(120 // lanes) for cursor in cursors]
     assert sorted(drawn) == list(range(120))
     assert drawn != sorted(drawn)
     for row in drawn:
         assert source.document(row).segments[0].text == f"{row // 40} {row % 40}"
-    assert 30 <= len(reads) <= 31  # each of 30 groups, and one that both lanes draw from
+    assert 30 <= len(reads) < 30 + lanes  # each of 30 groups, and again where two lanes share one
+
+
+def test_names_with_dots_and_nested_columns_have_their_sizes(open_, table):
+    nested = [{"bytes": b"p" * 900 + b"%d" % i, "path": None} for i in range(8)]
+    path = table({"meta.text": [f"{i}" * 50 for i in range(8)], "image": nested, "unused": ["u" * 999] * 8})
+    source = open_(path, columns={"text": "meta.text"})
+    nbytes = source.table.row_blocks().nbytes
+    assert nbytes.shape == (2,)
+    assert (nbytes > 4 * 950).all()
+    assert (nbytes < 6500).all()  # without the column that is not used
 
 
 def test_documents_are_shuffled_among_several_row_groups(open_, table):
@@ -174,3 +203,24 @@ def test_blocks_are_those_of_the_rows_that_a_split_keeps(open_, table):
     path = table({"text": list("abcdefghij"), "split": ["train"] * 4 + ["test"] * 4 + ["train"] * 2})
     assert open_(path).blocks().of.tolist() == [0, 0, 0, 0, 2, 2]
     assert open_(path, split="held_out").blocks().of.tolist() == [1, 1, 1, 1]
+
+
+def test_a_run_goes_on_only_among_the_same_row_groups(open_, table):
+    config = make_run({})
+    path = table({"text": list("abcdefgh")})
+    before = sample_order(config, [open_(path)])
+    assert sample_order(config, [open_(path)]) == before
+    pq.write_table(pq.read_table(path), path, row_group_size=2)
+    with pytest.raises(CheckpointError, match=r"was made with data.sources.0.blocks '\w+', the run now has '\w+'"):
+        check_same_order(before, sample_order(config, [open_(path)]), path)
+
+
+def test_a_source_under_another_name_keeps_its_blocks(open_, table):
+    source = open_(table({"text": list("abcdefgh")}))
+    assert Renamed("other", source).blocks().of.tolist() == [0] * 4 + [1] * 4
+
+
+def test_tables_of_which_one_has_no_blocks_have_none(open_, table, rows):
+    blocked, plain = open_(table({"text": ["a"]})).table, open_(rows({"text": "b"})).table
+    assert JoinedTable([blocked, blocked]).row_blocks().ends.tolist() == [1, 2]
+    assert JoinedTable([blocked, plain]).row_blocks() is None

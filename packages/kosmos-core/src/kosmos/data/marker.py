@@ -24,11 +24,12 @@ class Marker:
         self._memory = mmap.mmap(fd, NBYTES)
 
     def clear(self) -> None:
-        _NUMBERS.pack_into(self._memory, 0, NOTHING, 0, 0, 0)
+        self._memory[:] = _NUMBERS.pack(NOTHING, 0, 0, 0)
 
     def set(self, touch: Touch | None) -> None:
         """Note what is under way; None when it is over."""
-        _NUMBERS.pack_into(self._memory, 0, *(touch or (NOTHING, 0, 0)), self.count + 1)
+        # In one copy: ``pack_into`` would write zeros first, which accuse sample 0 if the process dies then.
+        self._memory[:] = _NUMBERS.pack(*(touch or (NOTHING, 0, 0)), self.count + 1)
 
     @property
     def touch(self) -> Touch | None:

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Blocks, Source
-from kosmos.data.shuffle import blocks_of, dealt, in_blocks
-from kosmos.errors import DataError
+from kosmos.data.document import Source
+from kosmos.data.shuffle import blocks_of, in_blocks
 
 EPOCHS_KEPT = 2
 """Permutations of a source that are held, 8 bytes a row each: lanes near the end of an epoch need two."""
@@ -67,20 +66,10 @@ class Mixture:
     def _new_order(self, source: int, epoch: int) -> NDArray[np.int64]:
         size = len(self.sources[source])
         random = np.random.Generator(np.random.PCG64([self._seed(source), epoch]))
-        blocks = self._blocks(source)
+        blocks = blocks_of(self.sources[source])
         if blocks is None:
             return random.permutation(size)
-        return dealt(in_blocks(blocks, random), self.num_lanes, epoch * size % self.num_lanes)
-
-    def _blocks(self, source: int) -> Blocks | None:
-        giver = self.sources[source]
-        blocks: Blocks | None = blocks_of(giver)
-        if blocks is not None and (len(blocks.of) != len(giver) or blocks.at_once < 1):
-            raise DataError(
-                f"{giver.name}: {type(giver).__name__}.blocks: expected the blocks of {len(giver)} documents, "
-                f"at least 1 at once, got those of {len(blocks.of)}, {blocks.at_once} at once"
-            )
-        return blocks
+        return in_blocks(blocks, self.num_lanes, epoch * size % self.num_lanes, random)
 
     def origin(self, source: int, row: int) -> str:
         """Name of a row for humans, as good as the source can give it without reading the row."""
@@ -111,6 +100,7 @@ class Cursor:
     """Those of them of which nothing could be used."""
 
     def __post_init__(self) -> None:
+        assert 0 <= self.lane < self.mixture.num_lanes, (self.lane, self.mixture.num_lanes)
         self.draws = self.draws or [0] * len(self.mixture.sources)
         self.tokens = self.tokens or [0] * len(self.mixture.sources)
         self.fruitless = self.fruitless or [0] * len(self.mixture.sources)

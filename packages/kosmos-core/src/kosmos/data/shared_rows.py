@@ -69,34 +69,38 @@ class RowSender(_End):
 
     _slot: int | None = None
     """Where the arrays of the row under way lie."""
+    _address = 0
+    """Where that begins in this process's memory."""
     _used = 0
     """Bytes of it."""
 
     def room(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """An array to be filled that needs no copying when it is sent with the next row."""
-        size = prod(shape) * np.dtype(dtype).itemsize
-        place = self._place(size)
-        if place is None or self._slot is None or not size:
-            return np.empty(shape, dtype)
-        return self._stretch(self._slot, place, size).view(dtype).reshape(shape)
+        self._begin()
+        there = self._take(prod(shape) * np.dtype(dtype).itemsize)
+        return np.empty(shape, dtype) if there is None else there.view(dtype).reshape(shape)
 
-    def _place(self, size: int) -> int | None:
-        """Where so many bytes begin in the slot of the row under way; None where they find no room."""
-        if self._slot is None:
-            self._slot = next((i for i, full in enumerate(self.full.tolist()) if not full), None)
-            self._used = 0
-        place = _aligned(self._used)
-        if self._slot is None or place + size > SLOT_BYTES:
+    def _begin(self) -> None:
+        """Find a slot for the row, if one is empty and it has none."""
+        if self._slot is None and not self.full.all():
+            self._slot, self._used = int(self.full.argmin()), 0
+            self._address = _address(self._stretch(self._slot, 0, SLOT_BYTES))
+
+    def _take(self, size: int) -> NDArray[np.uint8] | None:
+        """The next ``size`` bytes of the slot; None where they find no room, or are none."""
+        begin = _aligned(self._used)
+        if self._slot is None or not size or begin + size > SLOT_BYTES:
             return None
-        self._used = place + size
-        return place
+        self._used = begin + size
+        return self._stretch(self._slot, begin, size)
 
     def send(self, item: Any) -> None:
         """Any object that can be pickled."""
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps(item, protocol=5, buffer_callback=buffers.append)
         parts = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
-        places = [self._place_of(part) for part in parts]
+        self._begin()
+        places = [self._put(part) for part in parts]
         slot, self._slot = self._slot, None
         if slot is None or None in places or not parts:
             self.pipe.send((head, None, [len(part) for part in parts]))
@@ -106,17 +110,19 @@ class RowSender(_End):
         self.full[slot] = 1
         self.pipe.send((head, slot, [(place, len(part)) for place, part in zip(places, parts, strict=True)]))
 
-    def _place_of(self, part: NDArray[np.uint8]) -> int | None:
-        """Where in the slot ``part`` lies, after copying it there where it lies elsewhere."""
-        place = self._place(0)
-        if place is None or self._slot is None:
+    def _put(self, part: NDArray[np.uint8]) -> int | None:
+        """Where in the slot ``part`` lies, copied there where it lies elsewhere; None where it finds no room."""
+        if self._slot is None:
             return None
-        begin = _address(part) - _address(self._stretch(self._slot, 0, SLOT_BYTES))
-        if 0 <= begin < SLOT_BYTES:
-            return begin
-        if (place := self._place(len(part))) is not None:
-            self._stretch(self._slot, place, len(part))[:] = part
-        return place
+        if not len(part):
+            return 0
+        if not 0 <= _address(part) - self._address < SLOT_BYTES:
+            there = self._take(len(part))
+            if there is None:
+                return None
+            there[:] = part
+            part = there
+        return _address(part) - self._address
 
 
 def _address(array: NDArray[Any]) -> int:
@@ -143,6 +149,6 @@ class RowReceiver(_End):
 
     def _parts(self, slot: int, places: Sequence[tuple[int, int]]) -> list[NDArray[np.uint8]]:
         """The stretches of a slot, which is empty again when nothing uses any of them."""
-        whole = self._stretch(slot, 0, max((place + size for place, size in places), default=0))
+        whole = self._stretch(slot, 0, max(place + size for place, size in places))
         finalize(whole, self.full.__setitem__, slot, 0).atexit = False
         return [whole[place : place + size] for place, size in places]

@@ -1,42 +1,78 @@
-"""The order of an epoch: every row once, at random, and where rows are read in blocks, few blocks at a time."""
+"""The order of an epoch where rows are read in blocks: every row once, at random, and few blocks at a time."""
 
 from __future__ import annotations
 
-from typing import Any
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Blocks
+from kosmos.data.document import Blocks, Source
+from kosmos.data.foreign import first_line
+from kosmos.errors import DataError, KosmosError
 
 
-def blocks_of(giver: Any) -> Any:
-    """What ``giver.blocks()`` says; None where it has no such method, because it reads each row alone."""
-    find = getattr(giver, "blocks", None)
-    return find() if find else None
+def blocks_of(source: Source) -> Blocks | None:
+    """What ``source.blocks()`` says; None where it has no such method, because it reads each document alone.
 
-
-def in_blocks(blocks: Blocks, random: np.random.Generator) -> NDArray[np.int64]:
-    """An order of the rows [rows]: blocks at random, and rows at random among ``at_once`` blocks in turn.
-
-    Blocks that are neighbours in the data, whose rows are often alike, are neighbours here by chance only.
+    Raises:
+        DataError: it raises, or gives something else.
     """
-    _, block = np.unique(blocks.of, return_inverse=True)
-    place = random.permutation(block.max() + 1)[block]
-    order: NDArray[np.int64] = np.lexsort((random.permutation(len(block)), place // blocks.at_once))
+    find = getattr(source, "blocks", None)
+    if not callable(find):
+        return None
+    who = f"{source.name}: {type(source).__name__}.blocks"
+    try:
+        blocks = find()
+    except (KosmosError, MemoryError):
+        raise
+    except Exception as error:  # whatever a plugin's code raises
+        raise DataError(f"{who} raised {first_line(error)}") from error
+    if blocks is None:
+        return None
+    if not isinstance(blocks, Blocks) or np.shape(blocks.of) != (len(source),) or blocks.at_once < 1:
+        raise DataError(f"{who}: expected Blocks of {len(source)} documents, at least 1 at once, got {blocks!r:.80}")
+    return blocks
+
+
+def digest(blocks: Blocks) -> str:
+    """What tells these blocks from others: an order goes on only among the same."""
+    numbers = np.ascontiguousarray(blocks.of, np.int64)
+    return blake2b(numbers.tobytes() + str(blocks.at_once).encode(), digest_size=8).hexdigest()
+
+
+def in_blocks(blocks: Blocks, lanes: int, first: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """An order of the rows [rows]. Each lane, taking every ``lanes``-th place, meets a stretch of blocks of its own.
+
+    Blocks come at random, so that neighbours, whose rows are often alike, are neighbours here by chance only, and the
+    rows of ``at_once`` blocks that follow one another are shuffled.
+
+    Args:
+        lanes: how many take places in turn.
+        first: the lane that takes the first place.
+    """
+    rows, ends = _block_by_block(np.asarray(blocks.of), random)
+    order, begin = np.empty_like(rows), 0
+    for lane in range(lanes):
+        places = order[(lane - first) % lanes :: lanes]
+        end = begin + len(places)
+        stretch = rows[begin:end]
+        block = int(np.searchsorted(ends, begin, side="right"))
+        while begin < end:
+            block += blocks.at_once
+            cut = min(end, int(ends[min(block, len(ends)) - 1]))
+            random.shuffle(rows[begin:cut])
+            begin = cut
+        places[:] = stretch
     return order
 
 
-def dealt(order: NDArray[np.int64], lanes: int, first: int) -> NDArray[np.int64]:
-    """``order`` [rows], moved so that lanes who take places in turn each meet a stretch of it.
-
-    Args:
-        lanes: how many.
-        first: the lane that takes the first place.
-    """
-    moved, begin = np.empty_like(order), 0
-    for lane in range(lanes):
-        places = moved[(lane - first) % lanes :: lanes]
-        places[:] = order[begin : begin + len(places)]
-        begin += len(places)
-    return moved
+def _block_by_block(of: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows, a block after the other in random order: [rows]; and where each block ends: [blocks]."""
+    rows = np.argsort(of, kind="stable")
+    starts = np.flatnonzero(np.diff(of[rows], prepend=of[rows[0]] - 1))
+    counts = np.diff(starts, append=len(of))
+    chosen = random.permutation(len(starts))
+    ends = np.cumsum(counts[chosen])
+    moved_by = starts[chosen] - (ends - counts[chosen])
+    return rows[np.repeat(moved_by, counts[chosen]) + np.arange(len(of))], ends

@@ -26,10 +26,9 @@ MAX_DEATHS = 20
 MAX_STILLBORN = 3
 """The same for deaths before the first sample, which a file cannot be blamed for."""
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Variables of a worker: one core each."""
+"""Variables of a worker, whatever the trainer's are: a worker is one core's."""
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""Variables of a worker: what decoding frees is kept for the next file (glibc). To ask the system for it each time
-takes five per cent of the time with small files."""
+"""Variables of a worker, unless the user set them: what decoding frees is kept for the next file (glibc)."""
 HANG_S = 300.0
 """Seconds that a worker may be at one sample (or between two) while its row is waited for."""
 POLL_S = 0.5

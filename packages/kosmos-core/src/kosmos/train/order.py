@@ -8,6 +8,7 @@ from typing import Any
 
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
+from kosmos.data.shuffle import blocks_of, digest
 from kosmos.errors import CheckpointError
 
 FREE = ("workers", "quarantine", "sources")
@@ -19,14 +20,21 @@ def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]
     dumped = config.model_dump(mode="json")
     stated = dumped["data"]["sources"] or [{} for _ in sources]
     data = {name: value for name, value in dumped["data"].items() if name not in FREE}
-    opened = [
-        {"name": source.name, "documents": len(source), **{k: v for k, v in entry.items() if k not in ("name", "path")}}
-        for source, entry in zip(sources, stated, strict=True)
-    ]
+    opened = [{**_facts(s), **_without(entry, "name", "path")} for s, entry in zip(sources, stated, strict=True)]
     parts = {
         name: {part: stream[part] for part in ("encoder", "connector")} for name, stream in dumped["streams"].items()
     }
     return {"data": {**data, "sources": opened}, "modalities": dumped["modalities"], "streams": parts}
+
+
+def _facts(source: Source) -> dict[str, Any]:
+    """What counts of a source. Its blocks, where it has some, since files may be written anew with other row groups."""
+    blocks = blocks_of(source)
+    return {"name": source.name, "documents": len(source), **({"blocks": digest(blocks)} if blocks else {})}
+
+
+def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in names}
 
 
 def check_same_order(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:

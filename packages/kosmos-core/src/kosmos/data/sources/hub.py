@@ -72,6 +72,9 @@ class HubTable:
             present = {name: present_values(table.column(name)) for name in media}
             yield from shadow_rows(self.columns, values, present, rows)
 
+    def row_blocks(self) -> None:
+        return None  # the library maps its files into memory and finds rows in them
+
 
 def open_saved(path: Path) -> list[tuple[str, HubTable]]:
     """The splits of a ``save_to_disk`` folder, with their names.

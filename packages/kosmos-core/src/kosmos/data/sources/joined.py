@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.source import RowBlocks, Table
@@ -36,9 +35,9 @@ class JoinedTable:
         number = int(np.searchsorted(self._ends, index, side="right"))
         return self.tables[number], index - int(self._ends[number]) + len(self.tables[number])
 
-    def blocks(self) -> RowBlocks | None:
+    def row_blocks(self) -> RowBlocks | None:
         """Those of all tables, where all have some."""
-        found = [blocks for table in self.tables if (blocks := blocks_of(table)) is not None]
+        found = [blocks for table in self.tables if (blocks := table.row_blocks()) is not None]
         if len(found) < len(self.tables):
             return None
         begins = [0, *self._ends[:-1]]
@@ -96,3 +95,6 @@ class ClassFolderTable:
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         for index in range(len(self)):
             yield {**self.row(index), "id": self.files[index], "split": self.splits[index]}
+
+    def row_blocks(self) -> None:
+        return None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.open_files import read_bytes
+from kosmos.data.sources.open_files import forget, read_bytes
 from kosmos.errors import DataError, SampleError
 
 MAX_ROW_BYTES = 64 << 20
@@ -95,6 +95,9 @@ class JsonlTable:
             except OSError as error:
                 raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
+    def row_blocks(self) -> None:
+        return None
+
     def only(self, keep: NDArray[np.bool_]) -> JsonlTable:
         """The table of some of the rows; ``keep`` is bool [rows]."""
         return replace(self, file=self.file[keep], offset=self.offset[keep], end=self.end[keep], line=self.line[keep])
@@ -116,6 +119,7 @@ def _lines(path: Path) -> NDArray[np.int64]:
     """First byte, byte behind the last and number of each line of a file that is not blank: [lines, 3]."""
     lines = array("q")  # 24 bytes a line, where a list of tuples would take 160
     begin, place, number, inside = 0, 0, 1, False
+    forget(path)
     try:
         with path.open("rb") as stream:
             # Pieces of bounded size, so that a file without line ends does not fill the memory.

@@ -32,8 +32,9 @@ def resolve(root: Path, name: str) -> Path:
     Raises:
         SampleError: a URL, an absolute path, a path or a link that leads out of ``root``, no such file.
     """
-    parts = name.split("/") if _PLAIN.fullmatch(name) else [".."]
-    return (None if ".." in parts else _without_links(root, parts)) or _resolved(root, name)
+    if _PLAIN.fullmatch(name) and ".." not in (parts := name.split("/")) and (found := _without_links(root, parts)):
+        return found
+    return _resolved(root, name)
 
 
 def _resolved(root: Path, name: str) -> Path:

@@ -9,7 +9,7 @@ from threading import Lock
 MOST_OPEN = 32
 """Files that a process keeps open, those read last."""
 
-_open: dict[Path, int] = {}
+_open: dict[str, int] = {}
 _lock = Lock()
 
 
@@ -19,15 +19,32 @@ def read_bytes(path: Path, begin: int, end: int) -> bytes:
     Raises:
         OSError: it cannot be opened or read.
     """
+    parts: list[bytes] = []
     with _lock:
-        return os.pread(_descriptor(path), end - begin, begin)
+        descriptor = _descriptor(_key(path))
+        while begin < end and (part := os.pread(descriptor, end - begin, begin)):
+            parts.append(part)  # over a network it may be less than was asked for
+            begin += len(part)
+    return b"".join(parts)
 
 
-def _descriptor(path: Path) -> int:
-    descriptor = _open.pop(path, None)
+def forget(path: Path) -> None:
+    """Open the file anew at the next read: what is known of its rows is of the file that is there now."""
+    with _lock:
+        descriptor = _open.pop(_key(path), None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _key(path: Path) -> str:
+    return str(path) if path.is_absolute() else os.path.abspath(path)
+
+
+def _descriptor(key: str) -> int:
+    descriptor = _open.pop(key, None)
     if descriptor is None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    _open[path] = descriptor  # the one used last at the end
+        descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
+    _open[key] = descriptor  # the one used last at the end
     if len(_open) > MOST_OPEN:
         os.close(_open.pop(next(iter(_open))))
     return descriptor

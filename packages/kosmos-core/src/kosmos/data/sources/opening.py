@@ -108,8 +108,7 @@ class Renamed:
         return len(self.source)
 
     def blocks(self) -> Blocks | None:
-        found: Blocks | None = blocks_of(self.source)
-        return found
+        return blocks_of(self.source)
 
     def document(self, index: int) -> Document:
         with calling(f"{type(self.source).__name__}.document"):  # else it would bear this class's name
@@ -204,10 +203,9 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
 
 
 def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Source:
-    from kosmos.data.sources.parquet import KeptGroups, ParquetTable
+    from kosmos.data.sources.parquet import ParquetTable
 
-    kept = KeptGroups()
-    tables = [ParquetTable(path, kept) for path in paths]
+    tables = [ParquetTable(path) for path in paths]
     layout = request.layout(tables[0].features.media_columns(request.known))
     for table in tables:
         table.use(layout)

@@ -7,7 +7,7 @@ read last are kept.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,50 +28,49 @@ MOST_KEPT_BYTES = 512 << 20
 LEAST_KEPT = 2
 """Row groups that are kept however large they are."""
 
+Group = tuple[Path, int, tuple[str, ...], int]
+"""Path of a file, time of its last change, columns, number of the row group."""
+
 
 class KeptGroups:
-    """The row groups of some files that were read last. Left behind when pickled."""
+    """The row groups that were read last, as arrow tables."""
 
     def __init__(self) -> None:
-        self._groups: OrderedDict[tuple[Path, int], Any] = OrderedDict()
+        self.groups: OrderedDict[Group, Any] = OrderedDict()
         self._nbytes = 0
 
-    def __reduce__(self) -> Any:
-        return KeptGroups, ()
+    def get(self, group: Group, read: Callable[[], Any]) -> Any:
+        """``read`` is called where the group is not kept."""
+        if group not in self.groups:
+            self.groups[group] = table = read()
+            self._nbytes += table.nbytes
+            while self._nbytes > MOST_KEPT_BYTES and len(self.groups) > LEAST_KEPT:
+                self._nbytes -= self.groups.popitem(last=False)[1].nbytes
+        self.groups.move_to_end(group)
+        return self.groups[group]
 
-    def get(self, path: Path, number: int, read: Callable[[], Any]) -> Any:
-        """Row group ``number`` of ``path`` as an arrow table; ``read`` is called where it is not kept."""
-        key = path, number
-        if key not in self._groups:
-            self._groups[key] = group = read()
-            self._nbytes += group.nbytes
-            while self._nbytes > MOST_KEPT_BYTES and len(self._groups) > LEAST_KEPT:
-                self._nbytes -= self._groups.popitem(last=False)[1].nbytes
-        self._groups.move_to_end(key)
-        return self._groups[key]
+
+KEPT = KeptGroups()
+"""Of all files that this process reads."""
 
 
 class ParquetTable:
-    """The rows of a parquet file (a ``Table``). Only the columns that the layout uses are read.
+    """The rows of a parquet file (a ``Table``). Only the columns that the layout uses are read."""
 
-    Args:
-        kept: shared by the files of a source, so that what they keep together is bounded.
-    """
-
-    def __init__(self, path: Path, kept: KeptGroups | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.kept = kept or KeptGroups()
         try:
             with pq.ParquetFile(path) as file:
                 schema = file.schema_arrow
                 groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
-                sizes, nbytes = [g.num_rows for g in groups], [_nbytes_by_column(g) for g in groups]
+                sizes, nbytes = [g.num_rows for g in groups], [_nbytes(g, schema.names) for g in groups]
+            self._changed = path.stat().st_mtime_ns
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path}: no readable parquet file ({first_line(error)})") from error
         self.features: Features = features_of_schema(schema.metadata)
         self.columns: tuple[str, ...] = tuple(schema.names)
         self.ends: NDArray[np.int64] = np.cumsum([0, *sizes], dtype=np.int64)[1:]
-        self._nbytes = nbytes
+        self._nbytes: NDArray[np.int64] = np.array(nbytes, np.int64).reshape(len(sizes), len(self.columns))
 
     def use(self, layout: Layout) -> None:
         """Read no more columns than a layout uses. Raises DataError where one is missing."""
@@ -80,12 +79,12 @@ class ParquetTable:
         except DataError as error:
             raise DataError(f"{self.path}: {error}") from error
         used = layout.used(self.columns)
+        self._nbytes = self._nbytes[:, [name in used for name in self.columns]]
         self.columns = tuple(name for name in self.columns if name in used)
 
-    def blocks(self) -> RowBlocks:
+    def row_blocks(self) -> RowBlocks:
         """The row groups."""
-        used = [sum(of_column[name] for name in self.columns) for of_column in self._nbytes]
-        return RowBlocks(self.ends, np.asarray(used, np.int64))
+        return RowBlocks(self.ends, self._nbytes.sum(1))
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -110,7 +109,7 @@ class ParquetTable:
             with pq.ParquetFile(self.path) as file:
                 return file.read_row_group(group, columns=list(self.columns))
 
-        return self.kept.get(self.path, group, read)
+        return KEPT.get((self.path, self._changed, self.columns, group), read)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         light, media = layout.scanned(self.columns)
@@ -127,13 +126,19 @@ class ParquetTable:
                 yield from shadow_rows(self.columns, values, present, file.metadata.row_group(group).num_rows)
 
 
-def _nbytes_by_column(group: Any) -> Counter[str]:
-    """Bytes of a row group's values, by top column."""
+def _nbytes(group: Any, columns: Sequence[str]) -> list[int]:
+    """Bytes of a row group's values, of each top column."""
     nbytes: Counter[str] = Counter()
-    for number in range(group.num_columns):
-        chunk = group.column(number)
-        nbytes[chunk.path_in_schema.split(".")[0]] += chunk.total_uncompressed_size
-    return nbytes
+    for chunk in (group.column(number) for number in range(group.num_columns)):
+        nbytes[_top_of(chunk, columns)] += chunk.total_uncompressed_size
+    return [nbytes[name] for name in columns]
+
+
+def _top_of(chunk: Any, columns: Collection[str]) -> str:
+    """The column that a chunk is part of; names may hold dots themselves."""
+    parts = chunk.path_in_schema.split(".")
+    tops = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((top for top in tops if top in columns), parts[0])
 
 
 def shadow_rows(
@@ -151,7 +156,7 @@ def _present(file: Any, group: int, column: str) -> NDArray[np.bool_]:
     counts = []
     for number in range(metadata.num_columns):
         chunk = metadata.column(number)
-        if chunk.path_in_schema.split(".")[0] == column:
+        if _top_of(chunk, file.schema_arrow.names) == column:
             statistics = chunk.statistics
             known = statistics is not None and statistics.has_null_count
             counts.append((statistics.null_count, chunk.num_values) if known else None)

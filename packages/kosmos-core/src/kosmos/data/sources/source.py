@@ -12,11 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Segment, Text
-from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
 from kosmos.errors import DataError, SampleError
+
+
+class RowBlocks(NamedTuple):
+    """Which rows of a table are read together."""
+
+    ends: NDArray[np.int64]
+    """Number of the row behind the last of each block: [blocks]."""
+    nbytes: NDArray[np.int64]
+    """What each takes, by the table's own account: [blocks]. Values that repeat may take more in memory."""
+
+
+AT_ONCE_BYTES = 64 << 20
+"""Memory of the blocks among which a lane's documents are shuffled; at least one block."""
 
 
 class Table(Protocol):
@@ -40,18 +52,9 @@ class Table(Protocol):
         """Every row in order, as cheaply as possible: media may be ``True`` in place of their bytes."""
         ...
 
-
-class RowBlocks(NamedTuple):
-    """The rows of a table that are read together. A table that has such a form has ``blocks() -> RowBlocks | None``."""
-
-    ends: NDArray[np.int64]
-    """Number of the row behind the last of each block: [blocks]."""
-    nbytes: NDArray[np.int64]
-    """What each takes in memory: [blocks]."""
-
-
-AT_ONCE_BYTES = 64 << 20
-"""Memory of the blocks among which a lane's documents are shuffled; at least one block."""
+    def row_blocks(self) -> RowBlocks | None:
+        """None where a row is read alone."""
+        ...
 
 
 @dataclass(eq=False)
@@ -77,7 +80,7 @@ class RowSource:
 
     def blocks(self) -> Blocks | None:
         """Which documents are read together; None where each is read alone."""
-        found: RowBlocks | None = blocks_of(self.table)
+        found = self.table.row_blocks()
         if found is None or not len(self.rows):
             return None
         at_once = max(1, int(AT_ONCE_BYTES // max(1.0, found.nbytes.mean())))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.open_files import read_bytes
+from kosmos.data.sources.open_files import forget, read_bytes
 from kosmos.data.sources.splits import Split
 from kosmos.errors import DataError, SampleError
 
@@ -65,6 +65,9 @@ class TextTable:
             identity = f"{self.files[number].name}:{self.begin[index]}"
             yield {"text": "", "id": identity, "split": self.splits[number]}
 
+    def row_blocks(self) -> None:
+        return None
+
 
 def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_chars: int = CHUNK_CHARS) -> TextTable:
     """Cut text files into documents. Every character is in exactly one, but for pieces of blank space alone.
@@ -79,6 +82,7 @@ def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_char
     number: list[int] = []
     pieces: list[tuple[int, int, int]] = []
     for position, path in enumerate(files):
+        forget(path)
         try:
             with path.open("rb") as stream:
                 bom = len(_BOM) if stream.read(len(_BOM)) == _BOM else 0
