@@ -38,17 +38,16 @@ from kosmos.plugins import load_plugins
 
 IN_PARQUET = "in parquet"
 KINDS = {
-    "JPEG, 640 pixels": (["image"], ["images/coco"], 800),
-    "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], 8000),
-    "JPEG, 160 pixels": (["image"], ["images/flowers"], 800),
-    "FLAC, half a second": (["audio"], ["audio/fsdd"], 800),
-    "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868),
-    "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"], 400),
-    "MP4": (["video"], ["video"], 800),
+    "JPEG, 640 pixels": (["image"], ["images/coco"], 800, 1200),
+    "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], 8000, 1200),
+    "JPEG, 160 pixels": (["image"], ["images/flowers"], 800, 4800),
+    "FLAC, half a second": (["audio"], ["audio/fsdd"], 800, 4800),
+    "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868, 4800),
+    "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"], 400, 1200),
+    "MP4": (["video"], ["video"], 800, 800),
 }
-"""Name to modalities, sources, and how many files of each source at most. Those of the mixture are 1,200."""
+"""Name to modalities, sources, how many files of each source at most (1,200 in the mixture), how many are decoded."""
 CORES = os.cpu_count() or 1
-FILES = 1200
 ROWS, ROWS_IN_GROUP = 8000, 100
 """In parquet: more than a worker keeps."""
 
@@ -89,12 +88,12 @@ def composed(modalities: Sequence[str], sources: Sequence[Path], most: int) -> t
     return parts, [source if most >= len(source) else First(source, most) for source in opened]
 
 
-def plans_of(parts: Composition, sources: Sequence[Any]) -> list[DocumentPlan]:
+def plans_of(parts: Composition, sources: Sequence[Any], count: int) -> list[DocumentPlan]:
     """Of every document, in random order; few files are read several times."""
     plans = [plan for s in sources for i in range(len(s)) for plan in parts.planner.plan(s.document(i))]
-    plans *= -(-FILES // len(plans))
+    plans *= -(-count // len(plans))
     random.Random(0).shuffle(plans)
-    return plans[:FILES]
+    return plans[:count]
 
 
 def decode(parts: Composition, plan: DocumentPlan) -> list[Any]:
@@ -225,10 +224,10 @@ def main() -> None:
 
 def compare(kind: str, folder: Path, arms: dict[str, Callable[..., float]], rounds: int) -> None:
     """The rows of one kind. ``folder`` is empty."""
-    modalities, names, most = KINDS[kind]
+    modalities, names, most, count = KINDS[kind]
     places = [parquet_of_pictures(folder) if name == IN_PARQUET else DATA / name for name in names]
     parts, sources = composed(modalities, places, most)
-    plans = plans_of(parts, sources)
+    plans = plans_of(parts, sources, count)
     sides = dict(arms)
     if names == ["images/flowers"]:
         sides["ImageFolder"] = image_folder
