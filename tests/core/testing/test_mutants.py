@@ -197,6 +197,11 @@ MUTANTS = [
         "modalities-declared", "declared: []",
     ),
     Mutant("an empty part", "samples.py", "else 200)", "else 0)", "builds", "held_out holds 0 documents"),
+    Mutant(
+        "blocks that are none", "samples.py",
+        "    def document(", "    def blocks(self): return [1]\n\n    def document(",
+        "builds", "blocks: expected Blocks of",
+    ),
 ]  # fmt: skip
 
 

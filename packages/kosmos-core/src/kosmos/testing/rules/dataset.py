@@ -7,7 +7,9 @@ from typing import Any
 
 from kosmos.components import DatasetSpec
 from kosmos.data.document import Document, Media, Text
+from kosmos.data.shuffle import blocks_of
 from kosmos.discovery import cause
+from kosmos.errors import DataError
 from kosmos.testing import child
 from kosmos.testing.jobs import fingerprint
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
@@ -46,6 +48,10 @@ def parts_hold_documents(dataset: ComponentUnderTest) -> None:
         document = source.document(len(source) - 1)
         if not isinstance(document, Document) or not document.segments:
             raise BrokenPromise(f"{split}: the last document is {document!r:.80}; expected segments")
+        try:
+            blocks_of(source)
+        except DataError as error:
+            raise BrokenPromise(f"{split}: {error}") from error
 
 
 def _modalities(dataset: ComponentUnderTest) -> list[Any]:
