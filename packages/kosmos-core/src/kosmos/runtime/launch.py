@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -53,23 +53,29 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=uuid.uuid4().hex,
         rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.2,
     )  # fmt: skip
+    stopped_at_once = None
     if _CAN_HAND_ON:
         config.signals_to_handle = LEFT_TO_TORCHRUN
-        pass_signals_on()
+        stopped_at_once = pass_signals_on()
     try:
         elastic_launch(config, sys.executable)("-m", "kosmos", *arguments)
     except ChildFailedError as failed:
+        if stopped_at_once and stopped_at_once():  # then a rank fails whose peer was gone first, which means nothing
+            return Interrupted.exit_status
         return exit_status(failure.exitcode for failure in failed.failures.values())
     except SignalException:
         return Interrupted.exit_status
     return 0
 
 
-def pass_signals_on(as_signal: signal.Signals | None = None) -> None:
+def pass_signals_on(as_signal: signal.Signals | None = None) -> Callable[[], bool]:
     """Hand SIGTERM, SIGINT and SIGUSR1 to the processes that this one starts, which sit in sessions of their own.
 
     Args:
         as_signal: what they get in place of the signal itself. A third Ctrl-C ends this process as ever.
+
+    Returns:
+        Whether they were told twice to stop by Ctrl-C, at which they end at once.
     """
     interrupts = 0
 
@@ -84,6 +90,7 @@ def pass_signals_on(as_signal: signal.Signals | None = None) -> None:
 
     for number in STOP_SIGNALS:
         signal.signal(number, hand_on)
+    return lambda: interrupts > 1
 
 
 def children(parent: int) -> Iterator[int]:
