@@ -139,7 +139,7 @@ def measure(
 def free_a_large_block() -> None:
     """As every training has before its first step: glibc keeps what is freed for the next temporary, instead of asking
     the system for it each time, only up to the size of the largest block that was ever freed (32 MiB at most). Without
-    this the peers' temporaries are fresh pages: lion-pytorch eager took 175 ms in place of 64 (machine C, fp32)."""
+    this the peers' temporaries are fresh pages: lion-pytorch eager took 175 ms in place of 50 (machine C, fp32)."""
     torch.empty(31 << 20, dtype=torch.uint8)
 
 
