@@ -13,6 +13,7 @@ from torch.optim.adamw import adamw
 
 from kosmos.train.optim import masters
 from kosmos.train.optim.noise import noise_key
+from kosmos.train.optim.operands import equal_parts
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import (
@@ -71,14 +72,13 @@ class MasterAdamW(Parameterwise):
         means = flat(state["exp_avg"]), flat(state["exp_avg_sq"])
         low = None if low is None else flat(low)
         scratch = self._passes.scratch(weight.device)
-        for start in range(0, len(weight), scratch.shape[1]):
-            part = slice(start, start + scratch.shape[1])
+        for part in equal_parts(len(weight), scratch.shape[1]):
             rest = None if low is None else low[part]
             value, slope, spare, other = scratch[:, : len(weight[part])]
             masters.load(weight[part], rest, value, spare.view(torch.int32))
             _adamw_part(value, slope.copy_(gradient[part]), [m[part] for m in means], state["step"], group)
             masters.store(
-                weight[part], rest, value, spare.view(torch.int32), other.view(torch.int32), noise=noise, start=start
+                weight[part], rest, value, spare.view(torch.int32), other.view(torch.int32), noise=noise, start=part.start
             )
         put_back(weight, parameter)
 

@@ -36,10 +36,9 @@ class Operands:
         return self.weight, self.gradient, self.momentum
 
     def parts(self, most: int) -> Iterator[tuple[int, Operands]]:
-        """Consecutive parts of at most ``most`` elements (one block at least), each with where it starts."""
-        size = max(self.block, most // self.block * self.block)
-        for start in range(0, self.weight.numel(), size):
-            yield start, self._part(start, start + size)
+        """Consecutive parts of whole blocks and at most ``most`` elements, or one block, each with where it starts."""
+        for part in equal_parts(self.weight.numel(), most, self.block):
+            yield part.start, self._part(part.start, part.stop)
 
     def _part(self, start: int, end: int) -> Operands:
         scales = None if self.scales is None else self.scales[start // self.block : end // self.block]
@@ -61,6 +60,15 @@ class Step:
     """Key of the random bits, uint32; see ``noise``."""
     stochastic: bool = False
     """Round bf16 weights at random instead of to nearest."""
+
+
+def equal_parts(count: int, most: int, block: int = 1) -> Iterator[slice]:
+    """As few parts of whole blocks as can be, of at most ``most`` elements (one block at least) and nearly one length:
+    a short last one would leave threads without work. ``count`` is of whole blocks."""
+    blocks, most = count // block, max(1, most // block)
+    parts = -(-blocks // most)
+    for index in range(parts):
+        yield slice(blocks * index // parts * block, blocks * (index + 1) // parts * block)
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -17,9 +17,11 @@ from torch.optim.sgd import sgd
 from kosmos.train.optim import blocks, masters
 from kosmos.train.optim.operands import Operands, Step
 
-CPU_ELEMENTS = 131_072
-"""Elements of a part on each thread, of which up to four buffers are needed. Longer parts start the threads less often,
-shorter ones stay in nearer caches. Measured from 16,384 to 524,288."""
+CPU_ELEMENTS = 393_216
+"""Most elements of a part on each thread, of which up to four buffers are needed. Longer parts start the threads less
+often, shorter ones stay in nearer caches. Measured from 16,384 to 1,048,576."""
+CPU_SCRATCH_ELEMENTS = 1 << 22
+"""Most elements of a part on all threads."""
 ACCELERATOR_ELEMENTS = 1 << 24
 """Where there is no such cache, parts only bound the scratch memory."""
 
@@ -41,7 +43,7 @@ class Passes:
 
     def scratch(self, device: torch.device) -> Tensor:
         """fp32 [4, elements]."""
-        elements = CPU_ELEMENTS * torch.get_num_threads() if device.type == "cpu" else ACCELERATOR_ELEMENTS
+        elements = _cpu_elements() if device.type == "cpu" else ACCELERATOR_ELEMENTS
         found = self._scratch.get(device)
         if found is None or found.shape[1] != elements:
             found = self._scratch[device] = torch.empty(4, elements, device=device)
@@ -66,7 +68,7 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """Whether more would fall out of the caches."""
-        return self._elements >= CPU_ELEMENTS * torch.get_num_threads()
+        return self._elements >= _cpu_elements()
 
     def lion(self, step: Step) -> None:
         """One step of Lion, by the arithmetic of ``Passes``; the batch is empty afterwards."""
@@ -80,6 +82,10 @@ class Batch:
         _move(values, [u.float() for u in updates], [], lr=step.rate, weight_decay=step.decay)
         torch._foreach_copy_(weights, values)
         self._rows, self._elements = [], 0
+
+
+def _cpu_elements() -> int:
+    return min(CPU_ELEMENTS * torch.get_num_threads(), CPU_SCRATCH_ELEMENTS)
 
 
 def _means(gradient: Tensor, momentum: Tensor, update: Tensor, step: Step) -> None:
