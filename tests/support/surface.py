@@ -76,7 +76,11 @@ def _members(value: type) -> list[str]:
 
 
 def _own(base: type, *, fields: bool) -> Iterator[tuple[str, str]]:
-    """What a class itself declares. Fields of a dataclass stand in its constructor's signature."""
+    """What a class itself declares. Fields of a dataclass stand in its constructor's signature, but for those that it
+    does not take."""
+    for field in getattr(base, "__dataclass_fields__", {}).values():
+        if not field.init and not field.name.startswith("_"):
+            yield field.name, f"{field.name}: {_written(field.type)} (set by itself)"
     plain = fields and not hasattr(base, "model_fields") and not issubclass(base, tuple)
     for name, annotation in sorted(inspect.get_annotations(base).items() if plain else ()):
         if not name.startswith("_"):

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from kosmos.errors import KosmosError, SampleError
 
 
-@contextmanager
-def calling(who: str) -> Iterator[None]:
+class calling:  # noqa: N801  as ``contextlib.suppress``; a generator would cost several times as much at every sample
     """Around a call of a plugin: whatever it raises becomes an error of the sample at hand.
-
-    Args:
-        who: what is called, such as ``ImageProcessor.decode``.
 
     Raises:
         SampleError: it raised an exception that is neither ours nor a lack of memory, both of which pass.
     """
-    try:
-        yield
-    except (KosmosError, MemoryError):
-        raise
-    except Exception as error:
-        raise SampleError(f"{who} raised {first_line(error)}") from error
+
+    __slots__ = ("giver", "method")
+
+    def __init__(self, giver: object, method: str) -> None:
+        """
+        Args:
+            giver: the object of the plugin.
+            method: which of its methods is called.
+        """
+        self.giver, self.method = giver, method
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, KosmosError | MemoryError):
+            raise SampleError(f"{called(self.giver, self.method)} raised {first_line(error)}") from error
+
+
+def called(giver: object, method: str) -> str:
+    """What messages call a method of a plugin, such as ``ImageProcessor.decode``."""
+    return f"{type(giver).__name__}.{method}"
 
 
 def first_line(error: BaseException) -> str:

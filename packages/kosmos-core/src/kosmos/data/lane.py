@@ -11,16 +11,16 @@ itself or is told, early or late, by another lane's death; as long as the sample
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from kosmos.data.batch import PackedArrays, ReadyDocument, Room, assemble
 from kosmos.data.document import Document
-from kosmos.data.foreign import calling
+from kosmos.data.foreign import called, calling
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
 from kosmos.data.plan import DocumentPlan, Planner, decode_cells
@@ -153,31 +153,30 @@ class Lane:
         row = self.feed.mixture.row(source, draw)
         document: Document | None = None
         try:
-            with self._touching((source, row, PLAN)):
+            with _Touching(self, (source, row, PLAN)):
                 document = self._document(source, row)
-                plans = [p for p in self.feed.planner.plan(document) if p.train.any()]
+                plans = [p for p in self.feed.planner.plan(document) if np.count_nonzero(p.train)]
             if not plans:
                 raise SampleError("holds nothing to learn: no text that the loss looks at")
             return plans
         except SampleError as error:
-            self._quarantine(document.origin if document else self._origin(source, row), source, error)
+            self._quarantine(document.origin if document else self.origin(source, row), source, error)
             return []
 
-    def _origin(self, source: int, row: int) -> str:
+    def origin(self, source: int, row: int) -> str:
         """A sample's name before it is read."""
         try:
-            with calling(f"{type(self.feed.mixture.sources[source]).__name__}.origin"):
+            with calling(self.feed.mixture.sources[source], "origin"):
                 return self.feed.mixture.origin(source, row)
         except SampleError as error:
             return f"{self.feed.mixture.sources[source].name}: row {row} ({error})"
 
     def _document(self, source: int, row: int) -> Document:
         giver = self.feed.mixture.sources[source]
-        who = f"{type(giver).__name__}.document"
-        with calling(who):
+        with calling(giver, "document"):
             document = giver.document(row)
         if not isinstance(document, Document):
-            raise SampleError(f"{who}: expected a Document, got {type(document).__name__}")
+            raise SampleError(f"{called(giver, 'document')}: expected a Document, got {type(document).__name__}")
         return document
 
     def _decode(self, draw: Draw, plan: DocumentPlan) -> ReadyDocument | None:
@@ -187,29 +186,39 @@ class Lane:
             return ReadyDocument(plan, name, {})
         cells: dict[str, list[Any]] = {}
         try:
-            with self._touching((source, self.feed.mixture.row(source, draw[1]), DECODE)):
+            with _Touching(self, (source, self.feed.mixture.row(source, draw[1]), DECODE)):
                 for media in plan.media:
                     processor = self.feed.planner.routes[media.media.modality].processor
-                    with calling(f"{type(processor).__name__}.decode"):
+                    with calling(processor, "decode"):
                         cells.setdefault(media.stream, []).append(decode_cells(media, processor))
         except SampleError as error:
             self._quarantine(plan.origin, source, error)
             return None
         return ReadyDocument(plan, name, cells)
 
-    @contextmanager
-    def _touching(self, touch: Touch) -> Iterator[None]:
-        if (cause := self.feed.deadly.get(touch)) is not None:
-            raise SampleError(cause)
-        self.watch(touch)
-        try:
-            yield
-        except MemoryError as error:  # not the sample's fault for sure, so the run ends; but say where
-            error.add_note(f"at {self._origin(*touch[:2])}")
-            raise
-        finally:
-            self.watch(None)
-
     def _quarantine(self, origin: str, source: int, error: SampleError) -> None:
         name = self.feed.mixture.sources[source].name
         self.incidents.append(Incident(origin, name, error.code, str(error).removeprefix(f"{origin}: ")))
+
+
+class _Touching:
+    """Around what is done to a sample: it is watched, and one that is known to kill is not touched."""
+
+    __slots__ = ("lane", "touch")
+
+    def __init__(self, lane: Lane, touch: Touch) -> None:
+        self.lane, self.touch = lane, touch
+
+    def __enter__(self) -> None:
+        if (cause := self.lane.feed.deadly.get(self.touch)) is not None:
+            raise SampleError(cause)
+        self.lane.watch(self.touch)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, MemoryError):  # not the sample's fault for sure, so the run ends; but say where
+                error.add_note(f"at {self.lane.origin(*self.touch[:2])}")
+        finally:
+            self.lane.watch(None)

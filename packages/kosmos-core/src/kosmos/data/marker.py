@@ -11,6 +11,7 @@ _NUMBERS = struct.Struct("=4q")
 NBYTES = _NUMBERS.size
 NOTHING = -1
 """Stands for the source between samples."""
+_BETWEEN = (NOTHING, 0, 0)
 
 
 class Marker:
@@ -22,14 +23,17 @@ class Marker:
             fd: of a file of ``NBYTES``; it may be closed afterwards.
         """
         self._memory = mmap.mmap(fd, NBYTES)
+        self._written = self.count
 
     def clear(self) -> None:
-        self._memory[:] = _NUMBERS.pack(NOTHING, 0, 0, 0)
+        self._memory[:] = _NUMBERS.pack(*_BETWEEN, 0)
 
     def set(self, touch: Touch | None) -> None:
         """Note what is under way; None when it is over."""
         # In one copy: ``pack_into`` would write zeros first, which accuse sample 0 if the process dies then.
-        self._memory[:] = _NUMBERS.pack(*(touch or (NOTHING, 0, 0)), self.count + 1)
+        self._written += 1
+        source, row, action = touch or _BETWEEN
+        self._memory[:] = _NUMBERS.pack(source, row, action, self._written)
 
     @property
     def touch(self) -> Touch | None:

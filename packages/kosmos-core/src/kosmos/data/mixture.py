@@ -51,7 +51,8 @@ class Mixture:
         size = len(self.sources[source])
         if self.once is not None:
             return draw * size // self.limit(source)
-        return int(self._order(source, draw // size)[draw % size])
+        epoch, place = divmod(draw, size)
+        return self._order(source, epoch).item(place)
 
     def _order(self, source: int, epoch: int) -> NDArray[np.int64]:
         orders = self._orders.setdefault(source, {})

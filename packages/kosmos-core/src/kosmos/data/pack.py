@@ -8,8 +8,10 @@ wait. So the rows of all lanes have about the same work for each encoder, withou
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+
+import numpy as np
 
 from kosmos.data.plan import DocumentPlan
 
@@ -19,29 +21,22 @@ TRIES = 32
 
 def choose(pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping[str, int]) -> list[int]:
     """Numbers of the documents to take, ascending; number 0, the oldest, is always among them."""
-    works = [plan.work() for plan in pending]
+    works = [plan.work for plan in pending]
     order = _evenly(works)
     lengths = [len(plan) for plan in pending]
-    totals = _sums(works)
-    fills = _fills([lengths[i] for i in order], max_tokens - lengths[0], TRIES if len(totals) > 1 or max_cells else 1)
-    choices = ([0, *sorted(order[i] for i in fill)] for fill in fills)
-    fitting = [choice for choice in choices if _cells_fit(pending, choice, max_cells)]
+    numbers: dict[str, int] = {}
+    kinds = np.array([numbers.setdefault(kind, len(numbers)) for kind, _ in works])
+    amounts = np.array([amount for _, amount in works])
+    tries = TRIES if len(numbers) > 1 or max_cells else 1
+    fills = _fills([lengths[i] for i in order], max_tokens - lengths[0], tries)
+    choices = [np.array([0, *(order[i] for i in fill)]) for fill in fills]
+    fitting = [c for c in choices if _cells_fit(pending, c, max_cells)] if max_cells else choices
     if not fitting:
         return _greedy(pending, max_tokens, max_cells)
-    share = min(1.0, max_tokens / sum(lengths))
-    return min(fitting, key=lambda choice: _unevenness(_sums(works[i] for i in choice), totals, share))
-
-
-def _sums(works: Iterable[tuple[str, int]]) -> Counter[str]:
-    sums: Counter[str] = Counter()
-    for kind, amount in works:
-        sums[kind] += amount
-    return sums
-
-
-def _unevenness(row: Mapping[str, int], waiting: Mapping[str, int], share: float) -> float:
-    """How far the work of a row is from its share of what waits: the sum over kinds, each relative to that share."""
-    return sum(abs(row.get(kind, 0) / (share * amount) - 1) for kind, amount in waiting.items())
+    waiting = min(1.0, max_tokens / sum(lengths)) * np.bincount(kinds, amounts)
+    # How far the work of a row is from its share of what waits: the sum over kinds, each relative to that share.
+    apart = [np.abs(np.bincount(kinds[c], amounts[c], len(numbers)) / waiting - 1).sum() for c in fitting]
+    return sorted(fitting[int(np.argmin(apart))].tolist())
 
 
 def _evenly(works: Sequence[tuple[str, int]]) -> list[int]:
@@ -49,11 +44,12 @@ def _evenly(works: Sequence[tuple[str, int]]) -> list[int]:
 
     A document counts to the stream of which it has most cells; within a kind the older goes first.
     """
-    totals: Counter[str] = Counter()
+    totals: dict[str, int] = {}
     middles = []
     for kind, amount in works:
-        middles.append(totals[kind] + amount / 2)
-        totals[kind] += amount
+        before = totals.get(kind, 0)
+        middles.append(before + amount / 2)
+        totals[kind] = before + amount
     shares = [middle / totals[kind] for middle, (kind, _) in zip(middles, works, strict=True)]
     return sorted(range(1, len(works)), key=shares.__getitem__)
 
@@ -74,15 +70,21 @@ def _fills(lengths: Sequence[int], room: int, most: int) -> Iterator[list[int]]:
     total = reach[-1].bit_length() - 1
     if total == 0:
         yield []
+    begins = list(accumulate(lengths, initial=0))
     for last, length in enumerate(lengths[: len(reach) - 1]):
         if most and total >= length and reach[last] >> (total - length) & 1:
             most -= 1
-            yield [*_reconstructed(lengths, reach[: last + 1], total - length), last]
+            yield [*_reconstructed(lengths, begins, reach, last, total - length), last]
 
 
-def _reconstructed(lengths: Sequence[int], reach: Sequence[int], total: int) -> list[int]:
+def _reconstructed(
+    lengths: Sequence[int], begins: Sequence[int], reach: Sequence[int], count: int, total: int
+) -> list[int]:
+    """The earliest of the first ``count`` lengths that sum to ``total``; ``begins[i]`` is the sum of the first i."""
     taken: list[int] = []
-    for i in range(len(reach) - 1, 0, -1):
+    for i in range(count, 0, -1):
+        if total == begins[i]:  # all of them, which is soon the case
+            return [*range(i), *taken[::-1]]
         if not reach[i - 1] >> total & 1:
             taken.append(i - 1)
             total -= lengths[i - 1]
@@ -102,5 +104,5 @@ def _greedy(pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping
     return sorted(taken)
 
 
-def _cells_fit(pending: Sequence[DocumentPlan], taken: Sequence[int], max_cells: Mapping[str, int]) -> bool:
+def _cells_fit(pending: Sequence[DocumentPlan], taken: Iterable[int], max_cells: Mapping[str, int]) -> bool:
     return all(sum(pending[i].cells(name) for i in taken) <= most for name, most in max_cells.items())

@@ -5,7 +5,7 @@ No torch here: plans are made in data workers and in tools that never load a mod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -36,14 +36,15 @@ class MediaPlan:
 
     layout: tuple[str | Grid, ...]
     recipe: Any = None
+    grids: tuple[Grid, ...] = field(init=False, repr=False, compare=False)
+    """Those of the layout."""
+    cells: int = field(init=False, repr=False, compare=False)
+    """Of all of them."""
 
-    @property
-    def grids(self) -> tuple[Grid, ...]:
-        return tuple(part for part in self.layout if isinstance(part, Grid))
-
-    @property
-    def cells(self) -> int:
-        return sum(grid.cells for grid in self.grids)
+    def __post_init__(self) -> None:
+        grids = tuple([part for part in self.layout if isinstance(part, Grid)])
+        object.__setattr__(self, "grids", grids)
+        object.__setattr__(self, "cells", sum([t * h * w for t, h, w in grids]))
 
 
 class Processor(Protocol):

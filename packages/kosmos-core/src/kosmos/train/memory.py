@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 
@@ -43,7 +42,7 @@ def parts(
 
 
 def _part(batch: PackedBatch, begin: int, end: int, slots: Mapping[str, SlotCount]) -> PackedBatch:
-    documents = tuple(replace(d, start=d.start - begin) for d in batch.documents if begin <= d.start < end)
+    documents = tuple(d._replace(start=d.start - begin) for d in batch.documents if begin <= d.start < end)
     media = {name: _media(m, begin, end, slots[name]) for name, m in batch.media.items()}
     labels = batch.labels[begin:end]
     return PackedBatch(

@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +72,19 @@ class JsonlTable:
         return len(self.offset)
 
     def origin(self, index: int) -> str:
-        return f"{self.files[self.file[index]]}:{self.line[index]}"
+        return f"{self.files[self.file.item(index)]}:{self.line.item(index)}"
 
     def root(self, index: int) -> Path:
-        return self.files[int(self.file[index])].parent
+        return self._roots[self.file.item(index)]
+
+    @cached_property
+    def _roots(self) -> list[Path]:
+        return [file.parent for file in self.files]
 
     def row(self, index: int) -> Row:
         try:
-            begin, end = int(self.offset[index]), int(self.end[index])
-            line = read_bytes(self.files[self.file[index]], begin, min(end, begin + MAX_ROW_BYTES + 1))
+            begin, end = self.offset.item(index), self.end.item(index)
+            line = read_bytes(self.files[self.file.item(index)], begin, min(end, begin + MAX_ROW_BYTES + 1))
         except OSError as error:
             raise SampleError(f"cannot be read ({error})") from error
         return parse_row(line)

@@ -111,7 +111,7 @@ class Renamed:
         return blocks_of(self.source)
 
     def document(self, index: int) -> Document:
-        with calling(f"{type(self.source).__name__}.document"):  # else it would bear this class's name
+        with calling(self.source, "document"):  # else it would bear this class's name
             return self.source.document(index)
 
 

@@ -13,7 +13,7 @@ def texts_of(source: Source) -> Iterator[str]:
     """Every stretch of text of a source, in order. Rows that cannot be used have none."""
     for index in range(len(source)):
         try:
-            with calling(f"{type(source).__name__}.document"):
+            with calling(source, "document"):
                 segments = source.document(index).segments
         except SampleError:
             continue
