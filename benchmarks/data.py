@@ -40,9 +40,9 @@ IN_PARQUET = "in parquet"
 KINDS = {
     "JPEG, 640 pixels": (["image"], ["images/coco"], 800, 1200),
     "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], 8000, 1200),
-    "JPEG, 160 pixels": (["image"], ["images/flowers"], 800, 4800),
-    "FLAC, half a second": (["audio"], ["audio/fsdd"], 800, 4800),
-    "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868, 4800),
+    "JPEG, 160 pixels": (["image"], ["images/flowers"], 800, 9600),
+    "FLAC, half a second": (["audio"], ["audio/fsdd"], 800, 9600),
+    "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868, 9600),
     "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"], 400, 1200),
     "MP4": (["video"], ["video"], 800, 800),
 }

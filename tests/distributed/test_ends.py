@@ -35,8 +35,8 @@ def site(tmp_path: Path) -> Path:
     return install_plugin(tmp_path / "site", "ticks", None, module=ticks.__name__)
 
 
-def two_ranks(site: Path, output: Path, *more: object) -> Started:
-    return Started("train", "--nproc", 2, "--output", output, *RUN, *more, path=[site], **LOOPBACK)
+def two_ranks(site: Path, output: Path, *more: object, **variables: str) -> Started:
+    return Started("train", "--nproc", 2, "--output", output, *RUN, *more, path=[site], **LOOPBACK, **variables)
 
 
 def source(**options: object) -> str:
@@ -127,6 +127,41 @@ def test_ctrl_c_at_the_launcher_of_two_ranks_saves_and_a_second_one_ends_at_once
     status, said = again.end(at_most_s=30)
     assert status == 130, said
     wait_until_gone(again)
+
+
+RANK_1_FAILS_AT_THE_SECOND = """
+import os, pathlib, signal
+
+install = signal.signal
+told = []
+
+def note(number, frame):
+    told.append(number)
+    pathlib.Path(os.environ["NOTES"], os.environ["RANK"]).touch()
+    if os.environ["RANK"] == "1" and len(told) == 2:
+        os._exit(1)
+
+def installed(number, handler):
+    ours = number == signal.SIGINT and callable(handler) and "RANK" in os.environ
+    return install(number, note if ours else handler)
+
+signal.signal = installed
+"""
+
+
+def test_a_second_ctrl_c_is_a_stop_though_a_rank_fails_of_it(tmp_path: Path, site: Path) -> None:
+    """As a rank does that finds its peer gone before it is told itself. Neither stops at the first here."""
+    (site / "sitecustomize.py").write_text(RANK_1_FAILS_AT_THE_SECOND)
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    run = two_ranks(site, tmp_path / "run", NOTES=str(notes))
+    run.wait_for(lambda: lines_in(tmp_path / "run" / "metrics.jsonl") >= 3)
+    run.send(signal.SIGINT)
+    run.wait_for(lambda: len(list(notes.iterdir())) == 2)
+    run.send(signal.SIGINT)
+    status, said = run.end(at_most_s=60)
+    assert status == 130, said
+    wait_until_gone(run)
 
 
 def test_ranks_whose_launcher_is_killed_end_and_the_run_can_go_on(tmp_path: Path, site: Path) -> None:
