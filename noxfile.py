@@ -73,6 +73,15 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *session.posargs)
 
 
+@nox.session(default=False)
+def newest_torch(session: nox.Session) -> None:
+    """pytest with the newest torch that the packages allow; what mypy finds is of the pinned one."""
+    install(session, *EDITABLE, "-r", "requirements-test.txt")
+    session.install("--upgrade", "torch", "torchvision", "torchaudio", "-e", "packages/kosmos-core")
+    without_mypy = ("--deselect", "tests/test_code_quality.py::test_mypy_strict_finds_nothing")
+    session.run("python", "-m", "pytest", *without_mypy, *session.posargs)
+
+
 @nox.session
 def conformance(session: nox.Session) -> None:
     """``kosmos plugin test`` on our modalities and the example plugins, built in the sizes of their defaults."""

@@ -45,8 +45,9 @@ def find_architecture(name: str) -> Architecture:
 def _builder(module: str, name: str) -> Callable[..., Any]:
     """A builder of ``pytorchvideo.models``."""
     with warnings.catch_warnings():
-        # pytorchvideo and fvcore script functions on import, which torch deprecates; no user can help it.
-        warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+        # pytorchvideo and fvcore script functions on import, which torch deprecates (in 2.14 by a FutureWarning, which
+        # Python shows); no user can help it.
+        warnings.filterwarnings("ignore", message=".*torch.jit.*")
         return cast(Callable[..., Any], getattr(import_module(f"pytorchvideo.models.{module}"), name))
 
 
