@@ -39,6 +39,7 @@ class Length:
     def cells(self, stream: str) -> int:
         return self.of.get(stream, 0)
 
+    @property
     def work(self) -> tuple[str, int]:
         most = max(self.of, key=self.of.__getitem__, default="")
         return (most, self.of[most]) if self.cells(most) else ("", self.tokens)

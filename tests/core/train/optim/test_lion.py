@@ -8,17 +8,18 @@ from torch import nn
 from kosmos.errors import CheckpointError
 from kosmos.train.optim import passes
 from kosmos.train.optim.lion import Lion
-from kosmos.train.optim.passes import CPU_ELEMENTS, Batch
+from kosmos.train.optim.passes import Batch
 from support.steps import give_gradients, stepped
 
 SETTINGS = {"lr": 1e-3, "weight_decay": 0.1}
 
 
-SHAPES = ((300, 192), (65,), (), (3 * CPU_ELEMENTS * torch.get_num_threads() + 17,))
+SHAPES = ((300, 192), (65,), (), (1_200_017,))
 """The first three are small enough to be taken together, the last is taken in four parts."""
 
 
-def test_fp32_steps_are_those_of_lion_pytorch_but_for_rounding():
+def test_fp32_steps_are_those_of_lion_pytorch_but_for_rounding(monkeypatch):
+    monkeypatch.setattr(passes, "CPU_ELEMENTS", 400_000 // torch.get_num_threads())
     ours, our_optimizer = stepped(lambda p: Lion(p, **SETTINGS), shapes=SHAPES)
     theirs, their_optimizer = stepped(lambda p: PeerLion(p, **SETTINGS), shapes=SHAPES)
     for mine, its in zip(ours, theirs, strict=True):
@@ -42,7 +43,7 @@ def test_a_bf16_step_is_the_exact_step_rounded_once(size, betas):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_small_parameters_taken_together_take_the_steps_that_each_takes_alone(dtype, monkeypatch):
-    monkeypatch.setattr(passes, "CPU_ELEMENTS", 100_000 // torch.get_num_threads())
+    monkeypatch.setattr(Batch, "MOST", 100_000 // torch.get_num_threads())
     shapes = [(300, 192), (65,), (), (64, 3, 5, 5), (1000,)] * 4  # more elements than one batch takes
     together, _ = stepped(lambda p: Lion(p, **SETTINGS), dtype=dtype, shapes=shapes)
     monkeypatch.setattr(Batch, "SMALL", 0)

@@ -26,6 +26,7 @@ class Marker:
         self._written = self.count
 
     def clear(self) -> None:
+        self._written = 0
         self._memory[:] = _NUMBERS.pack(*_BETWEEN, 0)
 
     def set(self, touch: Touch | None) -> None:

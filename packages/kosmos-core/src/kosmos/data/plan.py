@@ -182,7 +182,7 @@ class _Draft:
     def tokens(self, ids: list[int], *, train: bool) -> None:
         begin, self.length = self.length, self.length + len(ids)
         if self.ids and self.ends[-1] == begin:
-            self.ids[-1] += ids
+            self.ids[-1].extend(ids)
             self.ends[-1] = self.length
         else:
             self.ids.append([*ids])

@@ -30,8 +30,8 @@ class Grid(NamedTuple):
 class MediaPlan:
     """The tokens that a medium will take, known before it is decoded.
 
-    ``layout`` holds, in order: names of the modality's marks, stretches of plain text (time marks)
-    and grids. ``recipe`` is whatever ``decode`` needs to do what was planned; plain picklable values.
+    ``layout`` holds, in order: names of the modality's marks, stretches of plain text (time marks) and grids; it is not
+    changed afterwards. ``recipe`` is whatever ``decode`` needs to do what was planned; plain picklable values.
     """
 
     layout: tuple[str | Grid, ...]
@@ -44,7 +44,7 @@ class MediaPlan:
     def __post_init__(self) -> None:
         grids = tuple([part for part in self.layout if isinstance(part, Grid)])
         object.__setattr__(self, "grids", grids)
-        object.__setattr__(self, "cells", sum([t * h * w for t, h, w in grids]))
+        object.__setattr__(self, "cells", sum([grid.cells for grid in grids]))
 
 
 class Processor(Protocol):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Source
-from kosmos.data.foreign import first_line
+from kosmos.data.foreign import called, first_line
 from kosmos.errors import DataError, KosmosError
 
 
@@ -21,7 +21,7 @@ def blocks_of(source: Source) -> Blocks | None:
     find = getattr(source, "blocks", None)
     if not callable(find):
         return None
-    who = f"{source.name}: {type(source).__name__}.blocks"
+    who = f"{source.name}: {called(source, 'blocks')}"
     try:
         blocks = find()
     except (KosmosError, MemoryError):

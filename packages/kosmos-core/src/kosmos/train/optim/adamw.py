@@ -77,8 +77,8 @@ class MasterAdamW(Parameterwise):
             value, slope, spare, other = scratch[:, : len(weight[part])]
             masters.load(weight[part], rest, value, spare.view(torch.int32))
             _adamw_part(value, slope.copy_(gradient[part]), [m[part] for m in means], state["step"], group)
-            places = spare.view(torch.int32), other.view(torch.int32)
-            masters.store(weight[part], rest, value, *places, noise=noise, start=part.start)
+            spares = spare.view(torch.int32), other.view(torch.int32)
+            masters.store(weight[part], rest, value, *spares, noise=noise, start=part.start)
         put_back(weight, parameter)
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Operands:
         return self.weight, self.gradient, self.momentum
 
     def parts(self, most: int) -> Iterator[tuple[int, Operands]]:
-        """Consecutive parts of whole blocks and at most ``most`` elements, or one block, each with where it starts."""
+        """Consecutive parts as of ``equal_parts``, each with where it starts."""
         for part in equal_parts(self.weight.numel(), most, self.block):
             yield part.start, self._part(part.start, part.stop)
 
@@ -63,10 +63,15 @@ class Step:
 
 
 def equal_parts(count: int, most: int, block: int = 1) -> Iterator[slice]:
-    """As few parts of whole blocks as can be, of at most ``most`` elements (one block at least) and nearly one length:
-    a short last one would leave threads without work. ``count`` is of whole blocks."""
-    blocks, most = count // block, max(1, most // block)
-    parts = -(-blocks // most)
+    """As few parts as can be, of nearly one length: a short last one would leave threads without work.
+
+    Args:
+        count: elements, a multiple of ``block``.
+        most: of a part's elements; one block may be more.
+        block: elements that stay together.
+    """
+    blocks, most_blocks = count // block, max(1, most // block)
+    parts = -(-blocks // most_blocks)
     for index in range(parts):
         yield slice(blocks * index // parts * block, blocks * (index + 1) // parts * block)
 

@@ -21,7 +21,8 @@ CPU_ELEMENTS = 393_216
 """Most elements of a part on each thread, of which up to four buffers are needed. Longer parts start the threads less
 often, shorter ones stay in nearer caches. Measured from 16,384 to 1,048,576."""
 CPU_SCRATCH_ELEMENTS = 1 << 22
-"""Most elements of a part on all threads."""
+"""Most elements of a part on all threads, so that many threads take no more than 64 MiB of scratch memory. Above ten
+threads, where it counts, nothing was measured."""
 ACCELERATOR_ELEMENTS = 1 << 24
 """Where there is no such cache, parts only bound the scratch memory."""
 
@@ -43,7 +44,9 @@ class Passes:
 
     def scratch(self, device: torch.device) -> Tensor:
         """fp32 [4, elements]."""
-        elements = _cpu_elements() if device.type == "cpu" else ACCELERATOR_ELEMENTS
+        elements = ACCELERATOR_ELEMENTS
+        if device.type == "cpu":
+            elements = min(CPU_ELEMENTS * torch.get_num_threads(), CPU_SCRATCH_ELEMENTS)
         found = self._scratch.get(device)
         if found is None or found.shape[1] != elements:
             found = self._scratch[device] = torch.empty(4, elements, device=device)
@@ -55,6 +58,8 @@ class Batch:
 
     SMALL = 65_536
     """Most elements of a tensor."""
+    MOST = 131_072
+    """Elements of a batch on each thread."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -68,7 +73,7 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """Whether more would fall out of the caches."""
-        return self._elements >= _cpu_elements()
+        return self._elements >= self.MOST * torch.get_num_threads()
 
     def lion(self, step: Step) -> None:
         """One step of Lion, by the arithmetic of ``Passes``; the batch is empty afterwards."""
@@ -82,10 +87,6 @@ class Batch:
         _move(values, [u.float() for u in updates], [], lr=step.rate, weight_decay=step.decay)
         torch._foreach_copy_(weights, values)
         self._rows, self._elements = [], 0
-
-
-def _cpu_elements() -> int:
-    return min(CPU_ELEMENTS * torch.get_num_threads(), CPU_SCRATCH_ELEMENTS)
 
 
 def _means(gradient: Tensor, momentum: Tensor, update: Tensor, step: Step) -> None:
