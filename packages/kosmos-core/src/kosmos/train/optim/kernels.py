@@ -6,7 +6,6 @@ Imported only where there is a GPU and Triton (or its interpreter, ``TRITON_INTE
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import triton
@@ -47,12 +46,12 @@ def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
 
 
 @triton.jit(do_not_specialize=["key", "codes_key"])  # type: ignore[untyped-decorator]
-def _lion_kernel(
-    weight_ptr: Any, gradient_ptr: Any, momentum_ptr: Any, scales_ptr: Any, low_ptr: Any, count: Any,
-    rate: Any, decay: Any, beta1: Any, rest1: Any, beta2: Any, rest2: Any, key: Any, codes_key: Any,
+def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations too, and knows no others than its own
+    weight_ptr, gradient_ptr, momentum_ptr, scales_ptr, low_ptr, count,
+    rate, decay, beta1, rest1, beta2, rest2, key, codes_key,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
     CODED: tl.constexpr, STOCHASTIC: tl.constexpr, LOW_BITS: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     # HEIGHT blocks of BLOCK elements, each padded to WIDTH, a power of two.
     row = tl.program_id(0).to(tl.int64) * HEIGHT + tl.arange(0, HEIGHT)
     column = tl.arange(0, WIDTH)
@@ -102,8 +101,8 @@ def _lion_kernel(
         tl.store(momentum_ptr + place, momentum.to(momentum_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _random_bits(place: Any, key: Any) -> Any:
+@triton.jit
+def _random_bits(place, key):  # type: ignore[no-untyped-def]
     # As noise.random_bits.
     x = place.to(tl.uint32) * _WEYL + key.to(tl.uint32)
     x = (x ^ (x >> 16)) * _MIX1
