@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kosmos import Segments
+from kosmos import Segments, to_device
 from kosmos.data.slots import Fixed, SlotCount
 from kosmos.model.decoder import Decoder
 
 
 class Mean(nn.Module):
-    """One slot an item. ``counted`` is what it says, ``crosses`` adds the mean of the row, ``bare`` has no buffer."""
+    """One slot an item. ``counted`` is what it says, ``crosses`` adds the mean of the row, ``dead`` has no gradient,
+    ``elsewhere`` adds what is always on the CPU."""
 
-    counted, crosses, dead = 1, False, False
+    counted, crosses, dead, elsewhere = 1, False, False, False
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
@@ -26,18 +27,21 @@ class Mean(nn.Module):
 
     def forward(self, features: Tensor, grids: Tensor) -> Tensor:
         cells = grids.prod(dim=1)
-        item = torch.repeat_interleave(torch.arange(len(cells)), cells)
+        item = to_device(torch.repeat_interleave(torch.arange(len(cells)), cells), features.device)
         sums = features.new_zeros(len(cells), features.shape[1]).index_add(0, item, features)
-        mean: Tensor = self.linear(sums / cells[:, None].clamp(min=1))
+        mean: Tensor = self.linear(sums / to_device(cells[:, None].clamp(min=1), features.device))
         if self.crosses and len(mean):
             mean = mean + mean.mean(dim=0)
+        if self.elsewhere:
+            mean = mean + torch.zeros(len(mean), 1)
         return mean.detach() if self.dead else mean
 
 
 class Small(Decoder):
-    """Core's decoder, small. ``crosses`` takes the row for one document, ``peeks`` adds the next token."""
+    """Core's decoder, small. ``crosses`` takes the row for one document, ``peeks`` adds the next token, ``elsewhere``
+    adds what is always on the CPU."""
 
-    crosses, peeks, forgets = False, False, False
+    crosses, peeks, forgets, elsewhere = False, False, False, False
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size, width=32, layers=1, heads=2, ffn_width=48)
@@ -47,6 +51,8 @@ class Small(Decoder):
             segments = Segments((segments.total,))
         if self.peeks:
             x = x + x.roll(-1, dims=0)
+        if self.elsewhere:
+            x = x + torch.zeros(len(x), 1)
         if self.forgets:
             cache = None
         return super().forward(x, position_ids, segments, cache)

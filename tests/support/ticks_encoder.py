@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from kosmos import to_device
 from kosmos.data.batch import PackedBatch
 
 from .ticks import CELL
@@ -40,7 +41,7 @@ class TicksEncoder(nn.Module):
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         lengths = grids.prod(dim=1)
-        item = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+        item = to_device(torch.repeat_interleave(torch.arange(len(lengths)), lengths), values.device)
         features = torch.tanh(self.map(values.to(self.map.weight.dtype)))
         sums = features.new_zeros(len(lengths), self.width).index_add(0, item, features)
-        return features + (sums / lengths.unsqueeze(1).clamp(min=1))[item]
+        return features + (sums / to_device(lengths.unsqueeze(1).clamp(min=1), values.device))[item]

@@ -138,6 +138,11 @@ MUTANTS = [
         "no-leak", "item 1 changes the features of item 2",
     ),
     Mutant(
+        "numbers of the CPU", "encoder.py", RETURN,
+        "import torch\n\n        return self.transform(x, grids) + torch.zeros(len(x), 1)",
+        "gpu", "at encoder.py:",
+    ),
+    Mutant(
         "padding that is refused", "encoder.py", LIFT,
         f"self.takes_padding = True\n        assert not len(values) or values[-1].any()\n        {LIFT}",
         "no-leak", "AssertionError",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kosmos.model.segments import Segments
+from kosmos import Segments, to_device
 
 
 def neighbours(segments: Segments, reach: int, device: torch.device) -> Tensor:
@@ -24,7 +24,7 @@ def neighbours(segments: Segments, reach: int, device: torch.device) -> Tensor:
     end = torch.tensor(segments.bounds[1:], dtype=torch.int64).repeat_interleave(lengths)
     near = rows[:, None] + torch.arange(-reach, reach + 1)
     inside = (near >= start[:, None]) & (near < end[:, None])
-    return near.where(inside, segments.total).to(device, non_blocking=True)
+    return to_device(near.where(inside, segments.total), device)
 
 
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def by_length(values: Tensor, grids: Tensor, width: int, encode: Callable[[Tenso
         groups.setdefault(length, []).append(begin)
     features, order = [], []
     for length, begins in groups.items():
-        index = (torch.tensor(begins)[:, None] + torch.arange(length)).flatten().to(values.device)
+        index = to_device((torch.tensor(begins)[:, None] + torch.arange(length)).flatten(), values.device)
         batch = values.index_select(0, index).view(len(begins), length, *values.shape[1:])
         features.append(encode(batch).reshape(-1, width))
         order.append(index)

@@ -28,6 +28,7 @@ _PUBLIC = {
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
     "cut_blocks": "kosmos.data.blocks",
+    "to_device": "kosmos.data.transfer",
     **dict.fromkeys("NPY_MAGIC NpyHeader read_npy_header read_npy_values".split(), "kosmos.data.npy"),
     "Segments": "kosmos.model.segments",
     "recurring_size": "kosmos.model.recurring",
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from kosmos.data.slots import OnePerCell as OnePerCell
     from kosmos.data.slots import Pooled as Pooled
     from kosmos.data.slots import SlotCount as SlotCount
+    from kosmos.data.transfer import to_device as to_device
     from kosmos.deprecation import deprecated as deprecated
     from kosmos.errors import CheckpointError as CheckpointError
     from kosmos.errors import ConfigError as ConfigError

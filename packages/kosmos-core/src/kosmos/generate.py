@@ -70,9 +70,9 @@ def generate_ids(
     ids: list[int] = []
     with torch.inference_mode(), autocast(device, dtype):
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
-        position = len(batch.token_ids)
+        projection, position = backbone.output_weight().float().T, len(batch.token_ids)
         while len(ids) < max_new_tokens:
-            logits = hidden[-1].float() @ backbone.output_weight().float().T
+            logits = hidden[-1].float() @ projection
             token = _choose(logits, temperature, random)
             if token in ends:
                 break

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kosmos import ConfigError, PlanMismatch
+from kosmos import ConfigError, PlanMismatch, to_device
 from kosmos_vision import naflex
 from kosmos_vision.anatomy import Anatomy, as_cells, examine
 from kosmos_vision.cell_projection import project_cells, takes_cells
@@ -164,8 +164,8 @@ class TimmEncoder(nn.Module):
 
     def _normalised(self, values: Tensor) -> Tensor:
         """uint8 [..., 3, height, width] to the model's type, with mean and std of its training."""
-        options: dict[str, Any] = {"dtype": torch.float32, "device": values.device}
-        mean, std = (torch.tensor(c, **options).view(-1, 1, 1) * 255 for c in (self.input.mean, self.input.std))
+        scales = torch.tensor((self.input.mean, self.input.std))[..., None, None] * 255
+        mean, std = to_device(scales, values.device)
         return values.float().sub_(mean).div_(std).to(next(self.model.parameters()).dtype)
 
     def _features(self, groups: list[Tensor], shapes: list[tuple[int, int]]) -> list[Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kosmos import ConfigError, ItemTransformer
+from kosmos import ConfigError, ItemTransformer, to_device
 from kosmos_timeseries.inputs import Normalization, WindowInput
 
 
@@ -52,7 +52,7 @@ class PatchEncoder(ItemTransformer):
 
         N may be 0.
         """
-        time, channel = (index.to(values.device, non_blocking=True) for index in places(grids))
+        time, channel = (to_device(index, values.device) for index in places(grids))
         x = self.lift(values.flatten(1).to(self.channel.weight.dtype)) + self.channel(channel)
         x = x + 0.1 * sines(time, self.width).to(x.dtype)
         return self.transform(x, grids)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kosmos.data.plan import DocumentPlan, Route
+from kosmos.data.transfer import to_device
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +67,13 @@ class PackedBatch:
     position_ids: Tensor
     documents: tuple[DocumentInfo, ...]
     media: dict[str, MediaArrays]
-    num_targets: int
+    trained: Tensor
+    """int64 [n]: the positions that the loss looks at, in order. Found on the CPU: a GPU would have to be asked."""
+
+    @property
+    def num_targets(self) -> int:
+        """n."""
+        return len(self.trained)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -80,12 +87,11 @@ class PackedBatch:
 
     def to(self, device: torch.device) -> PackedBatch:
         def move(t: Tensor) -> Tensor:
-            # From pageable memory a copy would wait for all that the device has still to do.
-            return (t.pin_memory() if device.type == "cuda" else t).to(device, non_blocking=True)
+            return to_device(t, device)
 
         media = {n: MediaArrays(move(m.values), m.grids, move(m.slots)) for n, m in self.media.items()}
-        ids, labels, positions = (move(t) for t in (self.token_ids, self.labels, self.position_ids))
-        return PackedBatch(ids, labels, positions, self.documents, media, self.num_targets)
+        ids, labels, positions, trained = map(move, (self.token_ids, self.labels, self.position_ids, self.trained))
+        return PackedBatch(ids, labels, positions, self.documents, media, trained)
 
 
 def to_tensors(arrays: PackedArrays) -> PackedBatch:
@@ -97,7 +103,12 @@ def to_tensors(arrays: PackedArrays) -> PackedBatch:
         for name, m in arrays.media.items()
     }
     ids, labels, positions = (torch.from_numpy(a) for a in (arrays.token_ids, arrays.labels, arrays.position_ids))
-    return PackedBatch(ids, labels, positions, arrays.documents, media, int((arrays.labels != IGNORED).sum()))
+    return PackedBatch(ids, labels, positions, arrays.documents, media, trained_in(labels))
+
+
+def trained_in(labels: Tensor) -> Tensor:
+    """Positions that the loss looks at: int64 [n], of labels [T]."""
+    return (labels != IGNORED).nonzero().squeeze(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

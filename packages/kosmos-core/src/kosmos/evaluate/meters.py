@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.batch import DocumentInfo, PackedBatch
+from kosmos.data.batch import DocumentInfo
 
 
 class LossMeter:
@@ -43,12 +43,6 @@ class LossMeter:
         """Mean loss a target token, by ``"source"`` or ``"modality"``."""
         found = {name: loss / count for (kind, name), (loss, count) in self.sums.items() if kind == by and count}
         return dict(sorted(found.items()))
-
-
-def trained_positions(batch: PackedBatch) -> NDArray[np.int64]:
-    """Positions of the row that the loss looks at, from labels on the CPU."""
-    positions: NDArray[np.int64] = (batch.labels != -100).nonzero().squeeze(1).numpy()
-    return positions
 
 
 def owner_of(documents: Sequence[DocumentInfo], positions: NDArray[np.int64]) -> NDArray[np.int64]:

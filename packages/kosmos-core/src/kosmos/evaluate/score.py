@@ -21,7 +21,7 @@ from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
-from kosmos.evaluate.meters import owner_of, perplexity, trained_positions
+from kosmos.evaluate.meters import owner_of, perplexity
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
@@ -146,7 +146,7 @@ def _one_token(composition: Composition) -> PackedArrays:
 
 
 def _count(batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally]) -> None:
-    positions = trained_positions(batch)
+    positions = batch.trained.numpy()
     per_token = losses.per_token.double().cpu().numpy()
     right = losses.predictions.cpu().numpy() == batch.labels.numpy()[positions]
     for document, tally in zip(

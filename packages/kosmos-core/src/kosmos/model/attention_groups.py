@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kosmos.data.transfer import to_device
 from kosmos.model.recurring import rounded
 from kosmos.model.segments import Segments
 
@@ -123,7 +124,7 @@ def _runs(documents: list[tuple[int, int]], causal: bool, device: torch.device, 
         members = [document for _, document in run]
         padded = rounded(length, LONG_STEP) if long is not None and length > long else length
         hidden = padded > length and not causal
-        seen = (torch.arange(padded) < length)[None, None, None].to(device) if hidden else None
+        seen = to_device((torch.arange(padded) < length)[None, None, None], device) if hidden else None
         yield Group(device, len(members), padded, members[0][0], length, seen=seen)
 
 
@@ -136,11 +137,11 @@ def _buckets(documents: list[tuple[int, int]], causal: bool, device: torch.devic
         begins, lengths = (np.array(x)[:, None] for x in zip(*own, strict=True))
         place = np.arange(padded)
         real = place < lengths
-        tokens = torch.from_numpy(np.where(real, begins + place, begins).ravel()).to(device)
+        tokens = to_device(torch.from_numpy(np.where(real, begins + place, begins).ravel()), device)
         if real.all():
             yield Group(device, len(own), padded, tokens=tokens)
             continue
-        filled, empty = (torch.from_numpy(np.flatnonzero(x)).to(device) for x in (real, ~real))
+        filled, empty = (to_device(torch.from_numpy(np.flatnonzero(x)), device) for x in (real, ~real))
         # Under a causal mask padding stands behind all that could see it.
-        seen = None if causal else torch.from_numpy(real)[:, None, None].to(device)
+        seen = None if causal else to_device(torch.from_numpy(real)[:, None, None], device)
         yield Group(device, len(own), padded, tokens=tokens, filled=filled, empty=empty, seen=seen)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from kosmos.data.processor import Grid
 from kosmos.data.slots import OnePerCell, Pooled, SlotCount
+from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError
 
 
@@ -37,8 +38,8 @@ def pool_grids(features: Tensor, grids: Tensor, pool: Pooled) -> Tensor:
         weights.append(weight)
         start += pool(item)
     exact = features.dtype if features.dtype == torch.float64 else torch.float32
-    share = torch.tensor(np.concatenate(weights), dtype=exact).to(features.device)[:, None]
-    index = torch.tensor(np.concatenate(slots)).to(features.device)
+    share = to_device(torch.tensor(np.concatenate(weights), dtype=exact), features.device)[:, None]
+    index = to_device(torch.tensor(np.concatenate(slots)), features.device)
     pooled = torch.zeros(start, features.shape[1], dtype=exact, device=features.device)
     return pooled.index_add(0, index, features.to(exact) * share).to(features.dtype)
 

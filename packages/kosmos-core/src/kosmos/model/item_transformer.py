@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError
 from kosmos.model.attention import attend
 from kosmos.model.recompute import Recompute, run_block
@@ -62,7 +63,7 @@ class ItemTransformer(nn.Module):
     def _positions(self, items: Segments, x: Tensor) -> Rotation:
         lengths = torch.tensor(items.lengths, dtype=torch.int64)
         starts = torch.tensor(items.bounds[:-1], dtype=torch.int64).repeat_interleave(lengths)
-        places = (torch.arange(items.total) - starts).to(x.device, non_blocking=True)
+        places = to_device(torch.arange(items.total) - starts, x.device)
         exact = torch.float64 if x.dtype == torch.float64 else torch.float32
         return rotation(places, self.width // self.heads, "rope", base=10_000.0, middle=0, dtype=exact)
 

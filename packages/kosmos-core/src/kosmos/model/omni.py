@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from kosmos.data.batch import IGNORED, PackedBatch
+from kosmos.data.batch import PackedBatch, trained_in
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
@@ -143,17 +143,17 @@ class OmniModel(nn.Module):
         Where ranks share rows, ``total`` is the sum over this rank's part.
         """
         if self.row_ranks is None:
-            return self._losses(self.hidden(batch), batch.labels)
+            return self._losses(self.hidden(batch), batch.labels, batch.trained)
         slots = {name: cast(Stream, stream).connector.slots for name, stream in self.streams.items()}
         part = part_of(batch, self.row_ranks, cast(Mapping[str, SlotCount], slots))
         hidden = self._read(self.embed(part.seen)[part.own], part.position_ids, part.segments)
-        return of_whole_row(self._losses(hidden, part.labels), batch.labels, self.row_ranks)
+        own = self._losses(hidden, part.labels, trained_in(part.labels))
+        return of_whole_row(own, batch.labels, self.row_ranks)
 
     def _read(self, x: Tensor, position_ids: Tensor, segments: Segments) -> Tensor:
         hidden: Tensor = self.backbone(x, position_ids, segments)
         return touched(hidden, self.backbone) if self.touch_backbone else hidden
 
-    def _losses(self, hidden: Tensor, labels: Tensor) -> TokenLosses:
-        trained = (labels != IGNORED).nonzero().squeeze(1)
+    def _losses(self, hidden: Tensor, labels: Tensor, trained: Tensor) -> TokenLosses:
         weight = cast(Backbone, self.backbone).output_weight()
-        return linear_cross_entropy(hidden[trained], weight, labels[trained])
+        return linear_cross_entropy(hidden.index_select(0, trained), weight, labels.index_select(0, trained))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from kosmos.data.slots import Fixed, SlotCount
+from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError
 from kosmos.model.attention import attend_across
 from kosmos.model.segments import Segments
@@ -48,7 +49,7 @@ class ResamplerConnector(nn.Module):
         features = self.linear(self.norm(features))
         count, L = len(cells.lengths), self.latents.shape[0]
         x = self.latents.to(features.dtype).expand(count, -1, -1).flatten(0, 1)
-        order = _interleave(cells, L).to(features.device)
+        order = to_device(_interleave(cells, L), features.device)
         keys = Segments(tuple(n + L for n in cells.lengths))
         for layer in self.layers:
             x = layer(x, features, order, keys, L)

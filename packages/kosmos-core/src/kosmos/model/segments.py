@@ -9,6 +9,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from kosmos.data.transfer import to_device
+
 
 @dataclass(unsafe_hash=True)
 class Segments:
@@ -42,5 +44,5 @@ class Segments:
         """``bounds`` as int32 [segments + 1] on ``device``."""
         cache: dict[torch.device, Tensor] = self.__dict__.setdefault("_cu", {})
         if device not in cache:
-            cache[device] = torch.tensor(self.bounds, dtype=torch.int32).to(device, non_blocking=True)
+            cache[device] = to_device(torch.tensor(self.bounds, dtype=torch.int32), device)
         return cache[device]

@@ -14,13 +14,13 @@ from kosmos.names import listed
 from kosmos.plugins import Registry, load_plugins
 from kosmos.testing.conditions import Conditions
 from kosmos.testing.promise import Promise, Rule, Subject
-from kosmos.testing.rules import backbone, connector, dataset, encoder, modality, plugin, training, training_run
+from kosmos.testing.rules import backbone, connector, dataset, encoder, gpu, modality, plugin, training, training_run
 from kosmos.testing.scorecard import ScoreCard
 from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest, ModalityUnderTest, PluginUnderTest
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    for module in (plugin, modality, training_run, encoder, connector, backbone, dataset, training)
+    for module in (plugin, modality, training_run, encoder, connector, backbone, gpu, dataset, training)
     for rule in module.RULES
 )
 """Every rule, in the order in which they are checked."""

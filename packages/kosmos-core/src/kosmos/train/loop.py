@@ -22,7 +22,7 @@ from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.errors import TrainingError
-from kosmos.evaluate.meters import LossMeter, trained_positions
+from kosmos.evaluate.meters import LossMeter
 from kosmos.model.recompute import uncompiled
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast
@@ -259,13 +259,14 @@ class Trainer:
 
     def _metrics(self, batches: list[PackedBatch], per_token: list[Tensor], targets: int) -> dict[str, Any]:
         meter = LossMeter()
-        for batch, losses in zip(batches, per_token, strict=True):
-            meter.add(batch.documents, trained_positions(batch), losses.double().cpu().numpy())
+        found = [losses.cpu().double().numpy() for losses in per_token]
+        for batch, losses in zip(batches, found, strict=True):
+            meter.add(batch.documents, batch.trained.numpy(), losses)
         tokens = sum(len(b.token_ids) for b in batches)
         media = sum(len(m.slots) for b in batches for m in b.media.values())
         documents = sum(len(b.documents) for b in batches)
         gathered = self.parallel.gather_groups(
-            (dict(meter.sums), sum(float(t.double().sum()) for t in per_token), tokens, media, documents)
+            (dict(meter.sums), float(sum(losses.sum() for losses in found)), tokens, media, documents)
         )
         meter.merge([g[0] for g in gathered])
         loss, tokens, media, documents = (sum(g[i] for g in gathered) for i in range(1, 5))

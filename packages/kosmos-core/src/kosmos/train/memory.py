@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
-from kosmos.data.batch import IGNORED, MediaArrays, PackedBatch
+from kosmos.data.batch import MediaArrays, PackedBatch, trained_in
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 
@@ -46,9 +46,8 @@ def _part(batch: PackedBatch, begin: int, end: int, slots: Mapping[str, SlotCoun
     media = {name: _media(m, begin, end, slots[name]) for name, m in batch.media.items()}
     labels = batch.labels[begin:end]
     return PackedBatch(
-        batch.token_ids[begin:end], labels, batch.position_ids[begin:end], documents, media,
-        int((labels != IGNORED).sum()),
-    )  # fmt: skip
+        batch.token_ids[begin:end], labels, batch.position_ids[begin:end], documents, media, trained_in(labels)
+    )
 
 
 def _media(media: MediaArrays, begin: int, end: int, slots: SlotCount) -> MediaArrays:

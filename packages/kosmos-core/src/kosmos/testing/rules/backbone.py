@@ -22,14 +22,14 @@ TOLERANCE = 1e-4
 """Of the largest value, in float32: 4e-7 was measured of core's decoder."""
 
 
-def _fresh(backbone: ComponentUnderTest) -> Any:
+def fresh(backbone: ComponentUnderTest) -> Any:
     torch.manual_seed(0)
     module = backbone.build(VOCABULARY).train()
     silence(module)
     return module
 
 
-def _tokens() -> Tensor:
+def some_tokens() -> Tensor:
     return torch.randint(0, VOCABULARY, (sum(LENGTHS),), generator=torch.Generator().manual_seed(0))
 
 
@@ -41,7 +41,7 @@ def _run(module: Any, tokens: Tensor, lengths: Sequence[int]) -> Tensor:
 
 @rule("backbone", "shapes", "embed gives [T, D], hidden states are [T, D] and the output weight is [V, D]")
 def shapes(backbone: ComponentUnderTest) -> None:
-    module, tokens = _fresh(backbone), _tokens()
+    module, tokens = fresh(backbone), some_tokens()
     found = {
         "embed": (module.embed(tokens), (len(tokens), module.width)),
         "hidden states": (_run(module, tokens, LENGTHS), (len(tokens), module.width)),
@@ -56,7 +56,7 @@ def shapes(backbone: ComponentUnderTest) -> None:
 
 @rule("backbone", "packed-equals-alone", "documents of one row have the hidden states that they have one by one")
 def packed_equals_alone(backbone: ComponentUnderTest) -> None:
-    module, tokens = _fresh(backbone), _tokens()
+    module, tokens = fresh(backbone), some_tokens()
     packed = torch.split(_run(module, tokens, LENGTHS), list(LENGTHS))
     for number, (document, mine) in enumerate(zip(torch.split(tokens, list(LENGTHS)), packed, strict=True)):
         if not (error := apart(mine, _run(module, document, [len(document)]))) <= TOLERANCE:
@@ -66,7 +66,7 @@ def packed_equals_alone(backbone: ComponentUnderTest) -> None:
 
 @rule("backbone", "causal", "a token does not change the hidden states of those before it")
 def causal(backbone: ComponentUnderTest) -> None:
-    module, tokens = _fresh(backbone), _tokens()[:12]
+    module, tokens = fresh(backbone), some_tokens()[:12]
     before = _run(module, tokens, [12])
     for place in (1, 6, 11):
         changed = tokens.clone()
@@ -77,7 +77,7 @@ def causal(backbone: ComponentUnderTest) -> None:
 
 @rule("backbone", "cache-changes-nothing", "token by token with a cache gives the hidden states of the whole")
 def cache_changes_nothing(backbone: ComponentUnderTest) -> None:
-    module, tokens = _fresh(backbone).eval(), _tokens()[:12]
+    module, tokens = fresh(backbone).eval(), some_tokens()[:12]
     with torch.no_grad():
         whole, cache, parts = _run(module, tokens, [12]), module.new_cache(), []
         for begin, end in ((0, 5), (5, 6), (6, 7), (7, 12)):
@@ -89,7 +89,7 @@ def cache_changes_nothing(backbone: ComponentUnderTest) -> None:
 
 @rule("backbone", "gradient-everywhere", "every trainable parameter gets a gradient")
 def gradient_reaches_everything(backbone: ComponentUnderTest) -> None:
-    module, tokens = _fresh(backbone), _tokens()
+    module, tokens = fresh(backbone), some_tokens()
     logits = _run(module, tokens, LENGTHS) @ module.output_weight().T
     torch.autograd.backward(torch.nn.functional.cross_entropy(logits, tokens.roll(1)))
     missing = [n for n, p in module.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]

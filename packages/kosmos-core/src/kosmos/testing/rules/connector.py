@@ -28,12 +28,12 @@ TOLERANCE = 1e-6
 """Of the largest value, in float64."""
 
 
-def _features() -> tuple[Item, ...]:
+def features() -> tuple[Item, ...]:
     random = np.random.default_rng(0)
     return tuple(Item(random.standard_normal((grid.cells, WIDTH_IN)), grid) for grid in SHAPES)
 
 
-def _fresh(connector: ComponentUnderTest, seed: int = 0) -> Any:
+def fresh(connector: ComponentUnderTest, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     module = connector.build(WIDTH_IN, WIDTH_OUT).double().train()
     silence(module)
@@ -42,25 +42,25 @@ def _fresh(connector: ComponentUnderTest, seed: int = 0) -> Any:
 
 @rule("connector", "slots-as-counted", "an item fills as many slots as its slot count says, which can be pickled")
 def slots_as_counted(connector: ComponentUnderTest) -> None:
-    module = _fresh(connector)
+    module = fresh(connector)
     try:
         slots = pickle.loads(pickle.dumps(module.slots))  # noqa: S301  pickled in this line
     except Exception as error:  # a seam: pickling runs the plugin's code
         raise BrokenPromise(f"slots cannot be pickled: {cause(error)}") from error
 
     def check(items: Sequence[Item]) -> None:
-        out = module(*row(items, _features()[0]))
+        out = module(*row(items, features()[0]))
         counted = sum(slots(item.grid) for item in items)
         if tuple(out.shape) != (counted, WIDTH_OUT):
             raise BrokenPromise(f"{told(items)}: {list(out.shape)}; slots counts [{counted}, {WIDTH_OUT}]")
 
-    search(rows_of(_features()), check)
+    search(rows_of(features()), check)
 
 
 @rule("connector", "zero-length", "no items at all give [0, width], forward and backward")
 def zero_length(connector: ComponentUnderTest) -> None:
-    module = _fresh(connector)
-    out = module(*row([], _features()[0]))
+    module = fresh(connector)
+    out = module(*row([], features()[0]))
     if tuple(out.shape) != (0, WIDTH_OUT):
         raise BrokenPromise(f"no items give {list(out.shape)}; expected [0, {WIDTH_OUT}]")
     for name, gradient in gradients(module, out, torch.zeros(out.shape)).items():
@@ -70,7 +70,7 @@ def zero_length(connector: ComponentUnderTest) -> None:
 
 @rule("connector", "packed-equals-alone", "items in one row fill their slots as they do one by one")
 def packed_equals_alone(connector: ComponentUnderTest) -> None:
-    module = _fresh(connector)
+    module = fresh(connector)
 
     def check(items: Sequence[Item]) -> None:
         packed = module(*row(items, items[0]))
@@ -79,13 +79,13 @@ def packed_equals_alone(connector: ComponentUnderTest) -> None:
             error = apart(packed, alone) if packed.shape == alone.shape else float("inf")
             raise BrokenPromise(f"{told(items)}: slots differ by {error:.2g} of the largest")
 
-    search(rows_of(_features(), least=2), check, most=20)
+    search(rows_of(features(), least=2), check, most=20)
 
 
 @rule("connector", "gradient-everywhere", "every trainable parameter gets a gradient")
 def gradient_reaches_everything(connector: ComponentUnderTest) -> None:
-    module = _fresh(connector)
-    out = module(*row(_features(), _features()[0]))
+    module = fresh(connector)
+    out = module(*row(features(), features()[0]))
     found = gradients(module, out, torch.randn(out.shape, generator=torch.Generator().manual_seed(1)))
     if missing := [name for name, gradient in found.items() if not gradient.any()]:
         raise BrokenPromise(f"no gradient reaches {', '.join(missing[:3])}")
@@ -93,8 +93,8 @@ def gradient_reaches_everything(connector: ComponentUnderTest) -> None:
 
 @rule("connector", "state-round-trips", "what is saved of it and loaded into a new one gives the same slots")
 def state_round_trips(connector: ComponentUnderTest) -> None:
-    first, second = _fresh(connector, seed=1), _fresh(connector, seed=2)
-    batch = row(_features(), _features()[0])
+    first, second = fresh(connector, seed=1), fresh(connector, seed=2)
+    batch = row(features(), features()[0])
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "connector.safetensors")
         save_model(first, file)

@@ -79,7 +79,7 @@ class GradientRelease:
                 parameter.grad = torch.zeros_like(parameter)
                 self._release(parameter)
         squares, self._squares = list(self._squares.values()), {}
-        return math.sqrt(sum(float(s) for s in squares))
+        return math.sqrt(float(torch.stack(squares).double().sum())) if squares else 0.0  # one wait for a GPU, not many
 
     def remove(self) -> None:
         """Leave gradients to the optimizer again."""

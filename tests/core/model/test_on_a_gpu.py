@@ -1,0 +1,77 @@
+"""A row's way through the model on a GPU, followed without one: nothing is mixed, and the CPU waits for nothing."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+
+from kosmos import Document, Text
+from kosmos.data.batch import assemble, to_tensors
+from kosmos.generate import generate_ids
+from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
+
+from .test_omni import BACKBONES, composition, medium, ready
+
+pytestmark = pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+
+MIXED = [
+    Document("a", (Text("abc"), medium("image", 3), medium("image", 9), medium("audio", 5), Text("end", train=True))),
+    Document("b", (medium("video", 2), medium("ticks", 7), medium("video", 3), Text("end", train=True))),
+    Document("c", (medium("audio", 2), medium("ticks", 4), Text("the end", train=True))),
+]
+TEXT = [Document("d", (Text("abc", train=True),))]
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
+@pytest.mark.parametrize("documents", [MIXED, TEXT], ids=["mixed", "text"])
+def test_losses_of_a_row_wait_for_nothing(backbone, dtype, documents):
+    composed = composition(backbone)
+    rows = [ready(composed.planner, document) for document in documents]
+    batch = to_tensors(assemble(rows, composed.planner.routes, tuple(composed.model.streams)))
+    with fake_gpu() as gpu, torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        model = put_on(deepcopy(composed.model).train())
+        losses = model(batch.to(CUDA))
+    assert losses.total.device == losses.per_token.device == CUDA
+    assert len(losses.per_token) == batch.num_targets
+    assert gpu.waits == []
+
+
+def test_generation_asks_for_each_token_and_nothing_else():
+    composed = deepcopy(composition("decoder"))
+    prompt = Document("p", (medium("image", 1), Text("what?")))
+    with fake_gpu() as gpu:
+        put_on(composed.model.eval())
+        found = generate_ids(
+            composed, prompt, max_new_tokens=3, temperature=0, device=CUDA, dtype=torch.bfloat16, seed=0
+        )
+    assert found == [0, 0, 0]  # what is asked of a fake GPU is 0
+    assert len([wait for wait in gpu.waits if "_local_scalar_dense" in wait]) == 3
+
+
+def _waits(act) -> list[str]:
+    with fake_gpu() as gpu:
+        act()
+    return [wait.split(" at ")[0] for wait in gpu.waits]
+
+
+def test_what_would_wait_is_counted():
+    def there() -> torch.Tensor:
+        return torch.ones(3, device=CUDA)
+
+    assert _waits(lambda: there() * 2) == []
+    assert _waits(lambda: float(there()[0])) == ["aten._local_scalar_dense.default"]
+    assert _waits(lambda: there().cpu()) == ["aten._to_copy.default"]
+    assert _waits(lambda: torch.ones(3).to(CUDA, non_blocking=True)) == ["aten._to_copy.default"]
+    assert _waits(lambda: torch.ones(3).pin_memory().to(CUDA)) == ["aten._to_copy.default"]
+    assert _waits(lambda: torch.ones(3).pin_memory().to(CUDA, non_blocking=True)) == []
+    assert _waits(lambda: there().copy_(torch.ones(3))) == ["aten.copy_.default"]
+    with fake_gpu(), pytest.raises(RuntimeError, match="devices"):
+        there() + torch.ones(3)
+
+
+def test_tensors_of_the_cpu_keep_their_values():
+    with fake_gpu():
+        assert torch.arange(4).reshape(2, 2).prod(dim=1).tolist() == [0, 6]
