@@ -6,8 +6,9 @@ from copy import deepcopy
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kosmos import Document, Text
+from kosmos import Document, Segments, Text, attend
 from kosmos.data.batch import assemble, to_tensors
 from kosmos.generate import generate_ids
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
@@ -51,6 +52,18 @@ def test_generation_asks_for_each_token_and_nothing_else():
     assert len([wait for wait in gpu.waits if "_local_scalar_dense" in wait]) == 3
 
 
+class Calls(TorchDispatchMode):
+    """Names of the operations that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
 def _waits(act) -> list[str]:
     with fake_gpu() as gpu:
         act()
@@ -75,3 +88,14 @@ def test_what_would_wait_is_counted():
 def test_tensors_of_the_cpu_keep_their_values():
     with fake_gpu():
         assert torch.arange(4).reshape(2, 2).prod(dim=1).tolist() == [0, 6]
+
+
+def test_attention_takes_fewer_heads_of_keys_and_values_as_they_are():
+    segments = Segments((5, 0, 9))
+    with fake_gpu():
+        q, k, v = (torch.empty(14, heads, 16, device=CUDA, dtype=torch.bfloat16) for heads in (8, 2, 2))
+        with Calls() as calls:
+            out = attend(q, k, v, segments, causal=True)
+    assert out.shape == (14, 8, 16)
+    assert [name for name in calls.names if "repeat" in name or "expand" in name] == []
+    assert [name for name in calls.names if "_varlen_attn" in name] == ["torch_attn._varlen_attn.default"]

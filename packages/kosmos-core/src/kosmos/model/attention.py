@@ -6,6 +6,9 @@ Letters: T = tokens of the row, H = heads, G = heads of keys and values (G divid
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import cache
+from inspect import signature
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -48,7 +51,6 @@ def attend(
     """
     assert segments.total == q.shape[0] == k.shape[0] == v.shape[0], (segments.total, q.shape, k.shape, v.shape)
     assert window is None or (causal and window > 0), (window, causal)
-    k, v = _expand_groups(k, v, q.shape[1])
     if window is not None and window >= segments.longest:
         window = None
     if not segments.total:
@@ -56,6 +58,7 @@ def attend(
     if _has_varlen(q, v):
         sight = (-1 if window is None else window - 1, 0) if causal else (-1, -1)
         return _flash(q, k, v, segments, segments, scale, sight)
+    k, v = _expand_groups(k, v, q.shape[1])
     if q.device.type == "cpu" and window is None and type(q) is Tensor and q.shape[2] == v.shape[2]:
         return attend_on_cpu(q, k, v, segments, causal=causal, scale=scale, dtype=_type_of(v))
     return _attend_groups(q, k, v, segments, causal, scale, window)
@@ -195,6 +198,15 @@ def _flash(
 
     bounds = rows.cu_seqlens(q.device), columns.cu_seqlens(q.device)
     q, k, v = (x.to(_type_of(v)) for x in (q, k, v))
-    out = varlen_attn(q, k, v, *bounds, rows.longest, columns.longest, scale=scale, window_size=sight)
+    told: dict[str, Any] = {"enable_gqa": True} if k.shape[1] < q.shape[1] and _wants_to_be_told_of_groups() else {}
+    out = varlen_attn(q, k, v, *bounds, rows.longest, columns.longest, scale=scale, window_size=sight, **told)
     assert isinstance(out, Tensor)
     return out
+
+
+@cache
+def _wants_to_be_told_of_groups() -> bool:
+    """The kernel has always taken fewer heads of keys and values than of queries; later versions of torch ask."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return "enable_gqa" in signature(varlen_attn).parameters

@@ -63,12 +63,17 @@ def rotation(
 
 
 def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate the two halves of each head: [T, H, d] -> [T, H, d], in the table's type, which attention may want."""
+    """Rotate the two halves of each head: [T, H, d] -> [T, H, d], computed in the table's type.
+
+    On a CPU the result has that type, since attention wants short documents in it; on a GPU, whose attention takes what
+    products take, that of ``x``: cast behind the compiled part of a block, it would be written and read once more.
+    """
     cos, sin = table
     if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
         return cast(Tensor, _Rotate.apply(x, cos, sin))  # type: ignore[no-untyped-call]
     a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+    out = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+    return out if x.device.type == "cpu" else out.to(x.dtype)
 
 
 class _Rotate(torch.autograd.Function):
