@@ -11,7 +11,7 @@ import torch
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
-from kosmos.train.flops import BACKBONE, HEAD, FlopMeter, work_of
+from kosmos.train.flops import BACKBONE, HEAD, FlopMeter, peak_flops, work_of
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -92,3 +92,13 @@ def test_every_step_says_what_it_came_to(tmp_path: Path) -> None:
         assert set(row["mfu_by_module"]) == {BACKBONE, "ticks", HEAD}
         assert row["samples_per_s"] > 0 and row["peak_memory_bytes"] > 1e6
     json.dumps(row)
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA H200", 989e12), ("NVIDIA H20", 148e12),
+     ("NVIDIA GH200 480GB", 989e12), ("NVIDIA L40S", 362e12), ("NVIDIA A100-SXM4-80GB", 312e12)],
+)  # fmt: skip
+def test_the_peak_of_a_gpu_is_that_of_its_data_sheet(name: str, peak: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert peak_flops(torch.device("cuda"), torch.bfloat16) == peak

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -16,10 +9,10 @@ from torch import nn
 from kosmos.train.optim import compiled
 from kosmos.train.optim.lion import Lion
 from support.backends import CASES, differences
+from support.triton_kernels import interpreted as interpreted_json
 
 inductor = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
 """PyTorch's compiler warns of its own code."""
-TESTS = Path(__file__).resolve().parents[3]
 
 
 def check(apart: dict[str, list[float]]) -> None:
@@ -36,14 +29,7 @@ def check(apart: dict[str, list[float]]) -> None:
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, dict[str, list[float]]]:
     """What the interpreter makes of the Triton kernel."""
-    if find_spec("triton") is None:
-        pytest.skip("triton is not installed")
-    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "support.backends"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, list[float]]] = json.loads(done.stdout)
+    found: dict[str, dict[str, list[float]]] = interpreted_json("support.backends")
     return found
 
 

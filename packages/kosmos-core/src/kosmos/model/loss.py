@@ -5,6 +5,7 @@ Letters: n = trained positions, D = model width, V = vocabulary, c = positions o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +13,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
+from kosmos.runtime.devices import has_triton
 
 CHUNK_LOGITS = 2**24
-"""Most logits of a chunk on a CPU (64 MiB in fp32); eight times as many on an accelerator."""
+"""Most logits of a chunk on a CPU (64 MiB in fp32); sixteen times as many on an accelerator (512 MiB in bf16)."""
 CACHED_LOGITS, LEAST_ROWS = 2**21, 256
 """A CPU's chunk is smaller where a vocabulary allows it: so many logits stay in its caches (1,536 positions of 4,160
 logits took 20 ms instead of 36 at once), but below so many rows reading the weights takes longer than the products."""
@@ -58,7 +60,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
 def _rows(device: str, vocabulary: int) -> int:
     """Positions of a chunk."""
     if device != "cpu":
-        return max(1, 8 * CHUNK_LOGITS // vocabulary)
+        return max(1, 16 * CHUNK_LOGITS // vocabulary)
     return max(1, min(LEAST_ROWS, CHUNK_LOGITS // vocabulary), CACHED_LOGITS // vocabulary // MULTIPLE * MULTIPLE)
 
 
@@ -70,31 +72,23 @@ class _Loss(torch.autograd.Function):
         exact = torch.float64 if dtype == torch.float64 else torch.float32
         grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(weight, dtype=exact) if train and ctx.needs_input_grad[1] else None
+        wanted = grad_hidden is not None or grad_weight is not None
         losses = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
         predictions = torch.empty(0 if train else len(targets), dtype=torch.int64, device=hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
             projection = weight.to(dtype)
+            arithmetic = _arithmetic(hidden.device, dtype)
             # Memory of all chunks: fresh pages for each would take a CPU as long as a pass over them.
             most = rows if len(hidden) > rows else min(recurring_size(len(hidden), projection), rows)
-            given, taken = (projection.new_empty(most, len(weight), dtype=kind) for kind in (dtype, exact))
+            given = projection.new_empty(most, len(weight))
             for start in range(0, hidden.shape[0], rows):
                 part = slice(start, start + rows)
-                target = targets[part, None]
-                count = len(target)
+                count = len(targets[part])
                 x = hidden[part].to(dtype)
                 x = padded_rows(x, min(recurring_size(count, x), rows))
                 logits = torch.mm(x, projection.T, out=given[: len(x)])
-                if not train:
-                    predictions[part] = logits[:count].argmax(1)
-                log_shares = torch.log_softmax(logits, 1, dtype=exact, out=taken[: len(x)])
-                losses[part] = -log_shares[:count].gather(1, target)[:, 0]
-                if grad_hidden is None and grad_weight is None:
-                    continue
-                # softmax minus one at the target, in the memory of its logarithm; nothing for rows of padding
-                shares = log_shares.exp_()
-                shares[:count].scatter_add_(1, target, shares.new_full(target.shape, -1.0))
-                shares[count:] = 0
-                gradient = logits.copy_(shares) if dtype != exact else shares
+                likeliest = None if train else predictions[part]
+                gradient = arithmetic(logits, targets[part], losses[part], likeliest, wanted)
                 if grad_hidden is not None:
                     grad_hidden[part] = (gradient @ projection)[:count]
                 if grad_weight is not None:
@@ -120,3 +114,48 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a, b)
     else:
         total += a @ b
+
+
+def _arithmetic(device: torch.device, dtype: torch.dtype) -> Callable[..., Tensor]:
+    """What makes losses and gradients of the logits of one chunk after another; see ``_Passes``."""
+    if device.type == "cuda" and dtype != torch.float64 and has_triton():
+        return _by_kernel
+    return _Passes()
+
+
+def _by_kernel(logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, wanted: bool) -> Tensor:
+    from kosmos.model.loss_kernels import cross_entropy_
+
+    cross_entropy_(logits, targets, losses, predictions, wanted)
+    return logits
+
+
+class _Passes:
+    """By PyTorch's operations."""
+
+    room: Tensor | None = None
+
+    def __call__(
+        self, logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, wanted: bool
+    ) -> Tensor:
+        """Write the losses, and where it is asked for the likeliest tokens, of the logits' first rows.
+
+        Returns:
+            With ``wanted`` the gradient of the losses' sum, in place of the logits or beside them. It is zero in rows
+            behind the targets, which are padding.
+        """
+        count, target = len(targets), targets[:, None]
+        exact = losses.dtype
+        if self.room is None:
+            self.room = logits.new_empty(logits.shape, dtype=exact)
+        if predictions is not None:
+            predictions.copy_(logits[:count].argmax(1))
+        log_shares = torch.log_softmax(logits, 1, dtype=exact, out=self.room[: len(logits)])
+        losses.copy_(-log_shares[:count].gather(1, target)[:, 0])
+        if not wanted:
+            return logits
+        # Softmax minus one at the target, in the memory of its logarithm.
+        shares = log_shares.exp_()
+        shares[:count].scatter_add_(1, target, shares.new_full(target.shape, -1.0))
+        shares[count:] = 0
+        return shares if logits.dtype == exact else logits.copy_(shares)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -40,6 +42,12 @@ def pick_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device
 def _cpu_multiplies_bf16() -> bool:
     features = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
     return any(feature() for feature in features if feature is not None)
+
+
+@cache
+def has_triton() -> bool:
+    """Whether kernels in Triton can be compiled."""
+    return find_spec("triton") is not None
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:

@@ -21,8 +21,11 @@ from kosmos.model.omni import OmniModel
 
 EVERY = 50
 """Steps between two counts."""
-PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12}
-"""Dense bf16 products a second, of NVIDIA's data sheets, by what the device's name holds."""
+PEAKS = {
+    "A100": 312e12, "H100": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H20": 148e12, "H200": 989e12,
+    "GH200": 989e12, "L4": 121e12, "L40": 181e12, "L40S": 362e12, "B200": 2250e12,
+}  # fmt: skip
+"""Dense bf16 products a second, of NVIDIA's data sheets, by what the device's name holds: the longest one counts."""
 BACKBONE, HEAD = "backbone", "head"
 ATTENTION = ("scaled_dot_product", "varlen_attn")
 
@@ -132,9 +135,8 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """Products a second that the device can do: its data sheet's, else measured here, in 0.3 s."""
     if device.type == "cuda" and dtype == torch.bfloat16:
         name = torch.cuda.get_device_name(device)
-        for known, peak in PEAKS.items():
-            if known in name:
-                return peak
+        if known := [part for part in PEAKS if part in name]:
+            return PEAKS[max(known, key=len)]
     return measured_products(device, dtype)
 
 

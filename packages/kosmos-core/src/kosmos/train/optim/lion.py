@@ -7,14 +7,13 @@ for rounding; bf16 weights are computed in fp32 and rounded once, where lion-pyt
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kosmos.errors import ConfigError
+from kosmos.runtime.devices import has_triton
 from kosmos.train.optim import blocks, compiled, masters
 from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import Operands, Step, local
@@ -121,7 +120,7 @@ class Lion(Parameterwise):
         put_back(weight, parameter)
 
     def _backend(self, weight: Tensor) -> Callable[[Operands, Step], None]:
-        if weight.is_cuda and _triton_is_there():
+        if weight.is_cuda and has_triton():
             from kosmos.train.optim import kernels
 
             return kernels.lion
@@ -162,8 +161,3 @@ class Lion(Parameterwise):
 def _step_of(group: dict[str, Any], noise: int = 0, *, stochastic: bool = False) -> Step:
     beta1, beta2 = group["betas"]
     return Step(group["lr"], group["weight_decay"], beta1, beta2, noise, stochastic)
-
-
-@cache
-def _triton_is_there() -> bool:
-    return find_spec("triton") is not None

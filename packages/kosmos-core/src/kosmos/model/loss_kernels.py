@@ -1,0 +1,79 @@
+"""Cross entropy of logits and its gradient as one Triton kernel, which reads logits twice and writes them once.
+
+Imported only where there is a GPU and Triton (or its interpreter, ``TRITON_INTERPRET=1``, on a CPU).
+
+Letters: c = positions of a chunk, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+WIDTH = 4096
+"""Logits that a program looks at at once: 16 a thread."""
+
+_LEAST = tl.constexpr(-1e38)
+
+
+@torch.library.custom_op("kosmos::cross_entropy_", mutates_args=("logits", "losses", "predictions"))
+def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, gradient: bool) -> None:
+    """Losses of positions and, in place of their logits, the gradients of the losses' sum.
+
+    Args:
+        logits: [c, V] contiguous, fp32, bf16 or fp16.
+        targets: int64 [c].
+        losses: fp32 [c], written.
+        predictions: int64 [c], written: the likeliest tokens.
+        gradient: whether gradients are wanted; else logits stay.
+    """
+    rows, vocabulary = logits.shape
+    _cross_entropy_kernel[(rows,)](
+        logits, targets, losses, predictions, VOCABULARY=vocabulary,
+        WIDTH=min(WIDTH, triton.next_power_of_2(vocabulary)), GRADIENT=gradient, PREDICT=predictions is not None,
+        num_warps=8,
+    )  # fmt: skip
+
+
+@cross_entropy_.register_fake
+def _(logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, gradient: bool) -> None:
+    """Shapes are given."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _cross_entropy_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations too, and knows none but its own
+    logits_ptr, targets_ptr, losses_ptr, predictions_ptr,
+    VOCABULARY: tl.constexpr, WIDTH: tl.constexpr, GRADIENT: tl.constexpr, PREDICT: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    logits_ptr += row * VOCABULARY
+    column = tl.arange(0, WIDTH)
+    # Each place of the block keeps its own maximum and sum; they meet once, at the end.
+    most = tl.full([WIDTH], _LEAST, tl.float32)
+    total = tl.zeros([WIDTH], tl.float32)
+    likeliest = tl.zeros([WIDTH], tl.int32)
+    for start in range(0, VOCABULARY, WIDTH):
+        place = start + column
+        logit = tl.load(logits_ptr + place, mask=place < VOCABULARY, other=float("-inf")).to(tl.float32)
+        if PREDICT:
+            likeliest = tl.where(logit > most, place, likeliest)
+        higher = tl.maximum(most, logit)
+        total = total * tl.exp(most - higher) + tl.exp(logit - higher)
+        most = higher
+    highest = tl.max(most, axis=0)
+    logsumexp = highest + tl.log(tl.sum(total * tl.exp(most - highest), axis=0))
+    target = tl.load(targets_ptr + row)
+    tl.store(losses_ptr + row, logsumexp - tl.load(logits_ptr + target).to(tl.float32))
+    if PREDICT:
+        first = tl.min(tl.where(most == highest, likeliest, VOCABULARY), axis=0)
+        tl.store(predictions_ptr + row, first.to(tl.int64))
+    if GRADIENT:
+        tl.debug_barrier()  # all threads have read the target's logit before one writes there
+        for start in range(0, VOCABULARY, WIDTH):
+            place = start + column
+            logit = tl.load(logits_ptr + place, mask=place < VOCABULARY, other=0).to(tl.float32)
+            share = tl.exp(logit - logsumexp)
+            share = tl.where(place == target, share - 1, share)
+            tl.store(logits_ptr + place, share.to(logits_ptr.dtype.element_ty), mask=place < VOCABULARY)

@@ -1,0 +1,60 @@
+"""Losses and gradients of logits by the Triton kernel, beside those of torch in fp64.
+
+TRITON_INTERPRET=1 python -m support.loss_cases    # on a CPU, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ROWS = 6
+CASES = {
+    "bytes": (torch.float32, 300),
+    "one block": (torch.float32, 4096),
+    "blocks and a rest": (torch.float32, 9001),
+    "bf16": (torch.bfloat16, 9001),
+    "fp16": (torch.float16, 5000),
+}
+"""Dtype and vocabulary."""
+
+
+def logits(dtype: torch.dtype, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """Of rows with large and small logits, whose targets are the first, the last and others."""
+    random = torch.Generator().manual_seed(vocabulary)
+    scales = torch.tensor([0.0, 1e-3, 1.0, 10.0, 100.0, 3.0])[:, None]
+    made = (torch.randn(ROWS, vocabulary, generator=random) * scales - 50 * (scales == 3)).to(dtype)
+    targets = torch.randint(vocabulary, (ROWS,), generator=random)
+    targets[0], targets[1] = vocabulary - 1, 0
+    return made, targets
+
+
+def differences(case: str, device: str = "cpu") -> dict[str, float]:
+    """Largest differences: of losses relative to one or to the loss, of gradients (at most 1), of what is to stay."""
+    from kosmos.model.loss_kernels import cross_entropy_
+
+    given, targets = (x.to(device) for x in logits(*CASES[case]))
+    exact = given.double().requires_grad_()
+    expected = F.cross_entropy(exact, targets, reduction="none")
+    expected.sum().backward()
+    assert exact.grad is not None
+    losses, scored = (torch.empty(ROWS, device=device) for _ in range(2))
+    predictions = torch.empty(ROWS, dtype=torch.int64, device=device)
+    kept, changed = given.clone(), given.clone()
+    cross_entropy_(kept, targets, scored, predictions, False)
+    cross_entropy_(changed, targets, losses, None, True)
+    return {
+        "loss": float(((losses - expected.detach()).abs() / expected.abs().clamp(min=1)).max()),
+        "gradient": float((changed - exact.grad).abs().max()),
+        "scored": float((scored - losses).abs().max()),
+        "kept": float((kept - given).abs().max()),
+        "predictions": float((predictions != given.float().argmax(1)).sum()),
+    }
+
+
+if __name__ == "__main__":
+    json.dump({case: differences(case) for case in CASES}, sys.stdout)
