@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
+from kosmos.testing.fake_gpu import CUDA, fake_gpu
+from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.operands import Step
 from support.backends import CASES, operands
 from support.triton_kernels import check_program, compile_only
@@ -19,3 +23,22 @@ def test_the_kernel_compiles_for_an_h100(case, monkeypatch):
     kernels.lion(operands(dtype, block, low), Step(1e-3, 0.1, 0.9, 0.99, 4_000_000_000, stochastic))
     [program] = made
     check_program(program)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_small_parameters_of_a_gpu_take_their_step_together(dtype, monkeypatch):
+    pytest.importorskip("triton", reason="triton is not installed")
+    from kosmos.train.optim import kernels
+
+    alone: list[torch.Size] = []
+    monkeypatch.setattr(kernels, "lion", lambda operands, step: alone.append(operands.weight.shape))
+    with fake_gpu() as gpu:
+        shapes = [(300, 300), *((width,) for width in range(1, 200))]
+        parameters = [nn.Parameter(torch.zeros(shape, device=CUDA, dtype=dtype)) for shape in shapes]
+        optimizer = Lion(parameters, 1e-3, weight_decay=0.1)
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    assert alone == [(90_000,)]
+    assert gpu.waits == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kosmos.train.optim import passes
 from kosmos.train.optim.adamw import MasterAdamW
 from kosmos.train.optim.lion import Lion
-from kosmos.train.optim.operands import equal_parts
+from kosmos.train.optim.operands import Step, equal_parts
 from support.steps import stepped
 
 SHAPES = [(130, 256), (70_001,)]
@@ -55,3 +55,14 @@ def test_a_step_in_many_parts_is_the_step_in_one(kind, settings, dtype, monkeypa
         if other.dtype.is_floating_point:  # ends of parts are not computed in vectors: the last bit may differ there
             torch.testing.assert_close(other, one, rtol=2**-7 if dtype is torch.bfloat16 else 1e-5, atol=1e-7)
         assert (one != other).float().mean() < 1e-3  # measured: 8 of 33,280
+
+
+def test_small_weights_of_a_gpu_are_moved_as_those_of_a_cpu() -> None:
+    torch.manual_seed(0)
+    step = Step(1e-2, 0.1, 0.9, 0.99)
+    weights, updates = ([torch.randn(n) for n in (3, 50, 700)] for _ in range(2))
+    moved, expected = ([w.clone() for w in weights] for _ in range(2))
+    passes._move_lists(moved, updates, step)
+    passes._move(expected, updates, [], lr=step.rate, weight_decay=step.decay)
+    torch.testing.assert_close(moved, expected)
+    assert not any(torch.equal(one, other) for one, other in zip(moved, weights, strict=True))

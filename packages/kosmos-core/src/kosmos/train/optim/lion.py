@@ -86,13 +86,15 @@ class Lion(Parameterwise):
         super()._update_all(alone, group)
 
     def _goes_together(self, parameter: Tensor) -> bool:
-        """Whether it is small and plain: of one dtype, contiguous, no codes or low bits, on a CPU. Makes its state."""
+        """Whether it is small and plain: of one dtype, contiguous, no codes or low bits. Makes its state.
+
+        On a GPU launching a kernel for each takes the CPU longer than the GPU needs for it.
+        """
         own, gradient = local(parameter), parameter.grad
         assert gradient is not None and not gradient.is_sparse, "gradients are dense"
         return (
             0 < own.numel() <= Batch.SMALL
             and own.dtype in (torch.float32, torch.bfloat16)
-            and own.device.type == "cpu"
             and own.is_contiguous()
             and gradient.dtype is own.dtype
             and self._wanted(parameter) == ["exp_avg"]

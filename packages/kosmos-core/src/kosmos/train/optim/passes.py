@@ -66,7 +66,7 @@ class Batch:
         self._elements = 0
 
     def add(self, weight: Tensor, gradient: Tensor, momentum: Tensor) -> None:
-        """All are [n] of one dtype, fp32 or bf16, on a CPU."""
+        """All are [n] of one dtype, fp32 or bf16."""
         self._rows.append((weight, gradient, momentum))
         self._elements += len(weight)
 
@@ -83,10 +83,19 @@ class Batch:
         updates = torch._foreach_lerp(momenta, gradients, 1 - step.beta1)
         torch._foreach_sign_(updates)
         torch._foreach_lerp_(momenta, gradients, 1 - step.beta2)
-        values = [w.float() for w in weights]
-        _move(values, [u.float() for u in updates], [], lr=step.rate, weight_decay=step.decay)
+        values, moves = ([x.float() for x in of] for of in (weights, updates))
+        if weights[0].device.type == "cpu":
+            _move(values, moves, [], lr=step.rate, weight_decay=step.decay)
+        else:
+            _move_lists(values, moves, step)
         torch._foreach_copy_(weights, values)
         self._rows, self._elements = [], 0
+
+
+def _move_lists(weights: list[Tensor], updates: list[Tensor], step: Step) -> None:
+    """As ``_move``, which is one call on a CPU; on a GPU these two are a kernel each for all tensors."""
+    torch._foreach_mul_(weights, 1 - step.rate * step.decay)
+    torch._foreach_add_(weights, updates, alpha=-step.rate)
 
 
 def _means(gradient: Tensor, momentum: Tensor, update: Tensor, step: Step) -> None:
