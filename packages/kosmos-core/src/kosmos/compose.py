@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,11 +42,19 @@ class Composition:
         return tuple(self.model.streams)
 
 
-def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None) -> Composition:
+def compose(
+    config: RunConfig,
+    registry: Registry,
+    *,
+    tokenizer_folder: Path | None = None,
+    device: torch.device | None = None,
+) -> Composition:
     """Build model and planner. Weights are drawn from ``train.seed``.
 
     Args:
         tokenizer_folder: a saved run's tokenizer, which then replaces the one of the run file.
+        device: where a backbone that says so is made, because a CPU takes a minute to draw 7 B weights; the CPU by
+            default. All else is made on the CPU.
 
     Raises:
         ConfigError: a stream is named that no modality uses, or options are wrong.
@@ -56,9 +65,11 @@ def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | N
     marks = [mark for spec in specs.values() for mark in spec.marks]
     tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks)
     torch.manual_seed(config.train.seed)
-    backbone = registry.build(
-        "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
-    )
+    factory = registry.resolve("backbone", config.backbone.name)
+    with device if device is not None and getattr(factory, "made_on_device", False) else nullcontext():
+        backbone = registry.build(
+            "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
+        )
     streams: dict[str, Stream] = {}
     for modality in config.modalities:
         name = config.stream_of(modality)
