@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
 from kosmos.model.loss import linear_cross_entropy
+from kosmos.model.recompute import uncompiled
 from kosmos.model.rotary import XPOS_LONGEST, rotate, rotation
 from kosmos.model.segments import Segments
 
@@ -151,6 +152,22 @@ def test_selective_checkpointing_computes_what_is_cheap_again_and_no_product_nor
     assert selective["mm"] == none["mm"] < full["mm"]
     assert selective[attention] == none[attention] == 0 < full[attention]
     assert none["silu"] == 0 < selective["silu"] == full["silu"]
+
+
+def test_compiled_blocks_that_run_as_written_for_once_keep_no_more_than_products() -> None:
+    calls = {}
+    for compiled in (False, True):
+        model = build("grouped")
+        ids, lengths = torch.randint(V, (30,)), (10, 20)
+        with uncompiled():
+            for block in model.blocks if compiled else ():
+                block.compile(backend="eager")
+            loss = model(model.embed(ids), positions(lengths), Segments(lengths)).sum()
+            with Calls() as calls[compiled]:
+                loss.backward()
+    plain, of_compiled = calls[False].of, calls[True].of
+    assert of_compiled["mm"] == plain["mm"]
+    assert of_compiled["silu"] > plain["silu"] == 0  # computed again
 
 
 def test_bf16_parameters_stay_close_to_fp32_ones() -> None:

@@ -26,7 +26,13 @@ _ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention",
 
 
 def run_block(block: nn.Module, *arguments: Any, recompute: Recompute) -> Any:
-    """``block(*arguments)``, of which the backward pass computes again what ``recompute`` says."""
+    """``block(*arguments)``, of which the backward pass computes again what ``recompute`` says.
+
+    A compiled block that runs as it is written, for once, keeps no more than products and attention: about as much as
+    its compiler keeps, on which the size of rows may have been set.
+    """
+    if not recompute and _is_compiled(block) and _AS_WRITTEN.get():
+        recompute = "selective"
     if not recompute or not torch.is_grad_enabled() or (recompute == "selective" and runs_compiled(block)):
         return block(*arguments)
     return checkpoint(block, *arguments, **options_of(recompute))
@@ -49,7 +55,11 @@ def uncompiled() -> Iterator[None]:
 
 def runs_compiled(block: nn.Module) -> bool:
     """Whether a call of ``block`` runs what it was compiled to."""
-    return getattr(block, "_compiled_call_impl", None) is not None and not _AS_WRITTEN.get()
+    return _is_compiled(block) and not _AS_WRITTEN.get()
+
+
+def _is_compiled(block: nn.Module) -> bool:
+    return getattr(block, "_compiled_call_impl", None) is not None
 
 
 def options_of(recompute: Recompute, blocks: Sequence[nn.Module] = ()) -> dict[str, Any]:
