@@ -12,6 +12,7 @@ from kosmos import Document, Segments, Text, attend, load_plugins, make_run
 from kosmos.compose import compose
 from kosmos.data.batch import assemble, to_tensors
 from kosmos.generate import generate_ids
+from kosmos.model.sequence import SequenceGroup, part_of
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
 
 from .test_omni import BACKBONES, composition, medium, ready
@@ -39,6 +40,23 @@ def test_losses_of_a_row_wait_for_nothing(backbone, dtype, documents):
     assert losses.total.device == losses.per_token.device == CUDA
     assert len(losses.per_token) == batch.num_targets
     assert gpu.waits == []
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_the_part_of_a_row_that_a_rank_computes_waits_for_nothing(rank):
+    composed = composition("decoder")
+    rows = [ready(composed.planner, document) for document in MIXED]
+    batch = to_tensors(assemble(rows, composed.planner.routes, tuple(composed.model.streams)))
+    slots = {name: stream.connector.slots for name, stream in composed.model.streams.items()}
+    ranks = SequenceGroup(None, rank, 3)
+    expected = part_of(batch, ranks, slots)
+    with fake_gpu() as gpu:
+        part = part_of(batch.to(CUDA), ranks, slots)
+    assert gpu.waits == []
+    assert part.own == expected.own and part.trained.shape == expected.trained.shape
+    assert {n: m.values.shape for n, m in part.seen.media.items()} == {
+        n: m.values.shape for n, m in expected.seen.media.items()
+    }
 
 
 def test_generation_asks_for_each_token_and_nothing_else():

@@ -69,6 +69,8 @@ class PackedBatch:
     media: dict[str, MediaArrays]
     trained: Tensor
     """int64 [n]: the positions that the loss looks at, in order. Found on the CPU: a GPU would have to be asked."""
+    host: PackedBatch | None = None
+    """The row on the CPU, which may be asked for values at any time; None where this is it."""
 
     @property
     def num_targets(self) -> int:
@@ -91,7 +93,7 @@ class PackedBatch:
 
         media = {n: MediaArrays(move(m.values), m.grids, move(m.slots)) for n, m in self.media.items()}
         ids, labels, positions, trained = map(move, (self.token_ids, self.labels, self.position_ids, self.trained))
-        return PackedBatch(ids, labels, positions, self.documents, media, trained)
+        return PackedBatch(ids, labels, positions, self.documents, media, trained, self.host or self)
 
 
 def to_tensors(arrays: PackedArrays) -> PackedBatch:

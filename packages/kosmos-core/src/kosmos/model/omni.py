@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from kosmos.data.batch import PackedBatch, trained_in
+from kosmos.data.batch import PackedBatch
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
@@ -147,8 +147,7 @@ class OmniModel(nn.Module):
         slots = {name: cast(Stream, stream).connector.slots for name, stream in self.streams.items()}
         part = part_of(batch, self.row_ranks, cast(Mapping[str, SlotCount], slots))
         hidden = self._read(self.embed(part.seen)[part.own], part.position_ids, part.segments)
-        own = self._losses(hidden, part.labels, trained_in(part.labels))
-        return of_whole_row(own, batch.labels, self.row_ranks)
+        return of_whole_row(self._losses(hidden, part.labels, part.trained), batch, self.row_ranks)
 
     def _read(self, x: Tensor, position_ids: Tensor, segments: Segments) -> Tensor:
         hidden: Tensor = self.backbone(x, position_ids, segments)

@@ -22,9 +22,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from kosmos.data.batch import IGNORED, MediaArrays, PackedBatch
+from kosmos.data.batch import MediaArrays, PackedBatch, trained_in
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
+from kosmos.data.transfer import to_device
 from kosmos.model.attention import attend
 from kosmos.model.loss import TokenLosses
 from kosmos.model.segments import Segments
@@ -46,6 +47,12 @@ class SequenceGroup:
         """Tokens of each rank's part."""
         return [(tokens + self.size - 1 - rank) // self.size for rank in range(self.size)]
 
+    def bounds(self, tokens: int) -> tuple[int, int]:
+        """Begin and end of this rank's part."""
+        sizes = self.sizes(tokens)
+        begin = sum(sizes[: self.rank])
+        return begin, begin + sizes[self.rank]
+
 
 @dataclass(unsafe_hash=True)
 class SharedSegments(Segments):
@@ -65,6 +72,8 @@ class RowPart(NamedTuple):
     """[t]."""
     labels: Tensor
     """[t]."""
+    trained: Tensor
+    """As of ``PackedBatch``, of the part."""
     segments: SharedSegments
 
 
@@ -74,29 +83,34 @@ def part_of(batch: PackedBatch, ranks: SequenceGroup, slots: Mapping[str, SlotCo
     Args:
         slots: how many slots an item of each stream fills.
     """
-    sizes = ranks.sizes(len(batch.token_ids))
-    begin = sum(sizes[: ranks.rank])
-    end = begin + sizes[ranks.rank]
-    items = {name: _items(media, begin, end, slots[name]) for name, media in batch.media.items()}
-    reached = torch.cat([torch.tensor([begin, end - 1]), *(m.slots.cpu() for m in items.values())])
-    low, high = (int(reached.min()), int(reached.max()) + 1) if end > begin else (begin, end)
-    media = {name: replace(m, slots=m.slots - low) for name, m in items.items()}
+    host = batch.host or batch
+    begin, end = ranks.bounds(len(batch.token_ids))
+    low, high, media = begin, end, {}
+    for name, here in host.media.items():
+        places = here.slots.tolist()
+        media[name], reached = _items(batch.media[name], places, begin, end, slots[name])
+        if reached:
+            low, high = min(low, reached[0]), max(high, reached[-1] + 1)
+    media = {name: replace(m, slots=m.slots - low) for name, m in media.items()}
     seen = replace(batch, token_ids=batch.token_ids[low:high], media=media)
     own = slice(begin, end)
+    trained = to_device(trained_in(host.labels[own]), batch.labels.device)
     segments = SharedSegments(batch.lengths, ranks)
-    return RowPart(seen, slice(begin - low, end - low), batch.position_ids[own], batch.labels[own], segments)
+    return RowPart(seen, slice(begin - low, end - low), batch.position_ids[own], batch.labels[own], trained, segments)
 
 
-def _items(media: MediaArrays, begin: int, end: int, slots: SlotCount) -> MediaArrays:
-    """Items with a slot in [begin, end); items stand in the order of their slots."""
-    grids, places = [Grid(*grid) for grid in media.grids.tolist()], media.slots.tolist()
+def _items(
+    media: MediaArrays, places: list[int], begin: int, end: int, slots: SlotCount
+) -> tuple[MediaArrays, list[int]]:
+    """Items with a slot in [begin, end), and their slots of ``places``; items stand in the order of their slots."""
+    grids = [Grid(*grid) for grid in media.grids.tolist()]
     slot = list(accumulate((slots(grid) for grid in grids), initial=0))
     cell = list(accumulate((grid.cells for grid in grids), initial=0))
     kept = [n for n in range(len(grids)) if any(begin <= place < end for place in places[slot[n] : slot[n + 1]])]
     first, last = (kept[0], kept[-1] + 1) if kept else (0, 0)
-    return MediaArrays(
-        media.values[cell[first] : cell[last]], media.grids[first:last], media.slots[slot[first] : slot[last]]
-    )
+    filled = slice(slot[first], slot[last])
+    own = MediaArrays(media.values[cell[first] : cell[last]], media.grids[first:last], media.slots[filled])
+    return own, places[filled]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # as ``attend``
@@ -122,21 +136,18 @@ def attend_shared(q: Tensor, k: Tensor, v: Tensor, segments: SharedSegments) -> 
     return back.view(ranks.size, own, heads[0], back.shape[2]).transpose(0, 1).flatten(1, 2)
 
 
-def of_whole_row(own: TokenLosses, labels: Tensor, ranks: SequenceGroup) -> TokenLosses:
+def of_whole_row(own: TokenLosses, batch: PackedBatch, ranks: SequenceGroup) -> TokenLosses:
     """The part's losses with those of the other parts beside them; ``total`` stays the sum of the part alone.
 
     Args:
         own: of the trained positions of this rank's part.
-        labels: int64 [T], of the row.
+        batch: the row.
     """
-    sizes = ranks.sizes(len(labels))
-    trained = (labels != IGNORED).cumsum(0)
-    begin = sum(sizes[: ranks.rank])
-    start = int(trained[begin - 1]) if begin else 0
-    number = int(trained[-1]) if len(labels) else 0
+    begin, _ = ranks.bounds(len(batch.token_ids))
+    start = int(((batch.host or batch).trained < begin).sum())
 
     def whole(found: Tensor) -> Tensor:
-        value = found.new_zeros(number)
+        value = found.new_zeros(batch.num_targets)
         value[start : start + len(found)] = found
         dist.all_reduce(value, group=ranks.group)
         return value
