@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kosmos.runtime.devices import current
+
 WIDTH = 4096
 """Logits that a program looks at at once: 16 a thread."""
 
@@ -30,11 +32,12 @@ def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, predictions:
         gradient: whether gradients are wanted; else logits stay.
     """
     rows, vocabulary = logits.shape
-    _cross_entropy_kernel[(rows,)](
-        logits, targets, losses, predictions, VOCABULARY=vocabulary,
-        WIDTH=min(WIDTH, triton.next_power_of_2(vocabulary)), GRADIENT=gradient, PREDICT=predictions is not None,
-        num_warps=8,
-    )  # fmt: skip
+    with current(logits.device):
+        _cross_entropy_kernel[(rows,)](
+            logits, targets, losses, predictions, VOCABULARY=vocabulary,
+            WIDTH=min(WIDTH, triton.next_power_of_2(vocabulary)), GRADIENT=gradient, PREDICT=predictions is not None,
+            num_warps=8,
+        )  # fmt: skip
 
 
 @cross_entropy_.register_fake

@@ -44,6 +44,11 @@ def _cpu_multiplies_bf16() -> bool:
     return any(feature() for feature in features if feature is not None)
 
 
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """In which a GPU is the current one: Triton launches its kernels there."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 @cache
 def has_triton() -> bool:
     """Whether kernels in Triton can be compiled."""

@@ -5,12 +5,11 @@ Imported only where there is a GPU and Triton (or its interpreter, ``TRITON_INTE
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 import triton
 import triton.language as tl
 
+from kosmos.runtime.devices import current
 from kosmos.train.optim.blocks import CODES, TINY
 from kosmos.train.optim.noise import MIX1, MIX2, WEYL, signed
 from kosmos.train.optim.operands import Operands, Step
@@ -29,7 +28,7 @@ def lion(whole: Operands, step: Step) -> None:
     width, height = (wide, rows) if whole.scales is not None else (ELEMENTS, 1)
     per_program = block * rows if whole.scales is not None else ELEMENTS
     numbers = (step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2)
-    with _on(whole.weight):
+    with current(whole.weight.device):
         _lion_kernel[(triton.cdiv(count, per_program),)](
             whole.weight.view(torch.int16) if whole.low is not None or step.stochastic else whole.weight,
             whole.gradient, whole.momentum, whole.scales, whole.low, count, *numbers,
@@ -38,11 +37,6 @@ def lion(whole: Operands, step: Step) -> None:
             CODED=whole.scales is not None, STOCHASTIC=step.stochastic,
             LOW_BITS=0 if whole.low is None else 8 * whole.low.element_size(), num_warps=8,
         )  # fmt: skip
-
-
-def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
-    """Make the tensor's GPU the current one: Triton launches there."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
 
 
 @triton.jit(do_not_specialize=["key", "codes_key"])  # type: ignore[untyped-decorator]
