@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,19 +41,11 @@ class Composition:
         return tuple(self.model.streams)
 
 
-def compose(
-    config: RunConfig,
-    registry: Registry,
-    *,
-    tokenizer_folder: Path | None = None,
-    device: torch.device | None = None,
-) -> Composition:
+def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None) -> Composition:
     """Build model and planner. Weights are drawn from ``train.seed``.
 
     Args:
         tokenizer_folder: a saved run's tokenizer, which then replaces the one of the run file.
-        device: where a backbone that says so is made, because a CPU takes a minute to draw 7 B weights; the CPU by
-            default. All else is made on the CPU.
 
     Raises:
         ConfigError: a stream is named that no modality uses, or options are wrong.
@@ -65,11 +56,9 @@ def compose(
     marks = [mark for spec in specs.values() for mark in spec.marks]
     tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks)
     torch.manual_seed(config.train.seed)
-    factory = registry.resolve("backbone", config.backbone.name)
-    with device if device is not None and getattr(factory, "made_on_device", False) else nullcontext():
-        backbone = registry.build(
-            "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
-        )
+    backbone = registry.build(
+        "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
+    )
     streams: dict[str, Stream] = {}
     for modality in config.modalities:
         name = config.stream_of(modality)

@@ -71,8 +71,6 @@ class Decoder(nn.Module):
         dropout: of embeddings and of what each block adds.
     """
 
-    made_on_device = True
-
     def __init__(
         self,
         vocab_size: int,

@@ -49,8 +49,6 @@ class Backbone(Protocol):
     Optional: ``blocks``, a ``torch.nn.ModuleList`` of its layers, each of which runs once in every forward. Sharded
     runs gather one of them at a time; without it they gather the whole backbone. ``set_gradient_checkpointing(how)``,
     with how one of False, True and ``"selective"`` (which may be taken for True), as encoders have it.
-    ``made_on_device = True``, of the factory: it makes its tensors on torch's default device and on no other, so that
-    those of a large model are drawn on a GPU.
     """
 
     width: int

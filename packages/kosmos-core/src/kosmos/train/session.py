@@ -77,11 +77,7 @@ class Session:
         self.dtype = pick_precision(config.train.precision, self.device)
         self.workers = default_workers(parallel) if config.data.workers is None else config.data.workers
         check_components(config, self.registry)
-        whole = parallel.world_size == 1 or config.parallel.strategy == "ddp"  # of a sharded model no device holds all
-        self.composition = compose(
-            config, self.registry, tokenizer_folder=folder.tokenizer if folder else None,
-            device=self.device if whole else None,
-        )  # fmt: skip
+        self.composition = compose(config, self.registry, tokenizer_folder=folder.tokenizer if folder else None)
         check_sharing(self.composition.model, config.parallel, parallel.world_size)
         self.sources = open_sources(config, self.registry, "train")
         self.held_out = open_held_out(config, self.registry)
