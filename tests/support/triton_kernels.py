@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def compile_only(kernel: Any, patch: pytest.MonkeyPatch) -> list[Any]:
         made.append(run(*types, warmup=True, **options))
 
     patch.setattr(kernel, "run", warm_up)
+    patch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))  # those of a real GPU stay as they are
     patch.setattr(driver, "_active", H100())
     return made
 

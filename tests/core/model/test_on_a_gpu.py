@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kosmos import Document, Segments, Text, attend
+from kosmos import Document, Segments, Text, attend, to_device
 from kosmos.data.batch import assemble, to_tensors
 from kosmos.generate import generate_ids
 from kosmos.model.sequence import SequenceGroup, part_of
@@ -58,7 +58,7 @@ def test_the_part_of_a_row_that_a_rank_computes_waits_for_nothing(rank):
     }
 
 
-def test_generation_asks_for_each_token_and_nothing_else():
+def test_generation_asks_for_each_token_once():
     composed = deepcopy(composition("decoder"))
     prompt = Document("p", (medium("image", 1), Text("what?")))
     with fake_gpu() as gpu:
@@ -99,6 +99,10 @@ def test_what_would_wait_is_counted():
     assert _waits(lambda: torch.ones(3).pin_memory().to(CUDA)) == ["aten._to_copy.default"]
     assert _waits(lambda: torch.ones(3).pin_memory().to(CUDA, non_blocking=True)) == []
     assert _waits(lambda: there().copy_(torch.ones(3))) == ["aten.copy_.default"]
+    assert _waits(lambda: torch.ones(3).copy_(there())) == ["aten.copy_.default"]
+    assert _waits(lambda: there()[torch.arange(2)]) == ["aten.index.Tensor"]
+    assert _waits(lambda: there()[there().long()]) == []
+    assert _waits(lambda: to_device(torch.ones(1).expand(3), CUDA)) == []
     with fake_gpu(), pytest.raises(RuntimeError, match="devices"):
         there() + torch.ones(3)
 

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """``tensor``, of any shape and type, on ``device``, at once.
+    """``tensor``, of any shape and type, on ``device``, without waiting for what a GPU has still to do.
 
-    For what a forward pass makes on the CPU, such as indices. A plain ``.to(device)`` would wait for all that a GPU has
-    still to do, since the memory is not pinned.
+    For what a forward pass makes on the CPU, such as indices. A plain ``.to(device)`` waits, and so does an
+    asynchronous one from memory that is not pinned. From a GPU to the CPU this waits too: the values are to be there.
     """
     if device.type == "cuda" and tensor.device.type == "cpu":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+        tensor = tensor.contiguous().pin_memory()
+    return tensor.to(device, non_blocking=device.type != "cpu")

@@ -16,7 +16,8 @@ from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
 from kosmos.runtime.devices import has_triton
 
 CHUNK_LOGITS = 2**24
-"""Most logits of a chunk on a CPU (64 MiB in fp32); sixteen times as many on an accelerator (512 MiB in bf16)."""
+"""Most logits of a chunk on a CPU (64 MiB in fp32); sixteen times as many on an accelerator (512 MiB in bf16),
+eight where nothing but PyTorch's operations is there, which want as much again in fp32."""
 CACHED_LOGITS, LEAST_ROWS = 2**21, 256
 """A CPU's chunk is smaller where a vocabulary allows it: so many logits stay in its caches (1,536 positions of 4,160
 logits took 20 ms instead of 36 at once), but below so many rows reading the weights takes longer than the products."""
@@ -60,7 +61,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
 def _rows(device: str, vocabulary: int) -> int:
     """Positions of a chunk."""
     if device != "cpu":
-        return max(1, 16 * CHUNK_LOGITS // vocabulary)
+        return max(1, (16 if has_triton() else 8) * CHUNK_LOGITS // vocabulary)
     return max(1, min(LEAST_ROWS, CHUNK_LOGITS // vocabulary), CACHED_LOGITS // vocabulary // MULTIPLE * MULTIPLE)
 
 

@@ -32,6 +32,7 @@ def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, predictions:
         gradient: whether gradients are wanted; else logits stay.
     """
     rows, vocabulary = logits.shape
+    assert logits.is_contiguous() and len(targets) == len(losses) == rows, (logits.shape, targets.shape, losses.shape)
     with current(logits.device):
         _cross_entropy_kernel[(rows,)](
             logits, targets, losses, predictions, VOCABULARY=vocabulary,

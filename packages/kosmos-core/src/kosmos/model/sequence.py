@@ -65,7 +65,7 @@ class RowPart(NamedTuple):
     """This rank's part of a row."""
 
     seen: PackedBatch
-    """The part and as much around it as its items of media reach: what is embedded."""
+    """The part and as much around it as its items of media reach: what is embedded; only its tokens and media are."""
     own: slice
     """The part in ``seen``."""
     position_ids: Tensor

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
+from shutil import which
 from typing import Literal
 
 import torch
@@ -51,8 +53,8 @@ def current(device: torch.device) -> AbstractContextManager[object]:
 
 @cache
 def has_triton() -> bool:
-    """Whether kernels in Triton can be compiled."""
-    return find_spec("triton") is not None
+    """Whether kernels in Triton can be compiled, which takes a C compiler too."""
+    return find_spec("triton") is not None and bool(os.environ.get("CC") or which("gcc") or which("clang"))
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:

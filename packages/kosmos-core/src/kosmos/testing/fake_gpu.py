@@ -22,6 +22,8 @@ CAPABILITY = (9, 0)
 """Of an H100 or H200."""
 
 _ATEN = torch.ops.aten
+_COPIES = (_ATEN._to_copy.default, _ATEN.copy_.default)
+_INDEXED = (_ATEN.index.Tensor, _ATEN.index_put.default, _ATEN.index_put_.default)
 _CALLERS = ("/torch/", "/kosmos/testing/", "/kosmos/data/transfer.py")
 """Code that is not named as the place of a wait."""
 
@@ -58,7 +60,7 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's own _
         if func is _ATEN._to_copy.default and device.type == "cpu":
             self._waits_in(func)
             return torch.zeros(tensors[0].shape, dtype=kwargs.get("dtype") or tensors[0].dtype)
-        if func in (_ATEN._to_copy.default, _ATEN.copy_.default) and not _is_asynchronous(args, kwargs):
+        if (func in _COPIES and not _is_asynchronous(args, kwargs)) or (func in _INDEXED and _from_cpu(args[1])):
             self._waits_in(func)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
@@ -74,10 +76,17 @@ def _is_pinned(tensor: Tensor) -> bool:
 
 
 def _is_asynchronous(args: Sequence[Any], kwargs: Any) -> bool:
-    """Of a copy to the GPU: ``_to_copy(source, *, non_blocking)`` or ``copy_(target, source, non_blocking)``."""
+    """Of ``_to_copy(source, *, non_blocking)`` to the GPU, or any ``copy_(target, source, non_blocking)``."""
     source = args[-1] if isinstance(args[-1], Tensor) else args[1]
     asked = kwargs.get("non_blocking", args[-1] is True)
-    return isinstance(source, FakeTensor) or (asked and _is_pinned(source))
+    if isinstance(source, FakeTensor):
+        return isinstance(args[0], FakeTensor)
+    return asked and _is_pinned(source)
+
+
+def _from_cpu(indices: Sequence[Tensor | None]) -> bool:
+    """Whether indices are copied to the GPU on the way."""
+    return any(index is not None and not isinstance(index, FakeTensor) for index in indices)
 
 
 @contextmanager

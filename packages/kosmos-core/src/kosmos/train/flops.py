@@ -23,7 +23,7 @@ EVERY = 50
 """Steps between two counts."""
 PEAKS = {
     "A100": 312e12, "H100": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H20": 148e12, "H200": 989e12,
-    "GH200": 989e12, "L4": 121e12, "L40": 181e12, "L40S": 362e12, "B200": 2250e12,
+    "H200 NVL": 835e12, "GH200": 989e12, "L4": 121e12, "L40": 181e12, "L40S": 362e12, "B200": 2250e12, "GB200": 2500e12,
 }  # fmt: skip
 """Dense bf16 products a second, of NVIDIA's data sheets, by what the device's name holds: the longest one counts."""
 BACKBONE, HEAD = "backbone", "head"

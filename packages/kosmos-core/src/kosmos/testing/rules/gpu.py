@@ -50,6 +50,8 @@ def _check(make: Callable[[], nn.Module], run: Callable[[Any], torch.Tensor]) ->
         except NOT_FOLLOWED as error:
             raise Unchecked(f"{_line(error)} asks for more than can be followed without a GPU") from error
         except Exception as error:  # a seam: the plugin's own code
+            if "NVIDIA driver" in str(error):
+                raise Unchecked(f"{_line(error)} asks for the driver of a GPU") from error
             how = "make tensors on the device of its input, or move them with kosmos.to_device"
             raise BrokenPromise(f"{cause(error)} at {_line(error)}; {how}") from error
         if out.device != CUDA:

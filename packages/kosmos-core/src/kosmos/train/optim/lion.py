@@ -75,6 +75,9 @@ class Lion(Parameterwise):
         alone: list[Tensor] = []
         together = Batch()
         for parameter in parameters:
+            if len(parameters) == 1 and parameter.is_cuda:  # gradients are released: the kernel is one call
+                alone.append(parameter)
+                continue
             if not self._goes_together(parameter):
                 alone.append(parameter)
                 continue

@@ -72,24 +72,36 @@ class Batch:
 
     @property
     def is_full(self) -> bool:
-        """Whether more would fall out of the caches."""
-        return self._elements >= self.MOST * torch.get_num_threads()
+        """Whether more would fall out of a CPU's caches, or take a GPU much memory."""
+        on_cpu = bool(self._rows) and self._rows[0][0].device.type == "cpu"
+        return self._elements >= (self.MOST * torch.get_num_threads() if on_cpu else ACCELERATOR_ELEMENTS)
 
     def lion(self, step: Step) -> None:
         """One step of Lion, by the arithmetic of ``Passes``; the batch is empty afterwards."""
         if not self._rows:
             return
-        weights, gradients, momenta = map(list, zip(*self._rows, strict=True))
-        updates = torch._foreach_lerp(momenta, gradients, 1 - step.beta1)
+        weights, gradients, momenta = (list(of) for of in zip(*self._rows, strict=True))
+        updates = list(torch._foreach_lerp(momenta, gradients, 1 - step.beta1))
         torch._foreach_sign_(updates)
         torch._foreach_lerp_(momenta, gradients, 1 - step.beta2)
-        values, moves = ([x.float() for x in of] for of in (weights, updates))
+        values, moves = _in_fp32(weights), _in_fp32(updates)
         if weights[0].device.type == "cpu":
             _move(values, moves, [], lr=step.rate, weight_decay=step.decay)
         else:
             _move_lists(values, moves, step)
-        torch._foreach_copy_(weights, values)
+        if values is not weights:
+            torch._foreach_copy_(weights, values)
         self._rows, self._elements = [], 0
+
+
+def _in_fp32(tensors: list[Tensor]) -> list[Tensor]:
+    """[n] each, themselves where they are in fp32: one copy for all."""
+    if _is_float32(tensors[0]):
+        return tensors
+    room = torch.empty(sum(map(len, tensors)), device=tensors[0].device)
+    found = list(torch.split(room, [len(x) for x in tensors]))
+    torch._foreach_copy_(found, tensors)
+    return found
 
 
 def _move_lists(weights: list[Tensor], updates: list[Tensor], step: Step) -> None:
