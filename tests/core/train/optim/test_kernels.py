@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from kosmos.runtime import devices
 from kosmos.testing.fake_gpu import CUDA, fake_gpu
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.operands import Step
@@ -42,3 +43,14 @@ def test_small_parameters_of_a_gpu_take_their_step_together(dtype, monkeypatch):
         optimizer.step()
     assert alone == [(90_000,)]
     assert gpu.waits == []
+
+
+def test_who_trains_on_a_gpu_without_a_compiler_is_told(monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "")
+    devices.has_triton.cache_clear()
+    try:
+        assert "gcc or clang" in (devices.slower_without_triton(CUDA) or "")
+        assert devices.slower_without_triton(torch.device("cpu")) is None
+    finally:
+        devices.has_triton.cache_clear()

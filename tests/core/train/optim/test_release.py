@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kosmos.errors import ConfigError
+from kosmos.testing.fake_gpu import CUDA, fake_gpu
 from kosmos.train.optim.adamw import MasterAdamW
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.release import GradientRelease, check_release
@@ -120,3 +121,12 @@ def test_what_forbids_it_is_one_line(settings, line):
 def test_one_row_a_process_without_clipping_is_let_through():
     check_release(clip_norm=None, rows_per_step=1)
     check_release(clip_norm=None, rows_per_step=1, world_size=8, is_sharded=True)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+def test_the_norm_of_released_gradients_is_asked_of_a_gpu_once():
+    with fake_gpu() as gpu:
+        parameters = [nn.Parameter(torch.zeros(n, device=CUDA)) for n in (3, 5, 7)]
+        with GradientRelease(torch.optim.SGD(parameters, 1e-3)) as release:
+            release.finish()  # all take their step with a gradient of zero
+    assert [wait.split(" at ")[0] for wait in gpu.waits] == ["aten._local_scalar_dense.default"]

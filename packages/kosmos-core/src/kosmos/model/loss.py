@@ -16,8 +16,8 @@ from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
 from kosmos.runtime.devices import has_triton
 
 CHUNK_LOGITS = 2**24
-"""Most logits of a chunk on a CPU (64 MiB in fp32); sixteen times as many on an accelerator (512 MiB in bf16),
-eight where nothing but PyTorch's operations is there, which want as much again in fp32."""
+"""Most logits of a chunk on a CPU (64 MiB in fp32); sixteen times as many for the kernel of a GPU (512 MiB
+in bf16), eight for PyTorch's operations on an accelerator, which want fp32 logits beside them."""
 CACHED_LOGITS, LEAST_ROWS = 2**21, 256
 """A CPU's chunk is smaller where a vocabulary allows it: so many logits stay in its caches (1,536 positions of 4,160
 logits took 20 ms instead of 36 at once), but below so many rows reading the weights takes longer than the products."""
@@ -53,15 +53,19 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
     dtype = hidden.dtype
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
-    rows = chunk or _rows(device, weight.shape[0])
+    rows = chunk or _rows(hidden.device, dtype, weight.shape[0])
     train = torch.is_grad_enabled()
     return TokenLosses(*_Loss.apply(hidden, weight, targets, dtype, rows, train))  # type: ignore[no-untyped-call]
 
 
-def _rows(device: str, vocabulary: int) -> int:
+def _has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
+    return device.type == "cuda" and dtype != torch.float64 and has_triton()
+
+
+def _rows(device: torch.device, dtype: torch.dtype, vocabulary: int) -> int:
     """Positions of a chunk."""
-    if device != "cpu":
-        return max(1, (16 if has_triton() else 8) * CHUNK_LOGITS // vocabulary)
+    if device.type != "cpu":
+        return max(1, (16 if _has_kernel(device, dtype) else 8) * CHUNK_LOGITS // vocabulary)
     return max(1, min(LEAST_ROWS, CHUNK_LOGITS // vocabulary), CACHED_LOGITS // vocabulary // MULTIPLE * MULTIPLE)
 
 
@@ -119,9 +123,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 def _arithmetic(device: torch.device, dtype: torch.dtype) -> Callable[..., Tensor]:
     """What makes losses and gradients of the logits of one chunk after another; see ``_Passes``."""
-    if device.type == "cuda" and dtype != torch.float64 and has_triton():
-        return _by_kernel
-    return _Passes()
+    return _by_kernel if _has_kernel(device, dtype) else _Passes()
 
 
 def _by_kernel(logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, wanted: bool) -> Tensor:

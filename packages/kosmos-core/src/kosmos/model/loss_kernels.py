@@ -7,10 +7,9 @@ Letters: c = positions of a chunk, V = vocabulary.
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
+from torch import Tensor, library
 
 from kosmos.runtime.devices import current
 
@@ -20,7 +19,7 @@ WIDTH = 4096
 _LEAST = tl.constexpr(-1e38)
 
 
-@torch.library.custom_op("kosmos::cross_entropy_", mutates_args=("logits", "losses", "predictions"))
+@library.custom_op("kosmos::cross_entropy_", mutates_args=("logits", "losses", "predictions"))
 def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, gradient: bool) -> None:
     """Losses of positions and, in place of their logits, the gradients of the losses' sum.
 

@@ -57,6 +57,16 @@ def has_triton() -> bool:
     return find_spec("triton") is not None and bool(os.environ.get("CC") or which("gcc") or which("clang"))
 
 
+def slower_without_triton(device: torch.device) -> str | None:
+    """What to tell who trains on a GPU without Triton or without the compiler that it wants; else None."""
+    if device.type != "cuda" or has_triton():
+        return None
+    return (
+        "Triton, or a C compiler for it (gcc or clang), is missing: Lion and the loss run by several operations of "
+        "PyTorch in place of one kernel, and take longer; install both"
+    )
+
+
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     """Products in ``dtype`` while parameters stay as they are."""
     if dtype == torch.float32:

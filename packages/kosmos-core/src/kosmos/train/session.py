@@ -20,7 +20,7 @@ from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
 from kosmos.run_file import with_absolute_sources
-from kosmos.runtime.devices import pick_device, pick_precision
+from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.early import EarlyStopping
 from kosmos.train.goodput import Goodput
@@ -108,6 +108,8 @@ class Session:
         self.reporter.start(
             RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
         )
+        if slower := slower_without_triton(self.device):
+            self.reporter.say(f"warning: {slower}")
         stack.callback(self.clock.close)
         self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
         self.watch.start()
