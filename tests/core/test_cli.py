@@ -40,6 +40,8 @@ def greet(who: str, times: Annotated[int, typer.Option(min=1)] = 1, fail: str = 
         raise CheckpointError("step-3 is\\n damaged")
     if fail == "bug":
         raise ValueError("not\\n thought of")
+    if fail == "memory":
+        bytearray(1 << 62)
     if fail == "interrupt":
         raise KeyboardInterrupt
     if fail == "leave":
@@ -130,6 +132,13 @@ def test_an_error_for_the_user_is_one_line_with_its_status(run: Run) -> None:
 def test_a_mistake_of_ours_is_one_line_that_says_how_to_see_more(run: Run) -> None:
     line = "error[internal]: ValueError: not thought of; run again with --debug for the traceback\n"
     assert run("greet", "you", "--fail", "bug") == ["1", "", line]
+
+
+def test_too_little_memory_is_no_mistake_of_ours_and_says_what_takes_less(run: Run) -> None:
+    status, _, err = run("greet", "you", "--fail", "memory")
+    assert status == "4"
+    assert err.startswith("error[training]: out of memory: MemoryError; take a smaller model")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,15 @@ def test_losses_and_gradients_are_those_of_one_process(
         assert all(rank["predictions"] for rank in ranks)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("nproc", "tensor", "sequence"), [(2, 2, 1), (2, 1, 2), (4, 2, 1), (4, 2, 2)])
+def test_weights_that_each_rank_draws_for_itself_are_those_of_one_process(
+    compared: Callable[..., Any], nproc: int, tensor: int, sequence: int, shape: str
+) -> None:
+    found = [rank["weights_that_differ"] for ranks in compared(nproc, tensor, sequence, shape) for rank in ranks]
+    assert found == [[]] * len(found) != []
+
+
 def test_a_run_goes_on_from_shared_matrices_to_one_process_and_back(moved: Callable[[str], tuple[Path, Path]]) -> None:
     assert_same_run(*moved("tensor"), rel=1e-5, weights=1e-5)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kosmos.cli import main
-from support.command import SMALL, install_plugin, kosmos
+from support.command import SMALL, command, environment, install_plugin, kosmos
 
 Call = Callable[..., tuple[int, list[str]]]
 FEW = (*SMALL, "--steps", 1, "data.workers=0", "evaluate.max_documents=2")
@@ -199,3 +200,13 @@ def test_a_component_that_raises_is_named_with_its_plugin(tmp_path: Path) -> Non
     )
     assert line == f"error[plugin]: streams.image.encoder: {said}"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_memory_does_not_hold_is_said_to_be_too_large(tmp_path: Path) -> None:
+    train = command("train", "--data", "sums", "backbone.preset=18b", "--output", tmp_path / "run", "trackers=[]")
+    limited = ["bash", "-c", 'ulimit -v 24000000; exec "$@"', "-", *train]  # a third of its weights
+    done = subprocess.run(limited, env=environment(), timeout=120, capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr.splitlines()[-1].startswith("error[training]: out of memory: RuntimeError: ")
+    assert "; take a smaller model" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -22,6 +22,7 @@ from kosmos import Document, Media, Text, make_run
 from kosmos.compose import Composition, compose
 from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, ReadyDocument, assemble, to_tensors
 from kosmos.data.plan import decode_cells
+from kosmos.model import weights
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.sharding import distribute, fill_missing_gradients, settle, whole
@@ -39,9 +40,12 @@ WIDTHS = {"name": "decoder", "width": 32, "layers": 2, "heads": 4, "kv_heads": 4
 ROWS = ("several", "long", "untrained", "one token")
 
 
-def composed(shape: str, tensor: int, sequence: int) -> Composition:
+weights.BLOCK = 100  # so that parameters of these sizes are drawn in many blocks
+
+
+def composed(shape: str, tensor: int, sequence: int, *, draw: bool = True) -> Composition:
     run = {"backbone": {**WIDTHS, **SHAPES[shape]}, "parallel": {"tensor": tensor, "sequence": sequence}}
-    return compose(make_run(SMALL, run, {"data": {"tokens_per_pack": 512}}), ticks_registry())
+    return compose(make_run(SMALL, run, {"data": {"tokens_per_pack": 512}}), ticks_registry(), draw=draw)
 
 
 def ticks(length: int) -> Media:
@@ -96,11 +100,13 @@ def _error(found: Tensor, expected: Tensor, least: float) -> float:
 
 def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iterator[dict[str, Any]]:
     """A line a kind of row."""
-    reference, parts = (composed(shape, tensor, sequence) for _ in range(2))
+    reference, parts = (composed(shape, tensor, sequence, draw=draw) for draw in (True, False))
     parallel = parallel.shared_by(tensor * sequence)
     settings = parts.config.parallel
     check_sharing(parts.model, settings, parallel.world_size)
     spread = distribute(parts.model, parallel, settings, torch.device("cpu"), torch.float32)
+    drawn = dict(parts.model.named_parameters())
+    differ = [n for n, p in reference.model.named_parameters() if not torch.equal(whole(drawn[n]), p)]
     for number, kind in enumerate(ROWS):
         faulthandler.dump_traceback_later(CAP_S, exit=True)
         kinds = [ROWS[(number + group) % len(ROWS)] for group in range(parallel.data_world_size)]
@@ -121,7 +127,8 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
             "tensor": tensor, "sequence": sequence, "shape": shape, "row": kind, "error": error, "worst": name,
             "loss_error": _error(losses.per_token, own.per_token, 1.0),
             "predictions": torch.equal(scored.predictions, expected_scores.predictions),
-            "targets": len(losses.per_token), "total": float(losses.total.detach()), "sum": float(own.total.detach()),
+            "weights_that_differ": differ, "targets": len(losses.per_token),
+            "total": float(losses.total.detach()), "sum": float(own.total.detach()),
         }  # fmt: skip
 
 

@@ -19,13 +19,19 @@ from typer.core import TyperCommand, TyperGroup
 
 import kosmos
 from kosmos.components import Spec
+from kosmos.discovery import cause
 from kosmos.enabled import split_names
-from kosmos.errors import ConfigError, KosmosError
+from kosmos.errors import ConfigError, KosmosError, TrainingError, is_out_of_memory
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
 
 BEGAN_S = time.monotonic()
 """When the command began, for the account of its time."""
+SMALLER = (
+    "take a smaller model or smaller rows (data.tokens_per_pack), fewer bytes a parameter (train.weights=bf16, "
+    "train.optimizer=lion8bit), more processes to share it, or fewer data.workers"
+)
+"""What to do where memory does not suffice."""
 SUMMARY = "Train omni-modal language models from plugins."
 
 GLOBAL_OPTIONS = [
@@ -66,9 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         return _report(f"error[usage]: {' '.join(error.format_message().split())}", 2, debug=debug)
     except Exception as error:
-        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if is_out_of_memory(error):
+            line = f"error[{TrainingError.code}]: out of memory: {cause(error)}; {SMALLER}"
+            return _report(line, TrainingError.exit_status, debug=debug)
         hint = "" if debug else "; run again with --debug for the traceback"
-        return _report(f"error[internal]: {cause}{hint}", 1, debug=debug)
+        return _report(f"error[internal]: {cause(error)}{hint}", 1, debug=debug)
 
 
 def _run(args: list[str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,11 +42,15 @@ class Composition:
         return tuple(self.model.streams)
 
 
-def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None) -> Composition:
+def compose(
+    config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None, draw: bool = True
+) -> Composition:
     """Build model and planner. Weights are drawn from ``train.seed``.
 
     Args:
         tokenizer_folder: a saved run's tokenizer, which then replaces the one of the run file.
+        draw: False leaves a backbone that can be drawn later (``draw_weights``) on the meta device, for whoever knows
+            where its weights are to lie: see ``kosmos.model.weights.materialize``.
 
     Raises:
         ConfigError: a stream is named that no modality uses, or options are wrong.
@@ -56,9 +61,10 @@ def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | N
     marks = [mark for spec in specs.values() for mark in spec.marks]
     tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks)
     torch.manual_seed(config.train.seed)
-    backbone = registry.build(
-        "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
-    )
+    with nullcontext() if draw else _without_memory(registry, config.backbone.name):
+        backbone = registry.build(
+            "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
+        )
     streams: dict[str, Stream] = {}
     for modality in config.modalities:
         name = config.stream_of(modality)
@@ -72,6 +78,12 @@ def compose(config: RunConfig, registry: Registry, *, tokenizer_folder: Path | N
     routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
     planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack)
     return Composition(config, registry, tokenizer, model, planner)
+
+
+def _without_memory(registry: Registry, backbone: str) -> AbstractContextManager[Any]:
+    """Around the building of a backbone, where it can be drawn later."""
+    later = hasattr(registry.resolve("backbone", backbone), "draw_weights")
+    return torch.device("meta") if later else nullcontext()
 
 
 def _modality(registry: Registry, name: str) -> ModalitySpec:

@@ -83,6 +83,12 @@ class TrainingError(KosmosError):
     exit_status = 4
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that an allocation failed. By name: torch is not imported, and has no type for a CPU."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "can't allocate memory" in str(error)
+
+
 class RankHangs(TrainingError):
     """A process of the run makes no progress."""
 

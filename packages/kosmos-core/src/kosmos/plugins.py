@@ -19,7 +19,7 @@ from typing import Any
 from kosmos.components import KINDS, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, cause, find_candidates, load
 from kosmos.enabled import Enabling, enabling
-from kosmos.errors import KosmosError, PluginError
+from kosmos.errors import KosmosError, PluginError, is_out_of_memory
 from kosmos.names import did_you_mean, listed, nearest
 from kosmos.selection import asked_plugins, choose
 
@@ -125,6 +125,8 @@ class Registry:
         except KosmosError:
             raise
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
             where = f"{path}: " if path else ""
             raise PluginError(f"{where}{who} cannot be made with these options: {cause(error)}") from error

@@ -12,7 +12,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, is_out_of_memory
 
 OLD_FIELDS = ("rope_theta", "rope_scaling")
 """Fields that transformers still takes, beside those of the class."""
@@ -101,5 +101,7 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, StrictDataclassError) as error:
+        if is_out_of_memory(error):
+            raise
         reason = " ".join(str(error).split())
         raise ConfigError(f"hf: cannot load {name!r}: {reason[:300]}") from error

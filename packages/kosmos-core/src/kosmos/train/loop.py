@@ -21,7 +21,7 @@ from kosmos.data.batch import IGNORED, PackedBatch, to_tensors
 from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
-from kosmos.errors import TrainingError
+from kosmos.errors import TrainingError, is_out_of_memory
 from kosmos.evaluate.meters import LossMeter
 from kosmos.model.recompute import uncompiled
 from kosmos.names import listed
@@ -56,6 +56,7 @@ class Trainer:
         order: Mapping[str, Any],
         report: Callable[[str], None] = lambda line: None,
         at: Callable[..., None] = lambda phase, **more: None,
+        draw: bool = True,
     ) -> None:
         """
         Args:
@@ -63,6 +64,7 @@ class Trainer:
             order: what ``kosmos.train.order.sample_order`` gave; checkpoints belong to it.
             report: shows a line to the user.
             at: told what begins: see ``kosmos.train.watch.Watch.at``.
+            draw: weights that have no memory yet are drawn; False where a checkpoint is loaded next.
         """
         self.composition, self.feeder, self.folder = composition, feeder, folder
         self.device, self.dtype, self.parallel, self.order = device, dtype, parallel, dict(order)
@@ -71,7 +73,7 @@ class Trainer:
         if self.config.train.weights == "bf16":
             self.model.to(torch.bfloat16)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
-        self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype)
+        self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype, draw=draw)
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
         self.parameters = [p for g in groups for p in g["params"]]
@@ -199,7 +201,7 @@ class Trainer:
                 losses = [self._backward(b, targets, lane, last=i == last) for i, (lane, b) in enumerate(pieces)]
                 return [batch for _, batch in pieces], losses
             except Exception as error:
-                if not memory.is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 largest = max((batch for _, batch in pieces), key=lambda b: len(b.token_ids))
                 early = self.step - self.first_step < memory.FIRST_STEPS and self.release is None

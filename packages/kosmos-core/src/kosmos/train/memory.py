@@ -16,11 +16,6 @@ FIRST_STEPS = 10
 """Steps after the start in which rows are split where memory does not suffice; later something else is wrong."""
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that an allocation failed. Torch has no type of its own for it on a CPU."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
-
-
 def parts(
     batch: PackedBatch, number: int, slots: Mapping[str, SlotCount], *, exactly: bool = False
 ) -> list[PackedBatch]:

@@ -13,6 +13,7 @@ from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.errors import CheckpointError
 from kosmos.lock import check_lock
+from kosmos.model.weights import materialize
 from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import make_run
 from kosmos.runtime.devices import pick_device, pick_precision
@@ -58,9 +59,10 @@ def load_run(
     config = make_run(folder.read_config(), where=str(folder.run_file))
     plugins = registry or load_plugins(config.plugins)
     changed = check_lock(output, plugins, accept=True)
-    composition = compose(config, plugins, tokenizer_folder=folder.tokenizer)
-    load_model(composition.model, loaded.tensors, alone=True)
+    composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
     where = pick_device(device)
+    materialize(composition.model, where, draw=False)
     composition.model.to(where).eval()
+    load_model(composition.model, loaded.tensors, alone=True)
     dtype = pick_precision(config.train.precision, where)
     return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed))

@@ -77,7 +77,8 @@ class Session:
         self.dtype = pick_precision(config.train.precision, self.device)
         self.workers = default_workers(parallel) if config.data.workers is None else config.data.workers
         check_components(config, self.registry)
-        self.composition = compose(config, self.registry, tokenizer_folder=folder.tokenizer if folder else None)
+        tokenizer = folder.tokenizer if folder else None
+        self.composition = compose(config, self.registry, tokenizer_folder=tokenizer, draw=False)
         check_sharing(self.composition.model, config.parallel, parallel.world_size)
         self.sources = open_sources(config, self.registry, "train")
         self.held_out = open_held_out(config, self.registry)
@@ -121,7 +122,7 @@ class Session:
         self.trainer = Trainer(
             self.composition, self.feeder, self.folder,
             device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
-            report=self.reporter.say, at=self.watch.at,
+            report=self.reporter.say, at=self.watch.at, draw=loaded is None,
         )  # fmt: skip
         self.early = EarlyStopping(self.config.evaluate)
         with self.clock.spending("checkpoint_load"), reading(loaded):

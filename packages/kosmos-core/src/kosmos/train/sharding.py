@@ -27,6 +27,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
 from kosmos.model.loss import TokenLosses
 from kosmos.model.omni import OmniModel, Stream
+from kosmos.model.weights import materialize
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.sharing import share_rows
 from kosmos.train.tensor_parallel import share_matrices
@@ -45,12 +46,19 @@ class Distributed:
 
 
 def distribute(
-    model: OmniModel, parallel: Parallel, settings: ParallelConfig, device: torch.device, dtype: torch.dtype
+    model: OmniModel,
+    parallel: Parallel,
+    settings: ParallelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    draw: bool = True,
 ) -> Distributed:
     """Move the model to its device and spread it over the ranks.
 
     Args:
         dtype: of matrix products; sharded parameters are gathered in it, and reduced in fp32.
+        draw: weights that have no memory yet are drawn; False where a checkpoint is loaded next.
 
     Raises:
         ConfigError: the strategy does not fit the number of ranks.
@@ -61,6 +69,7 @@ def distribute(
             raise ConfigError(
                 "parallel.offload: only sharded runs offload; start several processes (kosmos train --nproc N)"
             )
+        materialize(model, device, draw=draw)
         model.to(device)
         return Distributed(model, lambda last: nullcontext())
     for stream in _streams(model):
@@ -71,8 +80,11 @@ def distribute(
             raise ConfigError(
                 "parallel.offload: not with strategy ddp, where every rank holds the whole model; use fsdp"
             )
+        materialize(model, device, draw=draw)
         return _replicate(model.to(device), device, part)
-    return _shard(model, _meshes(model, parallel, settings, device), settings, device, dtype, part)
+    distributed = _shard(model, _meshes(model, parallel, settings, device), settings, device, dtype, part)
+    materialize(model, torch.device("cpu") if settings.offload else device, draw=draw)
+    return distributed
 
 
 def _replicate(model: OmniModel, device: torch.device, part: int) -> Distributed:

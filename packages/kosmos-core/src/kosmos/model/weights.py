@@ -1,0 +1,113 @@
+"""Initial weights, drawn where they lie: any part of a parameter by itself, on several threads.
+
+A parameter is drawn in blocks of rows, each from a generator of its own whose seed is the model's, counted on. So a
+rank of a sharded run draws the blocks of which it holds something and no others, and has the values that one process
+alone would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+BLOCK = 1 << 18
+"""Values of a block, which has one row at least: 1 MiB, so that it stays in a cache until it lies where it belongs."""
+SEEDS = 1 << 32
+"""Seeds that PyTorch's generator on a CPU tells apart."""
+
+
+class Normal(NamedTuple):
+    """Normal values; all ``mean`` where ``std`` is 0."""
+
+    mean: float = 0.0
+    std: float = 0.0
+
+
+def new_seed() -> int:
+    """A seed for ``draw``, by PyTorch's own generator, which a run has seeded."""
+    return int(torch.randint(SEEDS, (), device="cpu"))
+
+
+def draw(module: nn.Module, values: Mapping[str, Normal], seed: int) -> None:
+    """Fill all parameters of ``module``, on any device, whole or sharded, as if they were whole and in fp32.
+
+    Args:
+        values: what each is filled with, by name.
+    """
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        for name, parameter in module.named_parameters():
+            part = _Part.of(parameter.detach())
+            part.fill(values[name], seed, threads)
+            seed += part.blocks
+
+
+def materialize(model: nn.Module, device: torch.device, *, draw: bool) -> None:
+    """Give parameters on the meta device memory on ``device``; the others stay as they are.
+
+    Args:
+        draw: their modules are asked to draw them; else they are left unset, to be read from a checkpoint.
+    """
+    later = [m for m in model.modules() if hasattr(m, "draw_weights") and any(p.is_meta for p in m.parameters())]
+    if not later:
+        return
+    # What ``to_empty`` does, which would also empty the others.
+    cast(Any, model)._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+    if draw:
+        for module in later:
+            cast(Any, module).draw_weights()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The part of a parameter that lies here."""
+
+    shape: tuple[int, ...]
+    """Of the whole."""
+    begin: tuple[int, ...]
+    """Where the part begins in it."""
+    here: Tensor
+
+    @classmethod
+    def of(cls, parameter: Tensor) -> _Part:
+        if not isinstance(parameter, DTensor):
+            return cls(tuple(parameter.shape), (0,) * parameter.dim(), parameter)
+        (chunk,) = cast(Any, parameter).__create_chunk_list__()  # what checkpoints are written by
+        return cls(tuple(parameter.shape), tuple(chunk.offsets), parameter.to_local())
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return max(1, BLOCK // max(1, prod(self.shape[1:])))
+
+    @property
+    def blocks(self) -> int:
+        """Of the whole."""
+        return -(-self.shape[0] // self.rows)
+
+    def fill(self, values: Normal, seed: int, threads: Executor) -> None:
+        if not values.std:
+            self.here.fill_(values.mean)
+        elif self.here.numel():
+            drawn = self.here if self.here.is_cpu else torch.empty(self.here.shape, dtype=self.here.dtype)
+            numbers = range(self.begin[0] // self.rows, -(-(self.begin[0] + len(drawn)) // self.rows))
+            for _ in threads.map(lambda number: self._draw(drawn, number, values, seed), numbers):
+                pass  # which raises what a thread has raised
+            self.here.copy_(drawn)
+
+    def _draw(self, into: Tensor, number: int, values: Normal, seed: int) -> None:
+        """Block ``number`` of the whole, as much of it as lies here."""
+        top = number * self.rows
+        bottom = min(top + self.rows, self.shape[0])
+        random = torch.Generator().manual_seed((seed + number) % SEEDS)
+        block = torch.empty(bottom - top, *self.shape[1:], dtype=torch.float32, device="cpu")
+        block.normal_(values.mean, values.std, generator=random)
+        first, last = max(top, self.begin[0]), min(bottom, self.begin[0] + len(into))
+        rest = tuple(slice(at, at + size) for at, size in zip(self.begin[1:], into.shape[1:], strict=True))
+        into[first - self.begin[0] : last - self.begin[0]] = block[(slice(first - top, last - top), *rest)]
