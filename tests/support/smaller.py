@@ -43,6 +43,8 @@ class Small(Decoder):
 
     crosses, peeks, forgets, elsewhere = False, False, False, False
 
+    draw_weights = Decoder.draw_weights
+
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size, width=32, layers=1, heads=2, ffn_width=48)
 

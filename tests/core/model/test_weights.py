@@ -12,7 +12,7 @@ from torch import nn
 
 from kosmos.compose import compose
 from kosmos.model.decoder import Decoder
-from kosmos.model.weights import BLOCK, Normal, draw, materialize
+from kosmos.model.weights import BLOCK, Normal, draw_weights, materialize
 from support.runs import small_run, ticks_registry
 
 CPU = torch.device("cpu")
@@ -24,7 +24,7 @@ class Plain(nn.Module):
         self.parts = nn.ParameterList(torch.empty(shape) for shape in shapes)
 
     def drawn(self, seed: int, std: float = 0.5) -> list[torch.Tensor]:
-        draw(self, {name: Normal(2.0, std) for name, _ in self.named_parameters()}, seed)
+        draw_weights(self, {name: Normal(2.0, std) for name, _ in self.named_parameters()}, seed)
         return [part.detach().clone() for part in self.parts]
 
 

@@ -50,6 +50,12 @@ def changes_rows() -> Any:
     return lambda row: row.pop("loss")
 
 
+def late_draw(self: Any) -> None:
+    """Values that depend on when it is drawn."""
+    for parameter in self.parameters():
+        torch.nn.init.normal_(parameter)
+
+
 MUTANTS = [
     Mutant("Mean.counted", 2, "connector average", "slots-as-counted", "slots counts [2, 32]"),
     Mutant("Mean.crosses", True, "connector average", "packed-equals-alone", "slots differ"),
@@ -58,6 +64,7 @@ MUTANTS = [
     Mutant("Small.crosses", True, "backbone little", "packed-equals-alone", "document 2"),
     Mutant("Small.peeks", True, "backbone little", "causal", "changes those before it"),
     Mutant("Small.forgets", True, "backbone little", "cache-changes-nothing", "in pieces of 5, 1, 1 and 5"),
+    Mutant("Small.draw_weights", late_draw, "backbone little", "drawn-later", "embedding.weight has other values"),
     Mutant("Small.elsewhere", True, "backbone little", "gpu", "at smaller.py:"),
     Mutant("descent", made_of(smaller.Ascent), "optimizer momentum", "lowers-a-loss", "the loss went from"),
     Mutant("descent", made_of(smaller.OwnRate), "optimizer momentum", "obeys-the-rate", "parameters moved"),

@@ -34,6 +34,7 @@ _PUBLIC = {
     "recurring_size": "kosmos.model.recurring",
     "ItemTransformer": "kosmos.model.item_transformer",
     **dict.fromkeys("Encoder Connector Backbone".split(), "kosmos.model.protocols"),
+    **dict.fromkeys("Normal draw_weights new_seed".split(), "kosmos.model.weights"),
     **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
     "Tracker": "kosmos.train.trackers",
     **dict.fromkeys("PluginRecord Registry load_plugins".split(), "kosmos.plugins"),
@@ -138,6 +139,9 @@ if TYPE_CHECKING:
     from kosmos.model.protocols import Encoder as Encoder
     from kosmos.model.recurring import recurring_size as recurring_size
     from kosmos.model.segments import Segments as Segments
+    from kosmos.model.weights import Normal as Normal
+    from kosmos.model.weights import draw_weights as draw_weights
+    from kosmos.model.weights import new_seed as new_seed
     from kosmos.plugins import PluginRecord as PluginRecord
     from kosmos.plugins import Registry as Registry
     from kosmos.plugins import load_plugins as load_plugins

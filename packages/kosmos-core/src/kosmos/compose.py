@@ -21,6 +21,7 @@ from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.errors import ConfigError, EmptySplit
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
+from kosmos.model.weights import drawn_later
 from kosmos.names import listed
 from kosmos.options import check_options
 from kosmos.plugins import Registry
@@ -82,8 +83,7 @@ def compose(
 
 def _without_memory(registry: Registry, backbone: str) -> AbstractContextManager[Any]:
     """Around the building of a backbone, where it can be drawn later."""
-    later = hasattr(registry.resolve("backbone", backbone), "draw_weights")
-    return torch.device("meta") if later else nullcontext()
+    return torch.device("meta") if drawn_later(registry.resolve("backbone", backbone)) else nullcontext()
 
 
 def _modality(registry: Registry, name: str) -> ModalitySpec:

@@ -20,7 +20,7 @@ from kosmos.model.recompute import Recompute, run_block
 from kosmos.model.rotary import Rotation, check_length, rotate, rotation
 from kosmos.model.segments import Segments
 from kosmos.model.sequence import SharedSegments, attend_shared
-from kosmos.model.weights import Normal, draw, new_seed
+from kosmos.model.weights import Normal, draw_weights, new_seed
 
 
 class KeyValueCache:
@@ -150,7 +150,7 @@ class Decoder(nn.Module):
 
     def draw_weights(self) -> None:
         """Normal values; what writes to the residual stream starts smaller, or with Magneto's gains."""
-        draw(self, {name: self._initial(name, p.shape) for name, p in self.named_parameters()}, self._seed)
+        draw_weights(self, {name: self._initial(name, p.shape) for name, p in self.named_parameters()}, self._seed)
 
     def _initial(self, name: str, shape: torch.Size) -> Normal:
         if len(shape) == 1:

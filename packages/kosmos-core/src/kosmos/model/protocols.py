@@ -50,7 +50,7 @@ class Backbone(Protocol):
     runs gather one of them at a time; without it they gather the whole backbone. ``set_gradient_checkpointing(how)``,
     with how one of False, True and ``"selective"`` (which may be taken for True), as encoders have it.
     ``draw_weights()``, which gives all parameters their initial values on whatever device and however sharded they are
-    (``kosmos.model.weights.draw``): a run then builds it on the meta device, where it does not draw by itself, and each
+    (``kosmos.model.weights``): a run then builds it on the meta device, where it does not draw by itself, and each
     rank draws what it holds.
     """
 

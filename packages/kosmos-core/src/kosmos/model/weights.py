@@ -31,21 +31,30 @@ class Normal(NamedTuple):
 
 
 def new_seed() -> int:
-    """A seed for ``draw``, by PyTorch's own generator, which a run has seeded."""
+    """A seed for ``draw_weights``, by PyTorch's own generator, which a run has seeded."""
     return int(torch.randint(SEEDS, (), device="cpu"))
 
 
-def draw(module: nn.Module, values: Mapping[str, Normal], seed: int) -> None:
-    """Fill all parameters of ``module``, on any device, whole or sharded, as if they were whole and in fp32.
+def draw_weights(module: nn.Module, values: Mapping[str, Normal], seed: int) -> None:
+    """Fill all parameters of ``module``, on any device, sharded or not, as if they were whole and in fp32.
 
     Args:
         values: what each is filled with, by name.
+        seed: of ``new_seed``; it is taken as the module is made, so that nothing depends on when it is drawn.
     """
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
         for name, parameter in module.named_parameters():
             part = _Part.of(parameter.detach())
             part.fill(values[name], seed, threads)
             seed += part.blocks
+
+
+def drawn_later(factory: Any) -> bool:
+    """Whether what a factory makes can be made without memory and drawn afterwards, by its method ``draw_weights``.
+
+    Its own: a class derived from one that has it may have parts that the method does not know.
+    """
+    return "draw_weights" in vars(factory)
 
 
 def materialize(model: nn.Module, device: torch.device, *, draw: bool) -> None:

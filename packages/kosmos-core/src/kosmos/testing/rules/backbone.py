@@ -6,14 +6,16 @@ Letters: T = tokens of the row, D = width, V = vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kosmos.model.segments import Segments
+from kosmos.model.weights import drawn_later, materialize
 from kosmos.testing.items import apart, silence
-from kosmos.testing.promise import BrokenPromise, rule
+from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.subjects import ComponentUnderTest
 
 VOCABULARY = 300
@@ -97,4 +99,28 @@ def gradient_reaches_everything(backbone: ComponentUnderTest) -> None:
         raise BrokenPromise(f"no gradient reaches {', '.join(missing[:3])}")
 
 
-RULES = (shapes, packed_equals_alone, causal, cache_changes_nothing, gradient_reaches_everything)
+@rule("backbone", "drawn-later", "made without memory and drawn afterwards, it is the one that draws as it is made")
+def drawn_later_is_the_same(backbone: ComponentUnderTest) -> None:
+    if not drawn_later(backbone.registry.resolve("backbone", backbone.spec.name)):
+        raise Unchecked("the backbone has no draw_weights of its own")
+    torch.manual_seed(0)
+    at_once = backbone.build(VOCABULARY)
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        later = backbone.build(VOCABULARY)
+    torch.rand(1)  # as other parts draw that are made before memory is there
+    materialize(later, torch.device("cpu"), draw=True)
+    found = dict(chain(later.named_parameters(), later.named_buffers()))
+    for name, tensor in chain(at_once.named_parameters(), at_once.named_buffers()):
+        if not torch.equal(tensor, found[name]):
+            raise BrokenPromise(f"{name} has other values")
+
+
+RULES = (
+    shapes,
+    packed_equals_alone,
+    causal,
+    cache_changes_nothing,
+    gradient_reaches_everything,
+    drawn_later_is_the_same,
+)
