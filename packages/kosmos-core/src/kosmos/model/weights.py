@@ -104,7 +104,7 @@ class _Part:
         if not values.std:
             self.here.fill_(values.mean)
         elif self.here.numel():
-            drawn = self.here if self.here.is_cpu else torch.empty(self.here.shape, dtype=self.here.dtype)
+            drawn = self.here if self.here.is_cpu else torch.empty(self.here.shape, dtype=self.here.dtype, device="cpu")
             numbers = range(self.begin[0] // self.rows, -(-(self.begin[0] + len(drawn)) // self.rows))
             for _ in threads.map(lambda number: self._draw(drawn, number, values, seed), numbers):
                 pass  # which raises what a thread has raised
