@@ -40,9 +40,6 @@ WIDTHS = {"name": "decoder", "width": 32, "layers": 2, "heads": 4, "kv_heads": 4
 ROWS = ("several", "long", "untrained", "one token")
 
 
-weights.BLOCK = 100  # so that parameters of these sizes are drawn in many blocks
-
-
 def composed(shape: str, tensor: int, sequence: int, *, draw: bool = True) -> Composition:
     run = {"backbone": {**WIDTHS, **SHAPES[shape]}, "parallel": {"tensor": tensor, "sequence": sequence}}
     return compose(make_run(SMALL, run, {"data": {"tokens_per_pack": 512}}), ticks_registry(), draw=draw)
@@ -135,6 +132,7 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
 def main(degrees: list[str]) -> None:
     faulthandler.dump_traceback_later(2 * CAP_S, exit=True)
     parallel = Parallel.from_environment("cpu")
+    weights.BLOCK = 100  # so that parameters of these sizes are drawn in many blocks
     for tensor, sequence in (map(int, pair.split(",")) for pair in degrees):
         for shape in SHAPES:
             for line in compared(parallel, tensor, sequence, shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kosmos import load_run, resume_run, train_model
 from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
 from kosmos.model.attention import attend
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.model.segments import Segments
+from kosmos.model.weights import materialize, without_memory
+from support.runs import rows_of, small_run, ticks_registry
 
 V = 40
 SHAPE: dict[str, Any] = {
@@ -186,3 +190,51 @@ def test_model_and_config_exclude_each_other() -> None:
 def test_a_document_longer_than_the_learned_positions_is_refused() -> None:
     with pytest.raises(ConfigError, match="128 learned positions"):
         packed(backbone("gpt2 (learned positions)"), random_ids(129), (129,))
+
+
+def assert_same_weights(found: HuggingFaceBackbone, expected: HuggingFaceBackbone) -> None:
+    for kind in ("named_parameters", "named_buffers"):
+        theirs = dict(getattr(expected, kind)())
+        assert list(dict(getattr(found, kind)())) == list(theirs)
+        assert [name for name, tensor in getattr(found, kind)() if not torch.equal(tensor, theirs[name])] == []
+    same = [m.output_weight() is m.model.get_input_embeddings().weight for m in (found, expected)]
+    assert same[0] == same[1]
+
+
+def at_once_and_later(vocab_size: int, **options: Any) -> list[HuggingFaceBackbone]:
+    """The same model with its weights, and without memory for them."""
+    made = []
+    for context in (nullcontext(), without_memory()):
+        torch.manual_seed(1)
+        with context:
+            made.append(HuggingFaceBackbone(vocab_size, **options))
+    assert [all(p.is_meta for p in model.parameters()) for model in made] == [False, True]
+    return made
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_made_without_memory_and_filled_it_is_the_one_made_at_once(family: str) -> None:
+    at_once, later = at_once_and_later(V, config=FAMILIES[family])
+    materialize(later, torch.device("cpu"), draw=True)
+    assert_same_weights(later, at_once)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_of_a_folder_are_read_when_memory_is_there(tied: bool, tmp_path: Path) -> None:
+    HuggingFaceBackbone(V, config={**FAMILIES["llama"], "tie_word_embeddings": tied}).model.save_pretrained(tmp_path)
+    at_once, later = at_once_and_later(V + 3, model=str(tmp_path))
+    materialize(later, torch.device("cpu"), draw=True)
+    assert_same_weights(later, at_once)
+
+
+def test_a_saved_run_needs_the_configuration_of_its_backbone_and_not_its_weights(tmp_path: Path) -> None:
+    HuggingFaceBackbone(300, config=FAMILIES["llama"]).model.save_pretrained(tmp_path / "base")
+    run, registry = tmp_path / "run", ticks_registry()
+    config = small_run(run, backbone={"name": "hf", "model": str(tmp_path / "base")}, train={"steps": 2})
+    train_model(config, registry=registry)
+    before = load_run(run, device="cpu", registry=registry).composition.model.state_dict()
+    (tmp_path / "base" / "model.safetensors").unlink()
+    after = load_run(run, device="cpu", registry=registry).composition.model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    resume_run(run, {"train": {"steps": 3}}, registry=registry)
+    assert len(rows_of(run / "metrics.jsonl")) == 3

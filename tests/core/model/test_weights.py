@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from kosmos import BackboneSpec, hookimpl, make_run
 from kosmos.compose import compose
 from kosmos.model.decoder import Decoder
-from kosmos.model.weights import BLOCK, Normal, draw_weights, materialize
+from kosmos.model.weights import BLOCK, Normal, draw_weights, materialize, without_memory
 from support.runs import small_run, ticks_registry
 
 CPU = torch.device("cpu")
@@ -64,15 +66,22 @@ def test_a_decoder_drawn_later_is_the_one_drawn_at_once(preset: Any) -> None:
     shape: dict[str, Any] = {"preset": preset, "width": 32, "layers": 2, "heads": 2, "ffn_width": 48, "qk_norm": True}
     torch.manual_seed(3)
     at_once = Decoder(300, **shape)
-    after = torch.rand(1)
     torch.manual_seed(3)
-    with torch.device("meta"):
+    with without_memory():
         later = Decoder(300, **shape)
-    assert torch.equal(torch.rand(1), after), "what is made next has other weights"
     assert all(p.is_meta for p in later.parameters())
     materialize(later, CPU, draw=True)
     assert at_once.state_dict().keys() == later.state_dict().keys()
     assert all(torch.equal(a, b) for a, b in zip(at_once.parameters(), later.parameters(), strict=True))
+
+
+def test_a_part_has_the_same_weights_whatever_else_the_model_has(tmp_path: Any) -> None:
+    backbones: list[dict[str, Any]] = [{"name": "decoder"}, {"name": "decoder", "layers": 2}]
+    configs = [make_run(small_run(tmp_path).model_dump(exclude={"backbone"}), {"backbone": b}) for b in backbones]
+    first, second = (compose(config, ticks_registry()).model for config in configs)
+    assert all(map(torch.equal, first.streams.parameters(), second.streams.parameters()))
+    other = compose(small_run(tmp_path, train={"seed": 1}), ticks_registry()).model
+    assert not torch.equal(next(other.streams.parameters()), next(first.streams.parameters()))
 
 
 def test_a_run_is_composed_without_memory_for_the_backbone_and_has_the_same_weights(tmp_path: Any) -> None:
@@ -84,13 +93,27 @@ def test_a_run_is_composed_without_memory_for_the_backbone_and_has_the_same_weig
     assert all(torch.equal(a, b) for a, b in zip(at_once.parameters(), later.parameters(), strict=True))
 
 
-def test_a_backbone_that_cannot_be_drawn_later_has_its_weights_from_the_beginning(tmp_path: Any) -> None:
-    backbone = {"name": "hf", "config": {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1,
-                "num_attention_heads": 2, "intermediate_size": 32}}  # fmt: skip
-    model = compose(small_run(tmp_path, backbone=backbone), ticks_registry(), draw=False).model
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    materialize(model, CPU, draw=True)
-    assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
+class Inherits(Decoder):
+    """Its own part is none that its parent's ``draw_weights`` would know."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__(vocab_size, width=32, layers=1, heads=2, ffn_width=48)
+        self.own = nn.Parameter(torch.full((3,), 5.0))
+
+
+def test_a_backbone_without_draw_weights_of_its_own_has_its_weights_from_the_beginning(tmp_path: Any) -> None:
+    plugin = ModuleType("acme_inherits")
+    plugin.KOSMOS_API = 1  # type: ignore[attr-defined]
+
+    @hookimpl
+    def kosmos_backbones() -> Any:
+        yield BackboneSpec(name="inherits", target=f"{__name__}:Inherits", summary="")
+
+    plugin.kosmos_backbones = kosmos_backbones  # type: ignore[attr-defined]
+    config = make_run(small_run(tmp_path).model_dump(exclude={"backbone"}), {"backbone": {"name": "inherits"}})
+    model = compose(config, ticks_registry(inherits=plugin), draw=False).model
+    assert not any(p.is_meta for p in model.parameters())
+    assert model.backbone.own.tolist() == [5.0] * 3
 
 
 PEAK = """

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import ComponentConfig, RunConfig, SourceConfig, StreamConfig
 from kosmos.data.document import Source
@@ -21,7 +19,7 @@ from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.errors import ConfigError, EmptySplit
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
-from kosmos.model.weights import drawn_later
+from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import listed
 from kosmos.options import check_options
 from kosmos.plugins import Registry
@@ -50,8 +48,8 @@ def compose(
 
     Args:
         tokenizer_folder: a saved run's tokenizer, which then replaces the one of the run file.
-        draw: False leaves a backbone that can be drawn later (``draw_weights``) on the meta device, for whoever knows
-            where its weights are to lie: see ``kosmos.model.weights.materialize``.
+        draw: False leaves a backbone that can be filled later (``draw_weights``) without memory for its parameters, for
+            whoever knows where they are to lie: see ``kosmos.model.weights.materialize``.
 
     Raises:
         ConfigError: a stream is named that no modality uses, or options are wrong.
@@ -61,7 +59,7 @@ def compose(
     _check_streams(config)
     marks = [mark for spec in specs.values() for mark in spec.marks]
     tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks)
-    torch.manual_seed(config.train.seed)
+    seed_part(config.train.seed, "backbone")
     with nullcontext() if draw else _without_memory(registry, config.backbone.name):
         backbone = registry.build(
             "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
@@ -70,6 +68,7 @@ def compose(
     for modality in config.modalities:
         name = config.stream_of(modality)
         if name not in streams:
+            seed_part(config.train.seed, f"streams.{name}")
             streams[name] = _stream(config, registry, name, specs, backbone.width)
     model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze)
     if not any(p.requires_grad for p in model.parameters()):
@@ -83,7 +82,7 @@ def compose(
 
 def _without_memory(registry: Registry, backbone: str) -> AbstractContextManager[Any]:
     """Around the building of a backbone, where it can be drawn later."""
-    return torch.device("meta") if drawn_later(registry.resolve("backbone", backbone)) else nullcontext()
+    return without_memory() if drawn_later(registry.resolve("backbone", backbone)) else nullcontext()
 
 
 def _modality(registry: Registry, name: str) -> ModalitySpec:

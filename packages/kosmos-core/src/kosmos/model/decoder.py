@@ -20,7 +20,7 @@ from kosmos.model.recompute import Recompute, run_block
 from kosmos.model.rotary import Rotation, check_length, rotate, rotation
 from kosmos.model.segments import Segments
 from kosmos.model.sequence import SharedSegments, attend_shared
-from kosmos.model.weights import Normal, draw_weights, new_seed
+from kosmos.model.weights import Normal, draw_weights, filled_later, materialize, new_seed, without_memory
 
 
 class KeyValueCache:
@@ -96,17 +96,16 @@ class Decoder(nn.Module):
         super().__init__()
         self.shape = shape = decoder_shape(preset, overrides)
         self.width, self.vocab_size = shape.width, vocab_size
-        device = torch.get_default_device()
-        with torch.device("meta"):  # where no module fills what is filled below
+        later = filled_later()
+        with without_memory():  # where no module fills what is filled below
             self.embedding = nn.Embedding(vocab_size, shape.width)
             self.blocks = nn.ModuleList(Block(shape, number) for number in range(shape.layers))
             self.norm = _norm(shape, shape.width)
             self.head = None if shape.tie_embeddings else nn.Linear(shape.width, vocab_size, bias=False)
         self._recompute: Recompute = False
         self._seed = new_seed()
-        if device.type != "meta":
-            self.to_empty(device=device)
-            self.draw_weights()
+        if not later:
+            materialize(self, torch.get_default_device(), draw=True)
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """int [T] -> [T, D]."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import DynamicCache
 
@@ -14,6 +17,7 @@ from kosmos.model.huggingface_check import check_apart, check_supported
 from kosmos.model.huggingface_loading import from_config_of, from_fields, from_weights, grow_vocabulary
 from kosmos.model.recompute import Recompute, options_of
 from kosmos.model.segments import Segments
+from kosmos.model.weights import filled_later, take_over
 
 
 class HuggingFaceBackbone(nn.Module):
@@ -45,14 +49,10 @@ class HuggingFaceBackbone(nn.Module):
         super().__init__()
         if (model is None) == (config is None):
             raise ConfigError("hf: give either model (an id or a folder) or config (model_type and its fields)")
-        kind: torch.dtype = getattr(torch, dtype)
-        if model is None:
-            built = from_fields(dict(config or {}), vocab_size, kind)
-        else:
-            built = from_weights(model, kind) if pretrained else from_config_of(model, kind)
+        again = partial(type(self), vocab_size, model=model, config=config, pretrained=pretrained, dtype=dtype)
+        self._whole = _Repeated(again, torch.get_rng_state())
+        built = _built(vocab_size, model, config, getattr(torch, dtype), pretrained=pretrained)
         name = model or str(built.config.model_type)
-        check_supported(name, built)
-        grow_vocabulary(built, vocab_size)
         self.model = built
         self.scale = _logit_scale(built.config)
         self.width = int(self.output_weight().shape[1])
@@ -60,6 +60,11 @@ class HuggingFaceBackbone(nn.Module):
         self._longest = _learned_positions(built)
         check_apart(name, self)
         built.set_attn_implementation(huggingface_attention.NAME)
+
+    def draw_weights(self) -> None:
+        """The first rank makes the model whole, and all take their shares of it."""
+        first = not dist.is_initialized() or dist.get_rank() == 0
+        take_over(self, self._whole() if first else None)
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """int [T] -> [T, D], scaled where the model scales its embeddings."""
@@ -116,6 +121,33 @@ class HuggingFaceBackbone(nn.Module):
             getattr(self.model, f"{kind}_checkpointing_enable")(**options)
         elif self.model.supports_gradient_checkpointing:
             getattr(self.model, f"{kind}_checkpointing_disable")()
+
+
+def _built(
+    vocab_size: int, model: str | None, config: dict[str, Any] | None, dtype: torch.dtype, *, pretrained: bool
+) -> Any:
+    """The model of transformers, with rows for all ids; its weights are read where they have memory."""
+    if model is None:
+        built = from_fields(dict(config or {}), vocab_size, dtype)
+    elif pretrained and not filled_later():
+        built = from_weights(model, dtype)
+    else:
+        built = from_config_of(model, dtype)
+    check_supported(model or str(built.config.model_type), built)
+    grow_vocabulary(built, vocab_size)
+    return built
+
+
+class _Repeated(NamedTuple):
+    """A call, to be made again with the random numbers that it had."""
+
+    call: Callable[[], nn.Module]
+    random: Tensor
+
+    def __call__(self) -> nn.Module:
+        with torch.random.fork_rng(devices=()):
+            torch.set_rng_state(self.random)
+            return self.call()
 
 
 def _logit_scale(config: Any) -> float:

@@ -49,9 +49,9 @@ class Backbone(Protocol):
     Optional: ``blocks``, a ``torch.nn.ModuleList`` of its layers, each of which runs once in every forward. Sharded
     runs gather one of them at a time; without it they gather the whole backbone. ``set_gradient_checkpointing(how)``,
     with how one of False, True and ``"selective"`` (which may be taken for True), as encoders have it.
-    ``draw_weights()``, which gives all parameters their initial values on whatever device and however sharded they are
-    (``kosmos.model.weights``): a run then builds it on the meta device, where it does not draw by itself, and each
-    rank draws what it holds.
+    ``draw_weights()``, which gives all parameters their initial values on whatever device and however sharded they are,
+    called on all ranks: a run of several then builds it without memory for its parameters, and each rank fills what
+    it holds (``kosmos.model.weights``). The class has it itself; that of a parent does not count.
     """
 
     width: int

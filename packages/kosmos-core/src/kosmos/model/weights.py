@@ -1,4 +1,7 @@
-"""Initial weights, drawn where they lie: any part of a parameter by itself, on several threads.
+"""Initial weights, made where they lie: no rank of a sharded run holds more than its share.
+
+A model is made without memory for its parameters, cut, given memory, and filled. Parameters are either drawn, any part
+of them by itself and on several threads, or come from a model that the first rank has made whole.
 
 A parameter is drawn in blocks of rows, each from a generator of its own whose seed is the model's, counted on. So a
 rank of a sharded run draws the blocks of which it holds something and no others, and has the values that one process
@@ -7,20 +10,30 @@ alone would have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 BLOCK = 1 << 18
 """Values of a block, which has one row at least: 1 MiB, so that it stays in a cache until it lies where it belongs."""
 SEEDS = 1 << 32
 """Seeds that PyTorch's generator on a CPU tells apart."""
+
+
+def seed_part(seed: int, name: str) -> None:
+    """Seed PyTorch for one part of a model, so that its weights do not depend on what else the model has."""
+    torch.manual_seed(int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest(), "little"))
 
 
 class Normal(NamedTuple):
@@ -39,18 +52,44 @@ def draw_weights(module: nn.Module, values: Mapping[str, Normal], seed: int) -> 
     """Fill all parameters of ``module``, on any device, sharded or not, as if they were whole and in fp32.
 
     Args:
-        values: what each is filled with, by name.
+        values: what each is filled with, by name. Those without memory are left as they are.
         seed: of ``new_seed``; it is taken as the module is made, so that nothing depends on when it is drawn.
     """
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
         for name, parameter in module.named_parameters():
+            if parameter.is_meta:
+                continue
             part = _Part.of(parameter.detach())
             part.fill(values[name], seed, threads)
             seed += part.blocks
 
 
+_LATER: ContextVar[bool] = ContextVar("later", default=False)
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Parameters that are made inside are on the meta device, without memory; buffers are made as ever."""
+    hook = register_module_parameter_registration_hook(cast(Any, _without_memory))
+    token = _LATER.set(True)
+    try:
+        yield
+    finally:
+        _LATER.reset(token)
+        hook.remove()
+
+
+def _without_memory(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter:
+    return parameter if parameter.is_meta else nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+
+
+def filled_later() -> bool:
+    """Whether a module that is made now is made inside ``without_memory``."""
+    return _LATER.get()
+
+
 def drawn_later(factory: Any) -> bool:
-    """Whether what a factory makes can be made without memory and drawn afterwards, by its method ``draw_weights``.
+    """Whether what a factory makes can be made without memory and filled afterwards, by its method ``draw_weights``.
 
     Its own: a class derived from one that has it may have parts that the method does not know.
     """
@@ -61,16 +100,52 @@ def materialize(model: nn.Module, device: torch.device, *, draw: bool) -> None:
     """Give parameters on the meta device memory on ``device``; the others stay as they are.
 
     Args:
-        draw: their modules are asked to draw them; else they are left unset, to be read from a checkpoint.
+        draw: their modules are asked to fill them; else they are left unset, to be read from a checkpoint.
     """
     later = [m for m in model.modules() if hasattr(m, "draw_weights") and any(p.is_meta for p in m.parameters())]
     if not later:
         return
+    shared = _places(model)
     # What ``to_empty`` does, which would also empty the others.
     cast(Any, model)._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+    for (first, own_name), *others in shared:
+        for module, name in others:
+            module._parameters[name] = first._parameters[own_name]
     if draw:
         for module in later:
             cast(Any, module).draw_weights()
+
+
+def _places(model: nn.Module) -> list[list[tuple[nn.Module, str]]]:
+    """For each parameter the modules that have it, and its name there."""
+    places: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                places.setdefault(id(parameter), []).append((module, name))
+    return list(places.values())
+
+
+@torch.no_grad()
+def take_over(module: nn.Module, whole: nn.Module | None) -> None:
+    """Fill ``module``, sharded or not, with parameters and buffers of one made whole. All ranks call this.
+
+    Args:
+        whole: the model, on the first rank; None on the others.
+    """
+    if dist.is_initialized():
+        dist.broadcast(torch.zeros(1), 0)  # by gloo, which lets ranks wait longer for the first one than NCCL does
+    found = {} if whole is None else {**dict(whole.named_parameters()), **dict(whole.named_buffers())}
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        own = tensor.detach()
+        source = found[name].detach() if found else torch.empty(own.shape)
+        source = source.to(own.device, own.dtype)
+        if isinstance(own, DTensor):
+            own.to_local().copy_(distribute_tensor(source, own.device_mesh, own.placements).to_local())
+        else:
+            own.copy_(source)
+            if dist.is_initialized():
+                dist.broadcast(own, 0)
 
 
 @dataclass(frozen=True)

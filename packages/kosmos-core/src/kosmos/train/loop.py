@@ -73,6 +73,7 @@ class Trainer:
         if self.config.train.weights == "bf16":
             self.model.to(torch.bfloat16)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
+        self.at("giving the model its weights")
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype, draw=draw)
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}

@@ -78,7 +78,8 @@ class Session:
         self.workers = default_workers(parallel) if config.data.workers is None else config.data.workers
         check_components(config, self.registry)
         tokenizer = folder.tokenizer if folder else None
-        self.composition = compose(config, self.registry, tokenizer_folder=tokenizer, draw=False)
+        draw = folder is None and parallel.world_size == 1  # else a checkpoint may be read, or each rank holds a share
+        self.composition = compose(config, self.registry, tokenizer_folder=tokenizer, draw=draw)
         check_sharing(self.composition.model, config.parallel, parallel.world_size)
         self.sources = open_sources(config, self.registry, "train")
         self.held_out = open_held_out(config, self.registry)
