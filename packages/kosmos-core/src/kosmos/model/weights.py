@@ -131,7 +131,7 @@ def take_over(module: nn.Module, whole: nn.Module | None) -> None:
     """Fill ``module``, sharded or not, with parameters and buffers of one made whole. All ranks call this.
 
     Args:
-        whole: the model, on the first rank; None on the others.
+        whole: the model, on the first rank, which loses its memory on the way; None on the others.
     """
     if dist.is_initialized():
         dist.broadcast(torch.zeros(1), 0)  # by gloo, which lets ranks wait longer for the first one than NCCL does
@@ -140,6 +140,8 @@ def take_over(module: nn.Module, whole: nn.Module | None) -> None:
         own = tensor.detach()
         source = found[name].detach() if found else torch.empty(own.shape)
         source = source.to(own.device, own.dtype)
+        if found:
+            found[name].data = found[name].new_empty(0)
         if isinstance(own, DTensor):
             own.to_local().copy_(distribute_tensor(source, own.device_mesh, own.placements).to_local())
         else:
