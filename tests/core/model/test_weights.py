@@ -61,6 +61,12 @@ def test_a_constant_needs_no_draw_and_an_empty_parameter_nothing() -> None:
     assert Plain((0, 4), (3, 0)).drawn(0)[0].shape == (0, 4)
 
 
+def test_a_single_number_is_drawn_too() -> None:
+    [found] = Plain(()).drawn(0)
+    assert found.shape == ()
+    assert 0 < abs(found.item() - 2.0) < 6 * 0.5
+
+
 @pytest.mark.parametrize("preset", ["tiny", "kosmos-1"])
 def test_a_decoder_drawn_later_is_the_one_drawn_at_once(preset: Any) -> None:
     shape: dict[str, Any] = {"preset": preset, "width": 32, "layers": 2, "heads": 2, "ffn_width": 48, "qk_norm": True}

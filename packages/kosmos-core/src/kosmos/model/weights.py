@@ -163,6 +163,7 @@ class _Part:
     @classmethod
     def of(cls, parameter: Tensor) -> _Part:
         if not isinstance(parameter, DTensor):
+            parameter = parameter if parameter.dim() else parameter[None]
             return cls(tuple(parameter.shape), (0,) * parameter.dim(), parameter)
         (chunk,) = cast(Any, parameter).__create_chunk_list__()  # what checkpoints are written by
         return cls(tuple(parameter.shape), tuple(chunk.offsets), parameter.to_local())
@@ -183,8 +184,8 @@ class _Part:
         elif self.here.numel():
             drawn = self.here if self.here.is_cpu else torch.empty(self.here.shape, dtype=self.here.dtype, device="cpu")
             numbers = range(self.begin[0] // self.rows, -(-(self.begin[0] + len(drawn)) // self.rows))
-            for _ in threads.map(lambda number: self._draw(drawn, number, values, seed), numbers):
-                pass  # which raises what a thread has raised
+            # As a list, so that what a thread raises is raised here.
+            list(threads.map(lambda number: self._draw(drawn, number, values, seed), numbers))
             self.here.copy_(drawn)
 
     def _draw(self, into: Tensor, number: int, values: Normal, seed: int) -> None:
