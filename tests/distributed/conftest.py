@@ -28,7 +28,8 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "sequence": [
         {"world": 4, "sequence": 2, "steps": 1},
         {"world": 1, "steps": 2},
-        {"world": 2, "sequence": 2, "strategy": "ddp", "steps": 4},
+        {"world": 2, "sequence": 2, "strategy": "ddp", "steps": 3},
+        {"world": 4, "sequence": 2, "strategy": "hsdp", "shards": 2, "steps": 4},
         {"world": 4, "sequence": 4, "steps": 6},
     ],
 }
@@ -97,5 +98,5 @@ def _run(name: str, output: Path, way: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parallel(way: dict[str, Any]) -> dict[str, Any]:
-    names = {"tensor": 1, "sequence": 1, "strategy": "auto"}
+    names = {"tensor": 1, "sequence": 1, "strategy": "auto", "shards": None}
     return {"parallel": {name: way.get(name, default) for name, default in names.items()}}

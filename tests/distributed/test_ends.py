@@ -14,7 +14,7 @@ from kosmos.compose import compose, make_feed, open_sources
 from support import ticks
 from support.command import SMALL, Started, install_plugin, lines_in
 from support.runs import small_run, ticks_registry
-from support.torchrun import LOOPBACK
+from support.torchrun import LOOPBACK, torchrun
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 
@@ -79,6 +79,33 @@ def test_an_error_of_the_source_on_one_rank_ends_both_and_is_said_once(tmp_path:
     status, said = two_ranks(site, tmp_path / "run", source(refused=[row])).end(at_most_s=90)
     assert errors(said) == [f"error[data]: ticks: the disk of row {row} is gone"]
     assert status == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("train.optimizer={name: lion, betas: [2, 3]}", "train.optimizer.betas: expected two numbers from 0 to 1"),
+        ("parallel.shards=3", "parallel.shards: only strategy hsdp shards"),
+    ],
+)
+def test_a_run_that_cannot_begin_says_why_once_and_leaves_nothing(
+    tmp_path: Path, site: Path, option: str, line: str
+) -> None:
+    output = tmp_path / "run"
+    output.mkdir()
+    (output / "note.txt").write_text("mine")
+    status, said = two_ranks(site, output, option).end(at_most_s=90)
+    (found,) = errors(said)
+    assert found.startswith(f"error[config]: {line}")
+    assert status == 2
+    assert [file.name for file in output.iterdir()] == ["note.txt"]
+
+
+def test_a_typo_is_said_once_though_every_rank_reads_it(tmp_path: Path) -> None:
+    program = ["-m", "kosmos", "train", "--output", tmp_path / "run", "trian.steps=3"]
+    status, said = torchrun(2, program).end(at_most_s=60)
+    assert said.count("error[config]: command line: trian: unknown field; did you mean train?") == 1
+    assert status != 0
 
 
 def test_a_ledger_that_cannot_be_written_ends_both_and_is_said_once(tmp_path: Path, site: Path) -> None:

@@ -209,4 +209,5 @@ def test_a_model_that_memory_does_not_hold_is_said_to_be_too_large(tmp_path: Pat
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1].startswith("error[training]: out of memory: RuntimeError: ")
     assert "; take a smaller model" in done.stderr
+    assert not (tmp_path / "run").exists()
     assert "Traceback" not in done.stderr

@@ -37,7 +37,11 @@ def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[
 
 
 def short_options(
-    *, modalities: str | None, data: Sequence[str] | None, steps: int | None, output: str | None
+    *,
+    modalities: str | None = None,
+    data: Sequence[str] | None = None,
+    steps: int | None = None,
+    output: str | None = None,
 ) -> dict[str, Any]:
     """The short ways to common fields, as a layer of the run file; ``--plugins`` of the command is one of them."""
     layer: dict[str, Any] = {}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kosmos.commands.arguments import short_options, split_extra
+from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
-from kosmos.run_file import make_run, parse_overrides, read_run_file
-from kosmos.runtime.launch import is_launched, launch
+from kosmos.run_file import make_run, merge, parse_overrides, read_run_file
+from kosmos.runtime.launch import is_launched, launch, said_once
 from kosmos.selection import asked_plugins
 from kosmos.train.output import RunFolder
 
@@ -55,39 +57,63 @@ def train(
     streams.image.encoder.model=vit_tiny_patch16_224. Without a run file and data it trains on the sample
     sets that the plugins generate.
     """
-    if nproc is not None and not is_launched():
-        named = {"--modalities": modalities, "--steps": steps, "--output": output, "--resume": resume}
-        given = [str(part) for name, value in named.items() if value is not None for part in (name, value)]
-        sources = [part for path in data or () for part in ("--data", path)]
-        given += ["--accept-plugins"] if accept_plugins else []
-        given += ["--auto-resume"] if auto_resume else []
-        given += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
-        raise typer.Exit(launch(nproc, ["train", *given, *sources, *context.args]))
-    overrides, files = split_extra(context.args, OPTIONS)
-    if len(files) > 1:
-        raise ConfigError(f"expected one run file, got {', '.join(files)}; fields are set as FIELD.PATH=VALUE")
-    layers = [short_options(modalities=modalities, data=data, steps=steps, output=output), parse_overrides(overrides)]
-    if resume is not None:
-        if files or modalities or data or output:
-            raise ConfigError("--resume takes the run file of its folder; only --steps and FIELD.PATH=VALUE go with it")
-        _resume(Path(resume), layers, accept_plugins=accept_plugins)
+    short = short_options(modalities=modalities, data=data, steps=steps, output=output)
+    with said_once():
+        overrides, files = split_extra(context.args, OPTIONS)
+        if len(files) > 1:
+            raise ConfigError(f"expected one run file, got {', '.join(files)}; fields are set as FIELD.PATH=VALUE")
+        given = parse_overrides(overrides)
+        if resume is not None:
+            if files or modalities or data or output:
+                raise ConfigError(
+                    "--resume takes the run file of its folder; only --steps and FIELD.PATH=VALUE go with it"
+                )
+            run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
+        else:
+            base = read_run_file(Path(files[0])) if files else {}
+            config = make_run(base, short, given, where=files[0] if files else "command line")
+            laid_over = merge(short_options(steps=steps), given)
+            run = _found(config, laid_over, accept_plugins=accept_plugins) if auto_resume else _new(config)
+    if nproc is None or is_launched():
+        run()
         return
-    base = read_run_file(Path(files[0])) if files else {}
-    config = make_run(base, *layers, where=files[0] if files else "command line")
-    if auto_resume and config.output is None:
+    named = {"--modalities": modalities, "--steps": steps, "--output": output, "--resume": resume}
+    again = [str(part) for name, value in named.items() if value is not None for part in (name, value)]
+    again += [part for path in data or () for part in ("--data", path)]
+    again += ["--accept-plugins"] if accept_plugins else []
+    again += ["--auto-resume"] if auto_resume else []
+    again += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
+    raise typer.Exit(launch(nproc, ["train", *again, *context.args]))
+
+
+def _new(config: RunConfig) -> Callable[[], None]:
+    def train() -> None:
+        from kosmos.train.progress import ConsoleReporter
+        from kosmos.train.run import train_model
+
+        train_model(config, reporter=ConsoleReporter())
+
+    return train
+
+
+def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Callable[[], None]:
+    """Raises ConfigError where there is no run, or it cannot go on with these."""
+    folder = RunFolder.open(output)
+    make_run(folder.read_config(), overrides, where=str(folder.run_file))
+
+    def go_on() -> None:
+        from kosmos.train.progress import ConsoleReporter
+        from kosmos.train.run import resume_run
+
+        resume_run(output, overrides, reporter=ConsoleReporter(), accept_plugins=accept_plugins)
+
+    return go_on
+
+
+def _found(config: RunConfig, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Callable[[], None]:
+    """What ``--auto-resume`` comes to. Raises ConfigError where it was not said where to look."""
+    if config.output is None:
         raise ConfigError("--auto-resume: name the run's folder with --output, so that it is found again")
-    if auto_resume and config.output is not None and RunFolder(config.output).run_file.exists():
-        _resume(config.output, [{}, parse_overrides(overrides)], accept_plugins=accept_plugins)
-        return
-    from kosmos.train.progress import ConsoleReporter
-    from kosmos.train.run import train_model
-
-    train_model(config, reporter=ConsoleReporter())
-
-
-def _resume(output: Path, layers: list[dict[str, object]], *, accept_plugins: bool) -> None:
-    from kosmos.run_file import merge
-    from kosmos.train.progress import ConsoleReporter
-    from kosmos.train.run import resume_run
-
-    resume_run(output, merge(*layers), reporter=ConsoleReporter(), accept_plugins=accept_plugins)
+    if RunFolder(config.output).run_file.exists():
+        return _old(config.output, overrides, accept_plugins=accept_plugins)
+    return _new(config)

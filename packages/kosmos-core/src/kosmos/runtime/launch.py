@@ -15,11 +15,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from kosmos.errors import ConfigError, Interrupted, TrainingError
+from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 LEFT_TO_TORCHRUN = "SIGHUP"
@@ -27,6 +27,7 @@ LEFT_TO_TORCHRUN = "SIGHUP"
 _CAN_HAND_ON = Path("/proc/self/stat").exists()
 _LAUNCHER = os.getppid()
 """As early as can be: it may be killed at any time."""
+OTHERS_WAIT_S = 5.0
 GONE = "the launcher of the run is gone; all ranks end with it"
 
 
@@ -139,6 +140,20 @@ def _look_for_launcher() -> None:
     if os.environ.get("RANK") == "0":
         print(TrainingError(GONE).line(), file=sys.stderr, flush=True)
     os._exit(TrainingError.exit_status)  # the main thread may be waiting for the other ranks
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Around what all processes of a machine come to alike before they know each other, such as a fault of a run file.
+
+    The first raises its error at once, at which the launcher ends the others; one that is not ended has its own.
+    """
+    try:
+        yield
+    except KosmosError:
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(OTHERS_WAIT_S)
+        raise
 
 
 def is_launched() -> bool:

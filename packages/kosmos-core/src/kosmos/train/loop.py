@@ -31,7 +31,7 @@ from kosmos.train import memory
 from kosmos.train.compiling import compilations, compile_blocks
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
-from kosmos.train.optim.release import GradientRelease, check_release
+from kosmos.train.optim.release import GradientRelease
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
 from kosmos.train.sharding import clip_gradients, distribute, fill_missing_gradients, settle
@@ -78,17 +78,7 @@ class Trainer:
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
         self.parameters = [p for g in groups for p in g["params"]]
-        train, registry = self.config.train, composition.registry
-        self.optimizer: torch.optim.Optimizer = registry.build(
-            "optimizer", train.optimizer.name, groups, train.learning_rate,
-            options=train.optimizer.options, path="train.optimizer",
-        )  # fmt: skip
-        self.peaks = [g["lr"] for g in groups]
-        self.release = self._release() if train.release_gradients else None
-        self.schedule: Callable[[int], float] = registry.build(
-            "schedule", train.schedule.name, train.steps, train.warmup_steps,
-            options=train.schedule.options, path="train.schedule",
-        )  # fmt: skip
+        parallel.agreed(lambda: self._open_optimizer(groups))
         self.budget = Budget(self.config.data.quarantine)
         self.guard = Guard(self.config.guard)
         self.flops = FlopMeter(self.model, device, dtype)
@@ -242,15 +232,19 @@ class Trainer:
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * share
 
-    def _release(self) -> GradientRelease:
-        """Update in the backward pass. Raises ConfigError where a step needs all gradients at once."""
-        check_release(
-            clip_norm=self.config.train.clip_norm,
-            rows_per_step=len(self.parallel.lanes(self.config.data.lanes)),
-            world_size=self.parallel.world_size,
-            is_sharded=self.config.parallel.strategy != "ddp",
-        )
-        return GradientRelease(self.optimizer)
+    def _open_optimizer(self, groups: list[dict[str, Any]]) -> None:
+        """Tells other ranks nothing. Raises PluginError or ConfigError where options are none that it takes."""
+        train, registry = self.config.train, self.composition.registry
+        self.optimizer: torch.optim.Optimizer = registry.build(
+            "optimizer", train.optimizer.name, groups, train.learning_rate,
+            options=train.optimizer.options, path="train.optimizer",
+        )  # fmt: skip
+        self.peaks = [g["lr"] for g in groups]
+        self.release = GradientRelease(self.optimizer) if train.release_gradients else None
+        self.schedule: Callable[[int], float] = registry.build(
+            "schedule", train.schedule.name, train.steps, train.warmup_steps,
+            options=train.schedule.options, path="train.schedule",
+        )  # fmt: skip
 
     def _gradient_norm(self) -> float:
         """Of all gradients, which are clipped to ``train.clip_norm``."""

@@ -11,16 +11,19 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, TrainingError
 from kosmos.files import replace_text
+from kosmos.lock import LOCK_FILE
 from kosmos.run_file import dump_run, read_run_file
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
+IN_USE = ".in-use"
 DYING_S = 5.0
 """Seconds for which a process that was killed may still hold what it held."""
 
@@ -67,13 +70,23 @@ class RunFolder:
         folder.quarantine.touch()
         return folder
 
+    def discard(self) -> None:
+        """Remove what a run that has not begun has made. Other files of the folder stay, and it with them."""
+        for file in (self.run_file, self.metrics, self.quarantine, self.path / LOCK_FILE, self.path / IN_USE):
+            with suppress(OSError):
+                file.unlink()
+        shutil.rmtree(self.tokenizer, ignore_errors=True)
+        for folder in (self.checkpoints, self.path):
+            with suppress(OSError):
+                folder.rmdir()
+
     def hold(self) -> None:
         """Keep other processes from training here until ``release``, or until this one ends in whatever way.
 
         Raises:
             ConfigError: one trains here already.
         """
-        file = (self.path / ".in-use").open("a+", encoding="utf-8")
+        file = (self.path / IN_USE).open("a+", encoding="utf-8")
         try:
             if not _locked(file, patience_s=DYING_S):
                 file.seek(0)

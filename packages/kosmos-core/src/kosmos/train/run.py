@@ -37,7 +37,8 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
     """
     parallel = Parallel.from_environment(config.train.device)
     try:
-        return Session(config, None, registry or load_plugins(config.plugins), reporter or Reporter(), parallel).go()
+        plugins = registry or _agreed_plugins(config, parallel)
+        return Session(config, None, plugins, reporter or Reporter(), parallel).go()
     finally:
         parallel.close()
 
@@ -60,7 +61,7 @@ def resume_run(
     config = make_run(folder.read_config(), overrides or {}, {"output": str(output)}, where=str(folder.run_file))
     parallel = Parallel.from_environment(config.train.device)
     try:
-        plugins = registry or load_plugins(config.plugins)
+        plugins = registry or _agreed_plugins(config, parallel)
         changed = parallel.agreed(lambda: check_lock(output, plugins, accept=accept_plugins))[0]
         run = Session(config, folder, plugins, reporter or Reporter(), parallel)
         for line in changed:
@@ -68,3 +69,9 @@ def resume_run(
         return run.go()
     finally:
         parallel.close()
+
+
+def _agreed_plugins(config: RunConfig, parallel: Parallel) -> Registry:
+    found: list[Registry] = []  # each rank's own, which it tells nobody
+    parallel.agreed(lambda: found.append(load_plugins(config.plugins)))
+    return found[0]

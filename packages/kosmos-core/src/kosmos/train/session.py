@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train.early import EarlyStopping
 from kosmos.train.goodput import Goodput
 from kosmos.train.loop import RollBack, Trainer
+from kosmos.train.optim.release import check_release
 from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter, RunStart
+from kosmos.train.sharding import check_strategy
 from kosmos.train.sharing import check_sharing
 from kosmos.train.stopping import StopRequest
 from kosmos.train.trackers import Trackers
@@ -80,11 +82,17 @@ class Session:
         tokenizer = folder.tokenizer if folder else None
         draw = folder is None and parallel.world_size == 1  # else a checkpoint may be read, or each rank holds a share
         self.composition = compose(config, self.registry, tokenizer_folder=tokenizer, draw=draw)
+        check_strategy(config.parallel, parallel)
         check_sharing(self.composition.model, config.parallel, parallel.world_size)
         self.sources = open_sources(config, self.registry, "train")
         self.held_out = open_held_out(config, self.registry)
         self.feed = make_feed(self.composition, self.sources)
         self.lanes = parallel.lanes(config.data.lanes)
+        if config.train.release_gradients:
+            check_release(
+                clip_norm=config.train.clip_norm, rows_per_step=len(self.lanes),
+                world_size=parallel.world_size, is_sharded=config.parallel.strategy != "ddp",
+            )  # fmt: skip
 
     def _folder(self) -> RunFolder:
         """The run's folder, on the first rank. It holds a run once its run file stands there."""
@@ -118,13 +126,14 @@ class Session:
         stack.push(self._end_watch)
         self.stop = StopRequest()
         stack.callback(self.stop.install())
-        self.parallel.agreed(lambda: self._open_feeder(loaded))
-        stack.callback(self.feeder.close)
-        self.trainer = Trainer(
-            self.composition, self.feeder, self.folder,
-            device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
-            report=self.reporter.say, at=self.watch.at, draw=loaded is None,
-        )  # fmt: skip
+        with self._or_nothing_left():
+            self.parallel.agreed(lambda: self._open_feeder(loaded))
+            stack.callback(self.feeder.close)
+            self.trainer = Trainer(
+                self.composition, self.feeder, self.folder,
+                device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
+                report=self.reporter.say, at=self.watch.at, draw=loaded is None,
+            )  # fmt: skip
         self.early = EarlyStopping(self.config.evaluate)
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
@@ -144,6 +153,16 @@ class Session:
         stack.callback(self.saver.close)
         stack.callback(self.reporter.close)
         return self._train()
+
+    @contextmanager
+    def _or_nothing_left(self) -> Iterator[None]:
+        """A run that cannot begin leaves no folder behind, so that its name is free for the next try."""
+        try:
+            yield
+        except Exception:
+            if not self.resumed and self.parallel.is_main:
+                self.folder.discard()
+            raise
 
     def _end_watch(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         status = None

@@ -45,6 +45,22 @@ class Distributed:
     """Number of this rank's part of its rows, where ranks share rows."""
 
 
+def check_strategy(settings: ParallelConfig, parallel: Parallel) -> None:
+    """Whether so many ranks can train by the strategy of the run file. A process alone may, whatever its shards.
+
+    Raises:
+        ConfigError: names the setting that does not fit.
+    """
+    if settings.offload and parallel.world_size == 1:
+        raise ConfigError(
+            "parallel.offload: only sharded runs offload; start several processes (kosmos train --nproc N)"
+        )
+    if settings.offload and settings.strategy == "ddp":
+        raise ConfigError("parallel.offload: not with strategy ddp, where every rank holds the whole model; use fsdp")
+    if parallel.world_size > 1:
+        _mesh_shape(parallel, settings)
+
+
 def distribute(
     model: OmniModel,
     parallel: Parallel,
@@ -57,29 +73,18 @@ def distribute(
     """Move the model to its device and spread it over the ranks.
 
     Args:
+        settings: those that ``check_strategy`` has passed.
         dtype: of matrix products; sharded parameters are gathered in it, and reduced in fp32.
         draw: weights that have no memory yet are drawn; False where a checkpoint is loaded next.
-
-    Raises:
-        ConfigError: the strategy does not fit the number of ranks.
     """
-    strategy = settings.strategy
     if parallel.world_size == 1:
-        if settings.offload:
-            raise ConfigError(
-                "parallel.offload: only sharded runs offload; start several processes (kosmos train --nproc N)"
-            )
         materialize(model, device, draw=draw)
         model.to(device)
         return Distributed(model, lambda last: nullcontext())
     for stream in _streams(model):
         stream.touch = True
     part = share_rows(model, parallel, settings, device)
-    if strategy == "ddp":
-        if settings.offload:
-            raise ConfigError(
-                "parallel.offload: not with strategy ddp, where every rank holds the whole model; use fsdp"
-            )
+    if settings.strategy == "ddp":
         materialize(model, device, draw=draw)
         return _replicate(model.to(device), device, part)
     distributed = _shard(model, _meshes(model, parallel, settings, device), settings, device, dtype, part)
@@ -103,7 +108,7 @@ def _sum_bucket(state, bucket):  # type: ignore[no-untyped-def]  # DDP compares 
 
 
 def _mesh_shape(parallel: Parallel, settings: ParallelConfig) -> tuple[int, ...]:
-    """(ranks,) or, for hsdp, (groups, ranks of a group)."""
+    """(ranks,) or, for hsdp, (groups, ranks of a group). Raises as ``check_strategy``."""
     world = parallel.world_size
     if settings.strategy != "hsdp":
         if settings.shards is not None:
