@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from kosmos import ConfigError, make_run
+from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.run_file import dump_run, parse_overrides, read_run_file
+from support.command import SMALL, lines_in
 from support.runs import small_run, ticks_registry
 
 
@@ -50,3 +52,11 @@ def test_a_modality_that_is_named_by_a_list_can_be_set_by_its_path() -> None:
         run = make_run({"modalities": named}, parse_overrides(["modalities.video.stream=image"]))
         assert list(run.modalities) == ["image", "video"]
         assert run.stream_of("video") == "image"
+
+
+def test_a_run_that_is_found_goes_on_to_the_steps_of_the_command(tmp_path: Path) -> None:
+    train = ["train", "--data", "sums", "--output", str(tmp_path / "run"), "--auto-resume", *map(str, SMALL)]
+    for steps in (2, 3):
+        status = main([*train, "--steps", str(steps), "data.workers=0", "evaluate.max_documents=2"])
+        assert status == 0
+        assert lines_in(tmp_path / "run" / "metrics.jsonl") == steps

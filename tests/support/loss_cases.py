@@ -33,6 +33,15 @@ def logits(dtype: torch.dtype, vocabulary: int) -> tuple[Tensor, Tensor]:
     return made, targets
 
 
+def padded(logits: Tensor) -> Tensor:
+    """The same with rows apart as the loss has them; what is between them is no number."""
+    from kosmos.model.loss_kernels import padded_width
+
+    room = torch.full((len(logits), padded_width(logits.shape[1])), float("nan")).to(logits)
+    room[:, : logits.shape[1]] = logits
+    return room[:, : logits.shape[1]]
+
+
 def differences(case: str, device: str = "cpu") -> dict[str, float]:
     """Largest differences: of losses relative to one or to the loss, of gradients (at most 1), of what is to stay."""
     from kosmos.model.loss_kernels import cross_entropy_
@@ -44,7 +53,7 @@ def differences(case: str, device: str = "cpu") -> dict[str, float]:
     assert exact.grad is not None
     losses, scored = (torch.empty(ROWS, device=device) for _ in range(2))
     predictions = torch.empty(ROWS, dtype=torch.int64, device=device)
-    kept, changed = given.clone(), given.clone()
+    kept, changed = given.clone(), padded(given)
     cross_entropy_(kept, targets, scored, predictions, False)
     cross_entropy_(changed, targets, losses, None, True)
     return {

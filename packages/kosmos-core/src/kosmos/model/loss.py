@@ -85,7 +85,7 @@ class _Loss(torch.autograd.Function):
             arithmetic = _arithmetic(hidden.device, dtype)
             # Memory of all chunks: fresh pages for each would take a CPU as long as a pass over them.
             most = rows if len(hidden) > rows else min(recurring_size(len(hidden), projection), rows)
-            given = projection.new_empty(most, len(weight))
+            given = _room(projection, most)
             for start in range(0, hidden.shape[0], rows):
                 part = slice(start, start + rows)
                 count = len(targets[part])
@@ -111,6 +111,16 @@ class _Loss(torch.autograd.Function):
         if weight is not None:
             weight = (weight * grad_total).to(ctx.weight_dtype)
         return hidden, weight, None, None, None, None
+
+
+def _room(projection: Tensor, rows: int) -> Tensor:
+    """Memory of so many rows of logits: [rows, V]."""
+    width = vocabulary = len(projection)
+    if _has_kernel(projection.device, projection.dtype):
+        from kosmos.model.loss_kernels import padded_width
+
+        width = padded_width(vocabulary)
+    return projection.new_empty(rows, width)[:, :vocabulary]
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
