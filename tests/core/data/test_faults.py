@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
 import sys
 import threading
+import traceback
 from dataclasses import replace
 
 import pytest
@@ -200,6 +202,46 @@ def test_a_program_that_cannot_be_started_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(DataError, match=r"a data worker cannot be started .*lower data.workers"):
         take(feed_of(), 1, workers=1)
+
+
+def test_want_of_descriptors_is_one_line_and_leaves_none_open(monkeypatch):
+    feed, open_before = feed_of(Numbered(20)), len(os.listdir("/proc/self/fd"))
+    pipe = os.pipe
+    for allowed in range(2):
+        left = iter(range(allowed))
+
+        def scarce(left=left):
+            if next(left, None) is None:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return pipe()
+
+        monkeypatch.setattr(os, "pipe", scarce)
+        with pytest.raises(DataError, match=r"a data worker cannot be started .*Too many open.*lower data.workers"):
+            take(feed, 1, workers=1)
+        assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_a_worker_runs_no_file_of_the_working_folder(monkeypatch, tmp_path):
+    """Data may lie there, and a file of it have the name of a module of Python."""
+    for module in ("traceback", "random", "signal", "numpy"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({module!r})")
+    monkeypatch.chdir(tmp_path)
+    rows, _ = take(feed_of(Numbered(20)), 2, workers=1)
+    assert len(rows) == 2
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_orders_of_a_worker_are_not_kept():
+    """With large sources they are hundreds of megabytes."""
+    feed = feed_of(Numbered(20, {("read", -1): "x" * (32 << 20)}))
+    feeder = open_feeder(feed, range(2), workers=2)
+    try:
+        feeder.next_step()
+        frames = [frame for last in sys._current_frames().values() for frame, _ in traceback.walk_stack(last)]
+        held = [value for frame in frames for value in frame.f_locals.values() if isinstance(value, bytes)]
+        assert max(map(len, held), default=0) < 1 << 20
+    finally:
+        feeder.close()
 
 
 @pytest.mark.parametrize("part", ["source", "processor"])

@@ -1,6 +1,7 @@
 """Open sound of any kind as a stream of mono blocks: libsndfile first, FFmpeg (PyAV) for what it does not know.
 
-Nothing from data is handed to a library as a name: files are opened here, so no address is ever fetched.
+Nothing from data is handed to a library as a name: files are opened here. FFmpeg may use demuxers of single files
+alone, so that no playlist has it open other files or fetch an address.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ MAX_CHANNELS = 64
 COUNTED_FORMATS = frozenset({"WAV", "WAVEX", "AIFF", "AU", "CAF", "W64", "RF64", "FLAC"})
 """libsndfile checks their headers against the file's length, or (FLAC) they state the exact number of frames."""
 UNCOUNTED_SUBTYPES = frozenset({"MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"})
+
+
+FFMPEG_FORMATS = (
+    "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dsf,dts,dtshd,eac3,flac,flv,loas,matroska,mlp,mov,mp3,mpc,mpc8,mpeg,"
+    "mpegts,ogg,oma,qcp,rm,tak,truehd,tta,voc,w64,wav,webm,wv,xwma"
+)
+"""Demuxers that read one file and nothing else."""
 
 
 class Sound(Protocol):
@@ -74,7 +82,7 @@ def _open_with_ffmpeg(file: io.BufferedIOBase, refused: str) -> Iterator[Sound]:
 
     file.seek(0)
     try:
-        container = av.open(file, mode="r")
+        container = av.open(file, mode="r", options={"format_whitelist": FFMPEG_FORMATS, "protocol_whitelist": "none"})
     except Exception as error:
         raise SampleError(f"audio cannot be opened: libsndfile says {refused}; FFmpeg says {_reason(error)}") from error
     with container:
@@ -127,11 +135,16 @@ def _mono(frames: NDArray[Any]) -> Samples:
         return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1, dtype=np.float32)
 
 
+def _is_wide_unsigned(kind: np.dtype[Any]) -> bool:
+    """Of unsigned numbers only bytes have a zero that is agreed on."""
+    return kind.kind == "u" and kind.itemsize > 1
+
+
 class _ArraySound:
     """Samples that are already decoded: [samples] or [samples, channels]."""
 
     def __init__(self, samples: NDArray[Any], rate_hz: float | None, max_bytes: int) -> None:
-        if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu" or samples.dtype in (np.uint16, np.uint32):
+        if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu" or _is_wide_unsigned(samples.dtype):
             raise SampleError(
                 "audio array: expected floats, int16, int32 or uint8 [samples] or [samples, channels], "
                 f"got {samples.dtype} {list(samples.shape)}"

@@ -112,8 +112,8 @@ class Lane:
     def _take(self) -> list[ReadyDocument]:
         planner = self.feed.planner
         taken = choose([plan for _, plan in self.pending], planner.max_tokens, planner.max_cells)
-        chosen = [self.pending[i] for i in taken]
-        self.pending = [p for i, p in enumerate(self.pending) if i not in set(taken)]
+        chosen, left = [self.pending[i] for i in taken], set(range(len(self.pending))).difference(taken)
+        self.pending = [self.pending[i] for i in sorted(left)]
         return [r for draw, plan in chosen if (r := self._decode(draw, plan)) is not None]
 
     def _finish(self, ready: list[ReadyDocument]) -> Row:

@@ -10,7 +10,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from kosmos.data.orders import pickled
 from kosmos.data.shared_rows import RowReceiver, open_memory
 from kosmos.errors import DataError
 
+PROGRAM = Path(__file__).with_name("worker.py")
 MAX_DEATHS = 20
 """Deaths of a worker in turn, without a row between, after which the run stops."""
 MAX_STILLBORN = 3
@@ -75,48 +78,54 @@ class Supervisor:
             PluginError: what it has to be given cannot be pickled.
             DataError: the system starts no process.
         """
-        orders = pickled(feed, {lane: states[lane] for lane in self.lanes if lane not in self.ended})
+        orders = [pickled(feed, {lane: states[lane] for lane in self.lanes if lane not in self.ended})]
         self.feed = feed
         self.inbox: queue.Queue[Any] = queue.Queue(self.PREFETCH * len(self.lanes))
         self.ready: dict[int, list[Row | None]] = {lane: [] for lane in self.lanes}
         self.stopping = threading.Event()
         self.hung_at: int | None = None
-        with tempfile.TemporaryFile() as shared:
-            shared.truncate(NBYTES)
-            self.marker = Marker(shared.fileno())
-            self.marker.clear()
-            orders_in, rows = self._spawn(shared.fileno())
+        try:
+            with tempfile.TemporaryFile() as shared:
+                shared.truncate(NBYTES)
+                self.marker = Marker(shared.fileno())
+                self.marker.clear()
+                orders_in, rows = self._spawn(shared.fileno())
+        except OSError as error:
+            raise DataError(f"a data worker cannot be started ({first_line(error)}); lower data.workers") from error
         given = (orders, orders_in, rows, self.inbox, self.stopping)
         self.reader = threading.Thread(target=_converse, args=given, daemon=True)
         self.reader.start()
 
     def _spawn(self, marker: int) -> tuple[Connection, RowReceiver]:
-        """The process, and this side's ends for orders and rows."""
-        orders_out, orders_in = os.pipe()
-        rows_out, rows_in = os.pipe()
-        theirs = [orders_out, rows_in]
-        orders, rows = Connection(orders_in, readable=False), Connection(rows_out, writable=False)
+        """The process, and this side's ends for orders and rows. Raises OSError, and leaves nothing open then."""
+        with ExitStack() as theirs, ExitStack() as ours:
+            orders_out, orders_in = os.pipe()
+            theirs.callback(os.close, orders_out)
+            orders = ours.enter_context(Connection(orders_in, readable=False))
+            rows_out, rows_in = os.pipe()
+            theirs.callback(os.close, rows_in)
+            rows = ours.enter_context(Connection(rows_out, writable=False))
+            memory = open_memory((self.PREFETCH + 2) * len(self.lanes) + 2)
+            theirs.callback(os.close, memory)
+            receiver = RowReceiver(rows, memory)
+            self.process = self._start_process((orders_out, rows_in, memory, marker))
+            ours.pop_all()
+        return orders, receiver
+
+    @staticmethod
+    def _start_process(given: tuple[int, ...]) -> subprocess.Popen[bytes]:
         # Blocked from its first instruction on: a signal to the whole group is the trainer's, not a broken sample.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
         try:
-            theirs.append(open_memory((self.PREFETCH + 2) * len(self.lanes) + 2))
-            receiver = RowReceiver(rows, theirs[-1])
-            given = (*theirs, marker)
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "kosmos.data.worker", *(str(fd) for fd in given)],
+            return subprocess.Popen(
+                # Without -P Python would look for its own modules in the working folder first, which may hold data.
+                [sys.executable, "-P", str(PROGRAM), *map(str, given)],
                 pass_fds=given,
                 stdin=subprocess.DEVNULL,
                 env={**MALLOC, **os.environ, **THREADS},
             )
-        except OSError as error:
-            orders.close()
-            rows.close()
-            raise DataError(f"a data worker cannot be started ({first_line(error)}); lower data.workers") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            for fd in theirs:
-                os.close(fd)
-        return orders, receiver
 
     def take(self, lane: int, should_stop: Callable[[], bool]) -> Row | Died | None:
         """The lane's next row; None at its end.
@@ -221,13 +230,13 @@ def _how(status: int) -> str:
 
 
 def _converse(
-    orders: bytes, orders_in: Connection, rows: RowReceiver, inbox: queue.Queue[Any], stopping: threading.Event
+    orders: list[bytes], orders_in: Connection, rows: RowReceiver, inbox: queue.Queue[Any], stopping: threading.Event
 ) -> None:
     """Give the worker its orders, then take its rows, until it is dead. Runs in a thread: both may have to wait."""
     with orders_in, rows.pipe:
         try:
             orders_in.send(sys.path)
-            orders_in.send_bytes(orders)
+            orders_in.send_bytes(orders.pop())  # with large sources they are large, and this thread stays
             orders_in.close()
             while not stopping.is_set():
                 _put(rows.receive(), inbox, stopping)

@@ -1,4 +1,4 @@
-"""The process that reads, plans, packs and decodes some lanes: ``python -m kosmos.data.worker``.
+"""The program of a process that reads, plans, packs and decodes some lanes.
 
 Started by ``kosmos.data.supervisor`` with four inherited file descriptors: orders, rows, memory for the rows' arrays,
 and a marker that names the sample under way, so that the parent knows which one killed a decoder. A plain program

@@ -59,7 +59,9 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         config.signals_to_handle = LEFT_TO_TORCHRUN
         stopped_at_once = pass_signals_on()
     try:
-        elastic_launch(config, sys.executable)("-m", "kosmos", *arguments)
+        # The working folder is looked into for modules only where this process does so itself: it may hold data.
+        safely = () if {"", str(Path.cwd())} & set(sys.path) else ("-P",)
+        elastic_launch(config, sys.executable)(*safely, "-m", "kosmos", *arguments)
     except ChildFailedError as failed:
         if stopped_at_once and stopped_at_once():  # then a rank fails whose peer was gone first, which means nothing
             return Interrupted.exit_status

@@ -140,7 +140,8 @@ class RunFolder:
             return
         before = file.stat().st_size if file.exists() else 0
         try:
-            with file.open("a", encoding="utf-8") as ledger:
+            # Names of files that are not UTF-8 become escapes, which JSON reads as what they were.
+            with file.open("a", encoding="utf-8", errors="backslashreplace") as ledger:
                 ledger.write(text)
             self._is_full = False
         except OSError as error:
