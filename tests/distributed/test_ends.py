@@ -13,7 +13,7 @@ from kosmos.checkpoint.folder import committed, verify
 from kosmos.compose import compose, make_feed, open_sources
 from support import ticks
 from support.command import SMALL, Started, install_plugin, lines_in
-from support.runs import small_run, ticks_registry
+from support.runs import rows_of, small_run, ticks_registry
 from support.torchrun import LOOPBACK, torchrun
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
@@ -199,3 +199,16 @@ def test_ranks_whose_launcher_is_killed_end_and_the_run_can_go_on(tmp_path: Path
     wait_until_gone(run)
     assert lines_in(output / "metrics.jsonl") < STEPS
     assert all(verify(checkpoint) is None for checkpoint in committed(output / "checkpoints"))
+
+
+def test_ranks_that_are_started_again_and_again_go_on_to_the_end(tmp_path: Path, site: Path) -> None:
+    """torchrun keeps what the ranks before have left in its store."""
+    output, steps = tmp_path / "run", 120
+    options = (*RUN, f"train.steps={steps}", "checkpoint.every_steps=5", "--output", output, "--auto-resume")
+    run = torchrun(2, ["-m", "kosmos", "train", *options], path=[site], restarts=2)
+    for begun in (12, 32):
+        run.wait_for(lambda begun=begun: lines_in(output / "metrics.jsonl") >= begun)
+        os.kill(pid_of(run, 1), signal.SIGKILL)
+    status, said = run.end(at_most_s=90)
+    assert status == 0, said
+    assert [row["step"] for row in rows_of(output / "metrics.jsonl")] == list(range(1, steps + 1))

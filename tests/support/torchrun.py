@@ -14,14 +14,18 @@ from support.command import Started
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if Path("/sys/class/net/lo").exists() else {}
 
 
-def torchrun(nproc: int, program: Sequence[object], *, path: Sequence[Path] = (), **variables: str) -> Started:
+def torchrun(
+    nproc: int, program: Sequence[object], *, path: Sequence[Path] = (), restarts: int = 0, **variables: str
+) -> Started:
     """``program`` (``-m kosmos ...`` or a script with its arguments) in ``nproc`` processes.
 
     Args:
         path: in front of what is importable.
+        restarts: times that all are started again where one fails.
         variables: of the environment.
     """
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
+    launcher += ["--max-restarts", str(restarts)]
     return Started(path=path, program=[*launcher, *map(str, program)], **{**LOOPBACK, **variables})
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from kosmos.errors import ConfigError, KosmosError, TrainingError
+from kosmos.runtime.attempt import has_lasting_store, store_of_this_start
 from kosmos.runtime.launch import end_with_launcher, is_launched
 
 T = TypeVar("T")
@@ -37,10 +38,13 @@ class Parallel:
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
         if world_size > 1 and is_launched():
             end_with_launcher()
-        if world_size > 1 and not dist.is_initialized():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo")
         names = ("RANK", "LOCAL_RANK")
         rank, local_rank = (int(os.environ.get(name, "0")) for name in names)
+        if world_size > 1 and not dist.is_initialized():
+            backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
+            store = store_of_this_start(rank, world_size) if has_lasting_store() else None
+            how: dict[str, Any] = {} if store is None else {"store": store, "rank": rank, "world_size": world_size}
+            dist.init_process_group(backend, **how)
         return Parallel(rank, world_size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
     def beside(self) -> Parallel:
