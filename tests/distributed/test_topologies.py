@@ -32,6 +32,19 @@ WAYS = [
 """Processes, strategy, workers."""
 
 
+RELEASED = [(1, "auto"), (4, "fsdp"), (4, "hsdp")]
+"""Four lanes, so that one process has to add up gradients, and four need not."""
+RELEASE = {"clip_norm": None, "optimizer": "adamw"}
+LLAMA = {
+    "model_type": "llama", "hidden_size": 32, "intermediate_size": 54, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 300,
+}  # fmt: skip
+
+
+def release(world: int) -> dict[str, bool]:
+    return {"release_gradients": world > 1}
+
+
 def run(output: Path, *, strategy: str, workers: int, steps: int = STEPS) -> dict[str, Any]:
     """Four lanes with dropout; rows of one or two documents, so that ranks often lack a modality."""
     ledger = str(output.with_suffix(".ledger"))
@@ -84,6 +97,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         bad = run(folder / f"bad {world}", strategy="auto", workers=0)
         bad["data"]["sources"] = [{"path": "ticks", "options": {"infinite": [first_row_of_lane(1)]}}, "sums"]
         entries.append({"world": world, "run": {**bad, "guard": {"non_finite": "skip"}}})
+    for world, strategy in RELEASED:
+        one = run(folder / f"released {world} {strategy}", strategy=strategy, workers=0, steps=3)
+        entries.append({"world": world, "run": {**one, "train": {**one["train"], **RELEASE, **release(world)}}})
+    for world in (1, 2):
+        output = folder / f"cut {world}"
+        output.mkdir()
+        (output / "parts.json").write_text(json.dumps({"parts": 3}))  # heeded by a run that goes on
+        cut = run(output, strategy="auto", workers=0, steps=1)
+        entries.append({"world": world, "run": {**cut, "backbone": {"name": "hf", "config": LLAMA}}})
+        entries.append({"world": world, "resume": str(output), "over": {"train": {"steps": 2}}})
     (folder / "trainings.json").write_text(json.dumps(entries))
     done(torchrun(4, [trainings.__file__, folder / "trainings.json"]), at_most_s=600)
     return lambda *name: folder / " ".join(map(str, name))
@@ -132,6 +155,23 @@ def test_a_gradient_that_is_no_number_on_one_rank_alone_is_left_out_on_all(train
     losses = [[r["loss"] for r in rows_of(f / "metrics.jsonl") if not r.get("skipped")] for f in (two, alone)]
     assert len(losses[0]) == STEPS - 1
     assert losses[0] == pytest.approx(losses[1], rel=LOSS)
+
+
+@pytest.mark.parametrize("way", RELEASED[1:], ids=lambda way: " ".join(map(str, way)))
+def test_released_gradients_of_a_sharded_model_have_the_norm_of_all(trained: Callable[..., Path], way: Any) -> None:
+    rows, expected = (rows_of(trained("released", *w) / "metrics.jsonl") for w in (way, RELEASED[0]))
+    assert len(rows) == 3
+    for name in ("loss", "grad_norm"):
+        assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected], rel=LOSS)
+
+
+def test_a_sharded_model_of_transformers_takes_rows_in_parts_some_of_which_are_empty(
+    trained: Callable[..., Path],
+) -> None:
+    rows, expected = (rows_of(trained("cut", world) / "metrics.jsonl") for world in (2, 1))
+    assert len(rows) == 2
+    for name in ("loss", "grad_norm"):
+        assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected], rel=LOSS)
 
 
 def test_steps_differ_in_their_documents(trained: Callable[..., Path]) -> None:

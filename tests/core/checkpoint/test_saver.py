@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kosmos.checkpoint import saver as module
 from kosmos.checkpoint.folder import committed, load_newest, verify
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import read_into, read_whole
@@ -120,6 +121,15 @@ def test_a_failed_save_is_reported_at_the_next_and_the_run_goes_on(tmp_path: Pat
     one.wait()
     assert [c.name for c in committed(tmp_path)] == ["step-00000002"]
     assert len(lines) == 1 and "checkpoint of step 1" in lines[0] and lines[0].endswith("the run goes on")
+
+
+def test_one_that_is_waited_for_says_that_it_gets_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.005)
+    moves: list[int] = []
+    one = saver(tmp_path, moves=lambda: moves.append(one.stage))
+    one.save(1, {"model.x": torch.zeros(16 << 20)}, {"step": 1})
+    assert one.wait() is not None
+    assert len(moves) >= 2 and moves == sorted(moves)
 
 
 def test_nothing_but_tensors_and_json_is_written(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from torch import nn
 from kosmos import BackboneSpec, hookimpl, make_run
 from kosmos.compose import compose
 from kosmos.model.decoder import Decoder
-from kosmos.model.weights import BLOCK, Normal, draw_weights, materialize, without_memory
+from kosmos.model.huggingface import HuggingFaceBackbone
+from kosmos.model.weights import BLOCK, Normal, draw_weights, materialize, round_weights, without_memory
 from support.runs import small_run, ticks_registry
 
 CPU = torch.device("cpu")
@@ -139,3 +140,14 @@ def test_drawing_takes_no_memory_beside_the_weights() -> None:
     weights, taken = map(int, done.stdout.split())
     assert weights > 200 << 20
     assert taken < weights + (40 << 20)
+
+
+def test_rounded_weights_leave_what_positions_are_turned_by_as_it_was() -> None:
+    fields = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 54, "num_hidden_layers": 1}
+    backbone = HuggingFaceBackbone(300, config={**fields, "num_attention_heads": 4, "num_key_value_heads": 4})
+    model = nn.ModuleList([backbone, nn.BatchNorm1d(4)])
+    exact = {name: buffer.clone() for name, buffer in backbone.named_buffers()}
+    round_weights(model)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    assert exact and all(torch.equal(buffer, exact[name]) for name, buffer in backbone.named_buffers())
+    assert model[1](torch.randn(8, 4, dtype=torch.bfloat16)).isfinite().all()

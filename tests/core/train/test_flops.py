@@ -11,7 +11,7 @@ import torch
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
-from kosmos.train.flops import BACKBONE, HEAD, FlopMeter, peak_flops, work_of
+from kosmos.train.flops import BACKBONE, CONNECTOR, HEAD, FlopMeter, peak_flops, work_of
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -44,8 +44,8 @@ def test_a_decoder_costs_two_operations_a_weight_and_token_and_attention_by_real
 def test_an_encoder_costs_by_the_cell_and_the_head_three_products_a_target() -> None:
     model, meter, _ = counted({})
     encoder, connector = model.streams["ticks"].encoder, model.streams["ticks"].connector
-    matrices = [p for m in (encoder, connector) for p in m.parameters() if p.ndim == 2]
-    assert meter.costs["ticks"].unit == 2 * sum(p.numel() for p in matrices)
+    for name, module in (("ticks", encoder), ("ticks" + CONNECTOR, connector)):
+        assert meter.costs[name].unit == 2 * sum(p.numel() for p in module.parameters() if p.ndim == 2)
     assert meter.costs[HEAD].unit == 3 * 2 * model.backbone.vocab_size * model.backbone.width
 
 
@@ -64,7 +64,7 @@ def test_cells_of_padding_are_no_work() -> None:
     [
         ({}, {BACKBONE: 3, "ticks": 3}),
         ({"backbone": {"freeze": True}}, {BACKBONE: 2, "ticks": 3}),
-        ({"streams": {"ticks": {"freeze": True}}}, {BACKBONE: 3, "ticks": 1}),
+        ({"streams": {"ticks": {"freeze": True}}}, {BACKBONE: 3, "ticks": 1, "ticks" + CONNECTOR: 3}),
     ],
 )
 def test_what_is_frozen_counts_without_its_gradients(over: dict[str, object], times: dict[str, int]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kosmos.errors import ConfigError
-from kosmos.train.run import train_model
+from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
 
 ONE_ROW = {"data": {"lanes": 1, "tokens_per_pack": 128}}
@@ -33,3 +33,11 @@ def test_a_run_with_released_gradients_has_the_losses_of_one_without(tmp_path: P
 def test_it_is_refused_where_a_step_needs_all_gradients(tmp_path: Path, over: dict[str, object], line: str) -> None:
     with pytest.raises(ConfigError, match=line):
         train_model(small_run(tmp_path / "run", **over), registry=ticks_registry())
+
+
+def test_it_is_refused_in_a_run_that_computes_rows_in_parts(tmp_path: Path) -> None:
+    over = {"train": {"clip_norm": None, "steps": 1}}
+    train_model(small_run(tmp_path / "run", **ONE_ROW, **over), registry=ticks_registry())
+    (tmp_path / "run" / "parts.json").write_text('{"parts": 2}')
+    with pytest.raises(ConfigError, match=r"train\.release_gradients: for want of memory .* in 2 parts"):
+        resume_run(tmp_path / "run", {"train": {"steps": 2, "release_gradients": True}}, registry=ticks_registry())

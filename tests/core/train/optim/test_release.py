@@ -110,6 +110,10 @@ def test_after_its_end_gradients_stay():
         ({"clip_norm": 1.0}, r"train\.clip_norm 1 needs the norm of all of them; set train\.clip_norm to null"),
         ({"rows_per_step": 4}, r"adds up those of 4 rows on a process; set data\.lanes to 1"),
         ({"rows_per_step": 2, "world_size": 8, "is_sharded": True}, r"set data\.lanes to 8"),
+        (
+            {"world_size": 2, "is_sharded": True, "is_offloaded": True},
+            r"parallel\.offload .*; leave one of the two out",
+        ),
         ({"world_size": 2}, r"freed before 2 processes could add theirs up; shard the model"),
     ],
 )

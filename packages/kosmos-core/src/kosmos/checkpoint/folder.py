@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,15 @@ def begin(folder: Path, step: int) -> Path:
     partial = folder / f"{PARTIAL}{_name(step)}"
     (partial / TENSORS).mkdir(parents=True)
     return partial
+
+
+def bytes_written(folder: Path) -> int:
+    """Of checkpoints that are not committed yet."""
+    total = 0
+    for file in (file for partial in folder.glob(f"{PARTIAL}*") for file in partial.rglob("*")):
+        with suppress(FileNotFoundError):  # it was renamed or removed in between
+            total += file.stat().st_size
+    return total
 
 
 def commit(partial: Path, step: int, state: Mapping[str, Any], hashes: Mapping[str, str]) -> Path:

@@ -11,13 +11,15 @@ from time import perf_counter
 from typing import Any
 
 from torch import Tensor
-from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from kosmos.checkpoint import folder as folders
-from kosmos.checkpoint.tensors import cause_of, writer
+from kosmos.checkpoint.tensors import cause_of, copied, writer
 from kosmos.errors import CheckpointError, TrainingError
 from kosmos.runtime.parallel import Parallel
+
+LOOK_S = 2.0
+"""Seconds between two looks at whether a checkpoint that is waited for gets on."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Saver:
         keep_last: int,
         keep_every: int | None = None,
         report: Callable[[str], None] = lambda line: None,
+        moves: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Args:
@@ -49,11 +52,14 @@ class Saver:
             keep_last: whole checkpoints that are kept.
             keep_every: keep those of every so many steps besides.
             report: shows a line, at the first rank, where a checkpoint could not be written and the run goes on.
+            moves: told while one is waited for that gets on, which may take long on a slow disk.
         """
-        self.folder, self.parallel, self.report = folder, parallel.beside(), report
+        self.folder, self.parallel, self.report, self.moves = folder, parallel.beside(), report, moves
         self.keep_last, self.keep_every = keep_last, keep_every
         self.thread: threading.Thread | None = None
         self.outcome: Saved | TrainingError | None = None
+        self.stage = 0
+        """Goes up as a checkpoint comes to be written, hashed and committed."""
         self.newest: int | None = None
         """Step of the newest checkpoint that this run has ordered."""
 
@@ -76,7 +82,7 @@ class Saver:
         self.outcome, self.newest = None, step
         try:
             partial = self._everywhere(lambda: folders.begin(self.folder, step))
-            staged = BlockingAsyncStager().stage(dict(tensors))
+            staged = {name: copied(tensor) for name, tensor in tensors.items()}
         except OSError as error:
             self.outcome = self._failure(step, needed, error)
             return perf_counter() - begin
@@ -93,12 +99,21 @@ class Saver:
             TrainingError: it could not be written; older ones are intact.
         """
         if self.thread is not None:
-            self.thread.join()
+            self._join(self.thread)
             self.thread = None
         outcome, self.outcome = self.outcome, None
         if isinstance(outcome, TrainingError):
             raise outcome
         return outcome
+
+    def _join(self, thread: threading.Thread) -> None:
+        seen: object = None
+        while thread.is_alive():
+            thread.join(LOOK_S)
+            found = self.stage, folders.bytes_written(self.folder)
+            if found != seen:
+                self.moves()
+            seen = found
 
     def close(self) -> None:
         """Let what is being written come to its end; a failure is reported."""
@@ -120,9 +135,11 @@ class Saver:
         """In a thread of its own; ranks meet in a group of their own. Ends with the same kind of outcome on all."""
         try:
             self._shared(lambda: self._write(staged, partial))
+            self.stage += 1
             hashes = self._shared(
                 lambda: folders.hash_and_sync(partial, share=self.parallel.rank, of=self.parallel.world_size)
             )
+            self.stage += 1
             every = {name: digest for part in hashes for name, digest in part.items()}
             final = self._everywhere(lambda: self._commit(partial, step, state, every))
             self.outcome = Saved(final, blocked, perf_counter() - begin)

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.tensor import DTensor
 
 from kosmos.errors import CheckpointError
 from kosmos.names import listed
@@ -30,6 +31,13 @@ MODEL, OPTIMIZER = "model.", "optimizer."
 
 # DCP says so to every process that is alone on purpose.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """A copy on the CPU, which later steps leave alone; where the tensor is sharded, of this rank's part."""
+    if isinstance(tensor, DTensor):
+        return DTensor(copied(tensor.to_local()), tensor._spec, requires_grad=False)  # type: ignore[no-untyped-call]
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
 
 def writer(folder: Path) -> HuggingFaceStorageWriter:

@@ -79,8 +79,9 @@ class HuggingFaceBackbone(nn.Module):
         longest = segments.longest if cache is None else cache.get_seq_length() + x.shape[0]
         if self._longest is not None and longest > self._longest:
             raise ConfigError(f"hf: a document of {longest} tokens; the model has {self._longest} learned positions")
-        if not x.shape[0]:
-            return x
+        if not x.shape[0]:  # ranks that share a model run it all or none: on one token, of which nothing is left
+            one, place = torch.cat([x, x.new_zeros(1, x.shape[1])]), position_ids.new_zeros(1)
+            return self.forward(one, place, Segments((1,)))[:0]
         output = self.model.get_decoder()(
             inputs_embeds=x[None],
             position_ids=position_ids[None],

@@ -107,7 +107,8 @@ class _Loss(torch.autograd.Function):
     def backward(ctx: Any, grad_total: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight = ctx.gradients
         if hidden is not None:
-            hidden = hidden * grad_total.to(hidden.dtype)
+            # Rounded to bf16, a factor of all gradients but those of the head would be up to 0.4 % beside theirs.
+            hidden = (hidden.to(grad_total.dtype) * grad_total).to(hidden.dtype)
         if weight is not None:
             weight = (weight * grad_total).to(ctx.weight_dtype)
         return hidden, weight, None, None, None, None

@@ -127,6 +127,19 @@ def _places(model: nn.Module) -> list[list[tuple[nn.Module, str]]]:
 
 
 @torch.no_grad()
+def round_weights(model: nn.Module) -> None:
+    """Weights in bf16, and with them what a module beside its weights keeps, such as running statistics.
+
+    What a module without weights has worked out, such as the frequencies of rotations, stays as it is: rounded, far
+    positions would be turned by other angles.
+    """
+    for module in model.modules():
+        own = list(module.parameters(recurse=False))
+        for tensor in (*own, *module.buffers(recurse=False)) if own else ():
+            if tensor.is_floating_point():
+                tensor.data = tensor.data.to(torch.bfloat16)
+
+
 def take_over(module: nn.Module, whole: nn.Module | None) -> None:
     """Fill ``module``, sharded or not, with parameters and buffers of one made whole. All ranks call this.
 

@@ -22,11 +22,14 @@ from kosmos.model.omni import OmniModel
 EVERY = 50
 """Steps between two counts."""
 PEAKS = {
-    "A100": 312e12, "H100": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H20": 148e12, "H200": 989e12,
-    "H200 NVL": 835e12, "GH200": 989e12, "L4": 121e12, "L40": 181e12, "L40S": 362e12, "B200": 2250e12, "GB200": 2500e12,
+    "A100": 312e12, "A800": 312e12, "H100": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H800": 989e12,
+    "H20": 148e12, "H200": 989e12, "H200 NVL": 835e12, "GH200": 989e12, "L4": 121e12, "L40": 181e12, "L40S": 362e12,
+    "B200": 2250e12, "GB200": 2500e12,
 }  # fmt: skip
 """Dense bf16 products a second, of NVIDIA's data sheets, by what the device's name holds: the longest one counts."""
 BACKBONE, HEAD = "backbone", "head"
+CONNECTOR = ".connector"
+"""Behind a stream's name: its connector, which may be trained where the encoder is not."""
 ATTENTION = ("scaled_dot_product", "varlen_attn")
 
 
@@ -53,20 +56,26 @@ def work_of(batches: Sequence[PackedBatch], streams: Sequence[str]) -> dict[str,
     work = {BACKBONE: Work(sum(lengths), sum(n * n for n in lengths))}
     for name in streams:
         cells = [c for batch in batches for c in batch.media[name].grids.prod(dim=1).tolist()]
-        work[name] = Work(sum(cells), sum(n * n for n in cells))
+        work[name] = work[name + CONNECTOR] = Work(sum(cells), sum(n * n for n in cells))
     return {**work, HEAD: Work(sum(batch.num_targets for batch in batches), 0)}
 
 
 class FlopMeter:
     """Knows what a unit of each module costs, and says what a step came to."""
 
-    def __init__(self, model: OmniModel, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, model: OmniModel, device: torch.device, dtype: torch.dtype, *, tensor: int = 1) -> None:
+        """
+        Args:
+            tensor: ranks that share the matrices of the backbone (``parallel.tensor``).
+        """
+        self.tensor = tensor
         self.streams = tuple(model.streams)
         self._modules = dict(model.streams.items())
         self.costs: dict[str, Cost] = {}
         self.times = {BACKBONE: 2 if model.frozen_backbone else 3, HEAD: 1}  # the loss counts its gradient itself
         for name, stream in model.streams.items():
-            self.times[name] = 3 if any(p.requires_grad for p in cast(Any, stream).encoder.parameters()) else 1
+            parts = {name: cast(Any, stream).encoder, name + CONNECTOR: cast(Any, stream).connector}
+            self.times |= {n: 3 if any(p.requires_grad for p in m.parameters()) else 1 for n, m in parts.items()}
         self.device, self.dtype = device, dtype
         self.peak: float | None = None
 
@@ -77,7 +86,11 @@ class FlopMeter:
     def load(self, state: Mapping[str, Sequence[float]]) -> None:
         """Take over what was counted of modules that are here."""
         known = {BACKBONE, HEAD, *self.streams}
-        self.costs = {name: Cost(unit, pair) for name, (unit, pair) in state.items() if name in known}
+        found = {
+            name: Cost(unit, pair) for name, (unit, pair) in state.items() if name.removesuffix(CONNECTOR) in known
+        }
+        # Older checkpoints count a stream as a whole.
+        self.costs = {name + CONNECTOR: Cost(0, 0) for name in self.streams if name in found} | found
 
     def wants(self, step: int, batch: PackedBatch, *, compiled: bool) -> bool:
         """Whether to count a row: until every module has been met, and in one step of ``EVERY`` where that costs no
@@ -95,13 +108,17 @@ class FlopMeter:
             yield
         for name, (products, attention) in self._by_module(mode.get_flop_counts()).items():
             if work[name].units:
-                padding = cast(Any, self._modules[name]).padding(work[name].units) if name in self._modules else 0
+                stream = self._modules.get(name.removesuffix(CONNECTOR))
+                padding = cast(Any, stream).padding(work[name].units) if stream is not None else 0
                 units, pairs = work[name].units + padding, work[name].pairs + padding**2
                 self.costs[name] = Cost(products / units, attention / max(1, pairs))
 
     def _by_module(self, counts: Mapping[str, Mapping[Any, int]]) -> dict[str, tuple[int, int]]:
-        found = {BACKBONE: _of(counts, ".backbone")}
-        found |= {name: _of(counts, f".streams.{name}") for name in self.streams}
+        products, attention = _of(counts, ".backbone")
+        found = {BACKBONE: (products, attention * self.tensor)}  # products of shared matrices are counted whole
+        for name in self.streams:
+            whole, connector = _of(counts, f".streams.{name}"), _of(counts, f".streams.{name}.connector")
+            found |= {name: (whole[0] - connector[0], whole[1] - connector[1]), name + CONNECTOR: connector}
         everything = _split(counts.get("Global", {}))
         rest = everything[0] - sum(products for products, _ in found.values())
         return {**found, HEAD: (max(0, rest), 0)}
@@ -119,9 +136,12 @@ class FlopMeter:
         saved = 0.0
         for name, work in work_of(batches, self.streams).items():
             cost = self.costs.get(name, Cost(0, 0))
-            full[name] = self.times[name] * (cost.unit * work.units + cost.pair * work.pairs)
+            shared = self.tensor if name == BACKBONE else 1
+            flops = self.times[name] * (cost.unit * work.units + cost.pair * work.pairs) / shared
+            module = name.removesuffix(CONNECTOR)
+            full[module] = full.get(module, 0.0) + flops
             if name == BACKBONE:
-                saved = self.times[name] * cost.pair * work.pairs / 2
+                saved = self.times[name] * cost.pair * work.pairs / 2 / shared
         rate = seconds * self.peak
         return {
             "flops": sum(full.values()),
@@ -140,8 +160,15 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     return measured_products(device, dtype)
 
 
-def measured_products(device: torch.device, dtype: torch.dtype, *, size: int = 1024, seconds: float = 0.3) -> float:
-    """Operations a second of products of square matrices: the best of those that fit into ``seconds``."""
+def measured_products(
+    device: torch.device, dtype: torch.dtype, *, size: int | None = None, seconds: float = 0.3
+) -> float:
+    """Operations a second of products of square matrices: the best of those that fit into ``seconds``.
+
+    Args:
+        size: of the matrices; by default 1,024, of a GPU 8,192: the launch of less would count.
+    """
+    size = size or (8192 if device.type == "cuda" else 1024)
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     end, best = perf_counter() + seconds, 0.0
     with torch.no_grad():

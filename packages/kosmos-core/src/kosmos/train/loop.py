@@ -24,6 +24,7 @@ from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.errors import TrainingError, is_out_of_memory
 from kosmos.evaluate.meters import LossMeter
 from kosmos.model.recompute import uncompiled
+from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
@@ -71,7 +72,7 @@ class Trainer:
         self.config, self.report, self.at = composition.config, report, at
         self.model = composition.model.train()
         if self.config.train.weights == "bf16":
-            self.model.to(torch.bfloat16)
+            round_weights(self.model)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
         self.at("giving the model its weights")
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype, draw=draw)
@@ -81,7 +82,8 @@ class Trainer:
         parallel.agreed(lambda: self._open_optimizer(groups))
         self.budget = Budget(self.config.data.quarantine)
         self.guard = Guard(self.config.guard)
-        self.flops = FlopMeter(self.model, device, dtype)
+        shared = self.config.parallel.tensor if parallel.world_size > 1 else 1
+        self.flops = FlopMeter(self.model, device, dtype, tensor=shared)
         self.step = self.first_step = 0
         self.parts = 1
         """Into so many parts rows are cut, for want of memory."""

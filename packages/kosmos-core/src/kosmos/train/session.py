@@ -15,7 +15,7 @@ from kosmos.compose import check_components, compose, make_feed, open_held_out, 
 from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import Interrupted, KosmosError, TrainingError
+from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
@@ -92,6 +92,7 @@ class Session:
             check_release(
                 clip_norm=config.train.clip_norm, rows_per_step=len(self.lanes),
                 world_size=parallel.world_size, is_sharded=config.parallel.strategy != "ddp",
+                is_offloaded=config.parallel.offload,
             )  # fmt: skip
 
     def _folder(self) -> RunFolder:
@@ -148,6 +149,7 @@ class Session:
         self.saver = Saver(
             self.folder.checkpoints, self.parallel,
             keep_last=settings.keep_last, keep_every=settings.keep_every, report=self.reporter.say,
+            moves=lambda: self.watch.at("waiting for the checkpoint"),
         )  # fmt: skip
         self.saver.newest = self.trainer.step if loaded else None  # it is whole, and stays as it is
         stack.callback(self.saver.close)
@@ -200,6 +202,11 @@ class Session:
         if noted > self.trainer.parts:
             self.trainer.parts = noted
             self.reporter.say(f"memory did not suffice before: rows are computed in {noted} parts")
+        if self.trainer.parts > 1 and self.trainer.release is not None:
+            raise ConfigError(
+                f"train.release_gradients: for want of memory this run computes rows in {self.trainer.parts} parts, "
+                "each of which would take a step of its own; leave it out, or begin a run with it"
+            )
         self.parallel.main_only(self._rewind)
         where = loaded.folder if loaded else "no checkpoint was saved yet"
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")

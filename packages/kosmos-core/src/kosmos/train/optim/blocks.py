@@ -66,16 +66,18 @@ def zero_scales(parameter: Tensor, block: int) -> Tensor:
     if not isinstance(parameter, DTensor):
         return scales
     shape = torch.Size((parameter.shape[0], parameter.numel() // parameter.shape[0] // block))
-    return DTensor.from_local(
+    made = DTensor.from_local(
         scales, parameter.device_mesh, parameter.placements, run_check=False, shape=shape, stride=(shape[1], 1)
     )
+    return made.to(part.device)  # torch moves parts to the mesh's device, where offloaded parameters are not
 
 
 def shard_scales(scales: Tensor, parameter: Tensor) -> Tensor:
     """Scales sharded like their parameter: a checkpoint gives them back whole, since their shape is another."""
     if not isinstance(parameter, DTensor) or isinstance(scales, DTensor):
         return scales
-    return distribute_tensor(scales, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    made = distribute_tensor(scales, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return made.to(local(parameter).device)  # as above
 
 
 def decode(codes: Tensor, scales: Tensor, out: Tensor, spare: Tensor) -> None:

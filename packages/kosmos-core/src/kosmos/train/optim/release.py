@@ -15,13 +15,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 
 from kosmos.errors import ConfigError
 from kosmos.train.optim.operands import local
 
 
 def check_release(
-    *, clip_norm: float | None, rows_per_step: int, world_size: int = 1, is_sharded: bool = False
+    *,
+    clip_norm: float | None,
+    rows_per_step: int,
+    world_size: int = 1,
+    is_sharded: bool = False,
+    is_offloaded: bool = False,
 ) -> None:
     """Refuse gradient release where a step needs all gradients at once.
 
@@ -30,6 +37,7 @@ def check_release(
         rows_per_step: rows whose gradients one process adds up in a step: lanes over processes.
         world_size: processes.
         is_sharded: whether gradients are reduced during the backward pass (FSDP), not after it.
+        is_offloaded: whether they go to the CPU then, where they are complete only after the backward pass.
 
     Raises:
         ConfigError: the first obstacle and what to do about it.
@@ -49,6 +57,11 @@ def check_release(
         raise ConfigError(
             f"{where}: gradients are freed before {world_size} processes could add theirs up; "
             f"shard the model or leave {where} out"
+        )
+    if is_offloaded:
+        raise ConfigError(
+            f"{where}: with parallel.offload gradients are on their way to the CPU until the backward pass has ended; "
+            "leave one out"
         )
 
 
@@ -72,14 +85,18 @@ class GradientRelease:
         """After the backward pass: parameters that it did not reach take their step with a gradient of zero.
 
         Returns:
-            The norm of all gradients of this process.
+            The norm of all gradients. All ranks call this.
         """
         for parameter in self._group_of:
             if parameter not in self._squares:
                 parameter.grad = torch.zeros_like(parameter)
                 self._release(parameter)
-        squares, self._squares = list(self._squares.values()), {}
-        return math.sqrt(float(torch.stack(squares).double().sum())) if squares else 0.0  # one wait for a GPU, not many
+        found, self._squares = self._squares, {}
+        parts: dict[_Cut, list[Tensor]] = {}
+        for parameter in self._group_of:  # hooks have another order, and not the same on every rank
+            parts.setdefault(_cut(parameter), []).append(found[parameter])
+        sums = [_whole(torch.stack(squares).double().sum(), cut) for cut, squares in parts.items()]
+        return math.sqrt(float(torch.stack(sums).sum())) if sums else 0.0  # one wait for a GPU, not many
 
     def remove(self) -> None:
         """Leave gradients to the optimizer again."""
@@ -109,3 +126,17 @@ class GradientRelease:
             self._optimizer.step()
         finally:
             self._optimizer.param_groups = groups
+
+
+_Cut = tuple[DeviceMesh, tuple[Placement, ...]] | None
+
+
+def _cut(parameter: Tensor) -> _Cut:
+    """How the sums over a parameter's parts make that of the whole; None where every process has all of it."""
+    if not isinstance(parameter, DTensor):
+        return None
+    return parameter.device_mesh, tuple(Partial() if p.is_shard() else Replicate() for p in parameter.placements)
+
+
+def _whole(part: Tensor, cut: _Cut) -> Tensor:
+    return part if cut is None else DTensor.from_local(part, *cut, run_check=False).full_tensor()
