@@ -211,7 +211,9 @@ def test_limits_hold_before_decoding() -> None:
 
 
 def test_a_picture_has_no_time() -> None:
-    with pytest.raises(SampleError, match="no time"):
+    with pytest.raises(
+        SampleError, match=r"no time, .* write the row as segments and put the clip on the medium that has"
+    ):
         ImageProcessor(FIXED).plan(Media("image", np.zeros((8, 8), np.uint8), clip=(0.0, 1.0)))
 
 

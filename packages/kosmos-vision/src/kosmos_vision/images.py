@@ -102,7 +102,10 @@ class ImageProcessor:
             SampleError: unreadable, of size zero, over a limit, or with a time range.
         """
         if media.clip is not None:
-            raise SampleError(f"a picture has no time, but a clip of {media.clip} s was asked for")
+            raise SampleError(
+                f"a picture has no time, but a clip of {media.clip} s was asked for; write the row as segments and put "
+                "the clip on the medium that has time"
+            )
         header = read_header(media.source, self.limits)
         patch = self.input.patch_px
         if self.size_px is not None:

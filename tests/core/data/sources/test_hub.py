@@ -95,6 +95,23 @@ def test_unknown_split_beside_others_is_one_error(open_, pictures, tmp_path):
         open_(tmp_path / "set", template="{n}")
 
 
+def test_a_split_of_class_labels_is_read_by_its_names(open_, tmp_path):
+    features = datasets.Features(text=datasets.Value("string"), split=datasets.ClassLabel(names=["train", "test"]))
+    rows = {"text": ["a", "b", "c"], "split": [0, 1, 0]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "set")
+    assert list(texts_of(open_(tmp_path / "set"))) == ["a", "c"]
+    assert list(texts_of(open_(tmp_path / "set", split="held_out"))) == ["b"]
+
+
+def test_a_value_that_cannot_be_read_costs_its_row_alone(open_, tmp_path):
+    ids = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    datasets.Dataset(pa.table({"text": ["one", "two", "three"], "id": ids})).save_to_disk(tmp_path / "set")
+    source = open_(tmp_path / "set")
+    assert list(texts_of(source)) == ["one", "three"]
+    with pytest.raises(SampleError, match=r"set:row 1: column 'id' cannot be read \(UnicodeDecodeError: "):
+        source.document(1)
+
+
 def test_damaged_dataset_is_one_line(open_, pictures, tmp_path):
     pictures.save_to_disk(tmp_path / "set")
     (tmp_path / "set" / "state.json").write_text("{")

@@ -123,6 +123,26 @@ def test_first_row_without_the_text_column_names_the_nearest(open_, rows):
         open_(rows({"caption": "x"}), columns={"text": "captoin"})
 
 
+def test_first_row_without_the_text_column_costs_itself_alone(open_, rows):
+    source = open_(rows({"id": 1}, {"text": "good"}, {"id": 2}))
+    assert segments(source, 1) == [Text("good", train=True)]
+    for index in (0, 2):
+        with pytest.raises(SampleError, match="no 'text'"):
+            source.document(index)
+
+
+def test_rows_of_which_none_has_the_columns_name_the_first(open_, rows):
+    with pytest.raises(DataError, match=r"rows.jsonl:2: text: no column 'text'; did you mean texts\?"):
+        open_(rows(b"{", {"texts": "x"}, {"texts": "y"}, {"other": "z"}))
+
+
+def test_medium_of_nulls_is_none(open_, rows):
+    nothing = {"bytes": None, "path": None}
+    source = open_(rows({"image": nothing, "text": "a"}, {"image": [nothing], "text": "b"}), modalities=())
+    assert (len(source), source.left_out) == (2, {})
+    assert [segments(source, i) for i in range(2)] == [[Text("a", train=True)], [Text("b", train=True)]]
+
+
 def test_columns_rename_media_text_id_and_split(open_, rows):
     path = rows(*({"picture": "a.png", "caption": f"c{i}", "part": "val" if i == 3 else "train"} for i in range(5)))
     columns = {"image": "picture", "text": "caption", "split": "part"}

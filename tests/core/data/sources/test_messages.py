@@ -61,6 +61,98 @@ def test_part_without_a_medium_takes_the_next_of_the_row(open_, rows):
         source.document(0)
 
 
+def taken(source, index=0):
+    """The texts and media of a document, marks left out."""
+    found = source.document(index).segments
+    return [s.text if isinstance(s, Text) else s.source.name for s in found if not isinstance(s, Mark)]
+
+
+def chat(*texts):
+    return [*({"role": "user", "content": text} for text in texts), ANSWER]
+
+
+PLACED = {
+    "<image>\nWhat is this?": ["a.png", "What is this?"],
+    "What is this?\n<image>": ["What is this?", "a.png"],
+    "Look: <image> there": ["Look: ", "a.png", " there"],
+    "Look: \n<image>\n\nthere": ["Look: \n", "a.png", "\n\nthere"],
+    "<image>": ["a.png"],
+    "<audio> of <image>, <b>": ["<audio> of ", "a.png", ", <b>"],
+}
+
+
+@pytest.mark.parametrize("text", PLACED)
+def test_placeholder_in_a_text_takes_the_next_medium_of_the_row(open_, rows, text):
+    for column in ({"images": ["a.png"]}, {"image": "a.png"}, {"images": None, "image": ["a.png"]}):
+        assert taken(open_(rows({"messages": chat(text), **column}))) == [*PLACED[text], ANSWER["content"]]
+
+
+def test_placeholders_and_parts_take_media_in_order(open_, rows, tmp_path):
+    (tmp_path / "c.png").write_bytes(b"picture")
+    first = user({"type": "text", "text": "<image>\n<audio>\nHere"}, {"type": "image"})
+    row = {"messages": [first, *chat("<image>")], "images": ["a.png", None, "c.png", "a.png"], "audio": "b.wav"}
+    source = open_(rows(row))
+    assert taken(source) == ["a.png", "b.wav", "Here", "c.png", "a.png", ANSWER["content"]]
+
+
+def test_placeholder_of_a_row_without_media_is_text(open_, rows):
+    html = chat("Close <video> and <image>\n tags", "<audio>")
+    expected = ["Close <video> and <image>\n tags", "<audio>", ANSWER["content"]]
+    for column in ({}, {"images": []}, {"image": None}):
+        assert taken(open_(rows({"messages": html, **column}))) == expected
+
+
+def test_medium_that_no_turn_takes_is_refused(open_, rows):
+    part, cause = {"type": "image"}, r'images holds 2 media, {} placed; put <image> or {{"type": "image"}} where'
+    for turns, placed in ((chat("What?"), 0), ([user(part), ANSWER], 1), (chat("<image>"), 1)):
+        source = open_(rows({"messages": turns, "images": ["a.png", "a.png"]}))
+        with pytest.raises(SampleError, match=cause.format(placed)):
+            source.document(0)
+
+
+def test_placeholder_beyond_the_media_of_the_row_is_refused(open_, rows):
+    source = open_(rows({"messages": chat("<image><image>"), "image": "a.png"}))
+    with pytest.raises(SampleError, match=r"messages\[0\]: image part holds no medium, and the row has none \(left\)"):
+        source.document(0)
+
+
+def test_rows_whose_columns_hold_other_media_are_left_out(open_, rows):
+    row = {"messages": chat("<image>\nWhat?"), "images": ["a.png"]}
+    source = open_(rows(row, {"messages": chat("And you?"), "images": []}), modalities=())
+    assert (len(source), source.left_out) == (1, {"image": 1})
+
+
+def test_column_that_was_named_goes_before_the_plural(open_, rows):
+    row = {"messages": chat("<image>"), "photo": "a.png", "images": ["gone.png"]}
+    assert taken(open_(rows(row), columns={"image": "photo"}))[0] == "a.png"
+
+
+SHAREGPT = [
+    {"from": "system", "value": "Be short."},
+    {"from": "human", "value": "<image>\nWhat?"},
+    {"from": "gpt", "value": "A cat."},
+]
+
+
+def test_chats_of_sharegpt_are_read_as_those_of_openai(open_, rows):
+    openai = [
+        {"role": "system", "content": "Be short."},
+        user({"type": "image", "image": "a.png"}, {"type": "text", "text": "What?"}),
+        {"role": "assistant", "content": "A cat."},
+    ]
+    lines = [{"conversations": SHAREGPT, "image": "a.png"}, {"messages": openai}]
+    source = open_(rows(*lines))
+    found = [[s if isinstance(s, Mark | Text) else s.source for s in source.document(i).segments] for i in range(2)]
+    assert found[0] == found[1]
+    assert len(open_(rows({"talk": SHAREGPT, "image": "a.png"}), columns={"messages": "talk"})) == 1
+
+
+def test_errors_name_the_column_of_a_chat(open_, rows):
+    source = open_(rows({"conversations": [{"from": "tool", "value": "x"}]}))
+    with pytest.raises(SampleError, match=r"conversations\[0\].role: unknown role 'tool'"):
+        source.document(0)
+
+
 def test_urls_in_chats_are_refused(open_, rows):
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     source = open_(rows({"messages": [user(part), ANSWER]}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -80,6 +81,57 @@ def test_folder_of_several_kinds_of_data_files_asks_for_one(open_, rows, tmp_pat
     rows({"text": "x"})
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(DataError, match=r"several kinds \(1 .jsonl, 1 .txt\); name a file"):
+        open_(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("medium", "advice"),
+    [
+        ("images/1.png", r"or move the rows elsewhere to train on the names of the folders"),
+        ("images/cat/1.png", r"or the folder of media \(--data {folder}/images\)"),
+    ],
+)
+def test_folder_of_rows_beside_media_asks_for_one(open_, rows, tmp_path, medium, advice):
+    file = rows({"text": "x"}, name="set/train.jsonl")
+    (tmp_path / "set" / medium).parent.mkdir(parents=True)
+    (tmp_path / "set" / medium).write_bytes(b"picture")
+    cause = rf"set: holds media in class folders \(such as {medium}\) and data files \(1 .jsonl\); name the file "
+    with pytest.raises(DataError, match=cause + rf"\(--data {file}\) {advice.format(folder=tmp_path / 'set')}"):
+        open_(tmp_path / "set")
+
+
+def test_rows_in_the_only_folder_of_media_have_to_be_named_or_moved(open_, rows, tmp_path):
+    rows({"text": "x"}, name="set/train/metadata.jsonl")
+    (tmp_path / "set" / "train" / "cat").mkdir()
+    (tmp_path / "set" / "train" / "cat" / "1.png").write_bytes(b"picture")
+    with pytest.raises(DataError, match=r"name the file \(--data .*/set/train/metadata.jsonl\) or move the rows"):
+        open_(tmp_path / "set")
+
+
+def test_list_of_labels_may_lie_beside_class_folders(open_, tmp_path):
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.png").write_bytes(b"picture")
+    (tmp_path / "labels.txt").write_text("cat")
+    assert open_(tmp_path).left_out == {".txt": 1}
+
+
+def test_pipes_of_a_folder_are_passed_over(open_, rows, tmp_path):
+    rows({"text": "x"}, name="set/a.jsonl")
+    for name in ("a.png", "b.wav"):
+        (tmp_path / "set" / name).unlink()
+    (tmp_path / "set" / "b.jsonl").symlink_to("a.jsonl")
+    (tmp_path / "set" / "linked").symlink_to(tmp_path / "set")
+    os.mkfifo(tmp_path / "set" / "c.jsonl")
+    (tmp_path / "set" / "d.jsonl").symlink_to("c.jsonl")
+    assert len(open_(tmp_path / "set")) == 2
+    with pytest.raises(DataError, match=r"set/c.jsonl': neither a file nor a folder"):
+        open_(tmp_path / "set" / "c.jsonl")
+
+
+@pytest.mark.parametrize("target", ["gone.jsonl", "a.jsonl"])
+def test_link_that_leads_nowhere_is_said_to(open_, tmp_path, target):
+    (tmp_path / "a.jsonl").symlink_to(target)
+    with pytest.raises(DataError, match=r"a.jsonl: cannot be read \("):
         open_(tmp_path)
 
 

@@ -18,6 +18,7 @@ from kosmos.data.document import Text
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.sources import parquet, texts_of
 from kosmos.data.sources.joined import JoinedTable
+from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.opening import Renamed
 from kosmos.errors import CheckpointError, DataError, SampleError
 from kosmos.train.order import check_same_order, sample_order
@@ -118,6 +119,98 @@ def test_broken_file_is_one_line(open_, tmp_path):
     with pytest.raises(DataError, match=r"a.parquet: no readable parquet file") as caught:
         open_(tmp_path / "a.parquet")
     assert "\n" not in caught.value.line()
+
+
+YEAR_10000_S = 253402300800
+NOT_UTF8 = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+BAD_VALUES = {
+    "id": NOT_UTF8,
+    "split": pa.array([0, YEAR_10000_S, None]).view(pa.timestamp("s")),
+    "messages": NOT_UTF8,
+    "segments": pa.array([[0], [YEAR_10000_S], []], pa.list_(pa.timestamp("s"))),
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_a_value_that_cannot_be_read_costs_its_row_alone(tmp_path, name):
+    columns = pa.table({"text": ["one", "two", "three"], name: BAD_VALUES[name]})
+    pq.write_table(columns, tmp_path / "part.parquet")
+    rows = parquet.ParquetTable(tmp_path / "part.parquet").scan(DefaultLayout(()))
+    assert [isinstance(row, SampleError) for row in rows] == [False, True, False]
+
+
+def test_rows_beside_one_that_cannot_be_read_are_documents(open_, tmp_path):
+    path = tmp_path / "part.parquet"
+    pq.write_table(pa.table({"text": ["one", "two", "three"], "id": NOT_UTF8}), path)
+    source = open_(path)
+    assert list(texts_of(source)) == ["one", "three"]
+    with pytest.raises(SampleError, match=r"part.parquet:row 1: column 'id' cannot be read \(UnicodeDecodeError: "):
+        source.document(1)
+
+
+def test_a_lack_of_memory_is_no_bad_row(open_, table, monkeypatch):
+    def read(*_, **__):
+        raise MemoryError
+
+    source = open_(table({"text": ["a", "b"]}))
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", read)
+    with pytest.raises(MemoryError):
+        source.document(0)
+    with pytest.raises(MemoryError):
+        list(source.table.scan(source.layout))
+
+
+def test_two_columns_of_one_name_are_refused_where_they_are_used(open_, tmp_path):
+    columns = [pa.array(["a", "b"]), pa.array(["c", "d"]), pa.array(["e", "f"])]
+    path = tmp_path / "part.parquet"
+    pq.write_table(pa.Table.from_arrays(columns, ["text", "note", "note"]), path)
+    assert list(texts_of(open_(path))) == ["a", "b"]
+    pq.write_table(pa.Table.from_arrays(columns, ["text", "split", "split"]), path)
+    with pytest.raises(DataError, match=r"part.parquet: more than one column is called 'split'; rename all but one"):
+        open_(path)
+
+
+def test_a_split_of_class_numbers_is_read_by_its_names(open_, table):
+    features = {"split": {"names": ["train", "test"], "_type": "ClassLabel"}}
+    path = table({"text": ["a", "b", "c", "d"], "split": [0, 1, 0, -1]}, features=features)
+    assert list(texts_of(open_(path))) == ["a", "c", "d"]
+    assert list(texts_of(open_(path, split="held_out"))) == ["b"]
+
+
+NO_MEDIA = {
+    "structs of nulls": pa.array([{"bytes": b"p", "path": None}, {"bytes": None, "path": None}, None]),
+    "empty lists": pa.array([["a.png"], [], None]),
+    "lists of nulls": pa.array([["a.png"], [None], None]),
+    "lists of structs": pa.array([[{"bytes": b"p", "path": None}], [{"bytes": None, "path": None}], []]),
+}
+
+
+@pytest.mark.parametrize("kind", NO_MEDIA)
+def test_opening_and_reading_agree_on_what_is_no_medium(open_, tmp_path, kind):
+    (tmp_path / "a.png").write_bytes(b"picture")
+    pq.write_table(pa.table({"text": list("abc"), "image": NO_MEDIA[kind]}), tmp_path / "part.parquet")
+    without = open_(tmp_path / "part.parquet", modalities=())
+    assert (list(texts_of(without)), without.left_out) == (["b", "c"], {"image": 1})
+    with_pictures = open_(tmp_path / "part.parquet")
+    assert [len(list(with_pictures.document(i).media)) for i in range(3)] == [1, 0, 0]
+    asked = open_(tmp_path / "part.parquet", template="[image] → {text}")
+    with pytest.raises(SampleError, match="row 1: image: holds no image"):
+        asked.document(1)
+
+
+def test_a_segment_whose_medium_is_a_struct_of_nulls_is_text(open_, table):
+    nothing = {"bytes": None, "path": None}
+    parts = [{"image": {"bytes": b"x", "path": None}, "text": None}, {"image": nothing, "text": "caption"}]
+    assert open_(table({"segments": [parts]})).document(0).segments[1] == Text("caption", train=True)
+
+
+def test_chats_take_their_media_from_columns_in_the_plural(open_, table):
+    chat = [{"role": "user", "content": "<image>\nWhat?"}, {"role": "assistant", "content": "A cat."}]
+    columns = {"chat": [chat] * 3, "images": [[{"bytes": b"x", "path": None}], [], None]}
+    source = open_(table(columns), columns={"messages": "chat"})
+    assert [m.source for m in source.document(0).media] == [b"x"]
+    assert source.document(1).segments[1] == Text("<image>\nWhat?")
+    assert open_(table(columns), columns={"messages": "chat"}, modalities=()).left_out == {"image": 1}
 
 
 def test_pickled_source_holds_no_rows_and_reads_in_another_process(open_, table, tmp_path):

@@ -29,21 +29,39 @@ _NOT_DATA = ("readme", "license", "licence", "notice", "changelog", "credits", "
 
 
 def list_files(folder: Path) -> list[str]:
-    """Paths of the files below a folder, sorted, ``/`` between their parts; hidden ones and linked folders left out.
+    """Paths of the files below a folder, sorted, ``/`` between their parts.
+
+    Hidden ones, linked folders, pipes, sockets and devices are left out.
 
     Raises:
         DataError: the folder cannot be read.
     """
-    found = []
-    for here, folders, files in os.walk(folder, onerror=_cannot_list):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        base = Path(here).relative_to(folder)
-        found += [(base / name).as_posix() for name in files if not name.startswith(".")]
+    found, waiting = [], [""]
+    while waiting:
+        base = waiting.pop()
+        try:
+            with os.scandir(folder / base) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{base}{entry.name}/")
+                    elif _is_file(entry):
+                        found.append(base + entry.name)
+        except OSError as error:
+            raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
     return sorted(found)
 
 
-def _cannot_list(error: OSError) -> None:
-    raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file or a link to one: to open a pipe would be to wait for ever.
+
+    A link to nothing counts too, so that whoever reads it says so.
+    """
+    try:
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry))
+    except OSError:  # links in a circle
+        return True
 
 
 def open_manifest(path: Path, layout: DefaultLayout, left_out: Counter[str], chunk_chars: int) -> Table:
@@ -113,15 +131,49 @@ def data_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | No
     Raises:
         DataError: files of several kinds, so that nobody can say which are meant.
     """
+    kinds = _data_kinds(files)
+    if len(kinds) > 1:
+        raise DataError(
+            f"{folder}: holds data files of several kinds ({_counts(kinds)}); name a file or a folder of one kind"
+        )
+    return next(iter(kinds.items()), None)
+
+
+def refuse_rows_beside(media: ClassFolderTable, files: Sequence[str]) -> None:
+    """Raises DataError where rows lie beside media in class folders: they may hold the texts of those media.
+
+    Text files may lie there: lists of labels often do.
+
+    Args:
+        files: as ``list_files`` gives them.
+    """
+    kinds = {suffix: names for suffix, names in _data_kinds(files).items() if suffix != ".txt"}
+    rows = [name for names in kinds.values() for name in names]
+    if not rows:
+        return
+    folder, medium = media.folder, media.files[0]
+    top = medium.split("/")[0]
+    other = f"the folder of media (--data {folder / top})"
+    if medium.count("/") < 2 or any(name.startswith(f"{top}/") for name in rows):  # that folder would be refused too
+        other = "move the rows elsewhere to train on the names of the folders"
+    raise DataError(
+        f"{folder}: holds media in class folders (such as {medium}) and data files ({_counts(kinds)}); "
+        f"name the file (--data {folder / rows[0]}) or {other}"
+    )
+
+
+def _data_kinds(files: Sequence[str]) -> dict[str, list[str]]:
+    """Suffix to the data files of that kind."""
     kinds: dict[str, list[str]] = {}
     for name in files:
         path = PurePosixPath(name)
         if path.suffix.lower() in (".jsonl", ".parquet", ".txt") and not path.stem.lower().startswith(_NOT_DATA):
             kinds.setdefault(path.suffix.lower(), []).append(name)
-    if len(kinds) > 1:
-        counts = ", ".join(f"{len(names)} {suffix}" for suffix, names in sorted(kinds.items()))
-        raise DataError(f"{folder}: holds data files of several kinds ({counts}); name a file or a folder of one kind")
-    return next(iter(kinds.items()), None)
+    return kinds
+
+
+def _counts(kinds: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{len(names)} {suffix}" for suffix, names in sorted(kinds.items()))
 
 
 class ForeignMedia:

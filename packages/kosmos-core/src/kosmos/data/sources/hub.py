@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.data.foreign import first_line
+from kosmos.data.sources.arrow import present_values, read_row, reading, shadow_rows
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, read_features
 from kosmos.data.sources.joined import JoinedTable
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.media import NO_FILES
-from kosmos.data.sources.parquet import present_values, shadow_rows
 from kosmos.data.sources.reach import unreachable_hub
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.splits import split_of
@@ -56,21 +56,26 @@ class HubTable:
         self.dataset = self.dataset.select_columns(list(self.columns))
 
     def row(self, index: int) -> Row:
-        try:
-            row = self.dataset[index].to_pylist()[0]
-        except Exception as error:  # whatever the storage raises
-            raise SampleError(f"cannot be read ({first_line(error)})") from error
-        return self.features.named(row)
+        with reading("row"):
+            table = self.dataset[index]
+        return read_row(table, 0, self.features)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         light, media = layout.scanned(self.columns)
         looked_at = self.dataset.select_columns([*light, *media]) if light or media else None
         for begin in range(0, len(self), _BATCH):
-            rows = min(_BATCH, len(self) - begin)
-            table: Any = looked_at[begin : begin + rows] if looked_at is not None else None
-            values = {name: table.column(name).to_pylist() for name in light}
-            present = {name: present_values(table.column(name)) for name in media}
-            yield from shadow_rows(self.columns, values, present, rows)
+            end = min(begin + _BATCH, len(self))
+            if looked_at is None:
+                yield from ({} for _ in range(begin, end))
+                continue
+            try:
+                with reading(f"rows {begin} to {end - 1}"):
+                    table: Any = looked_at[begin:end]
+                    present = {name: present_values(table.column(name)) for name in media}
+            except SampleError as error:
+                yield from (SampleError(str(error)) for _ in range(begin, end))
+                continue
+            yield from shadow_rows(table.select(light), present, self.features)
 
     def row_blocks(self) -> None:
         return None  # the library maps its files into memory and finds rows in them

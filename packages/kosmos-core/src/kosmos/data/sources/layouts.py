@@ -1,6 +1,6 @@
 """How the row of a table becomes the segments of a document, where no template says it.
 
-Four forms: ``segments`` (text and media in order), ``messages`` (a chat), media keys and ``text``
+Four forms: ``segments`` (text and media in order), ``messages`` or ``conversations`` (a chat), media keys and ``text``
 (the media first, then the text, trained), and ``text`` alone (trained).
 """
 
@@ -23,10 +23,12 @@ from kosmos.data.sources.columns import (
     text_value,
     top_column,
 )
-from kosmos.data.sources.media import read_media, resolve
+from kosmos.data.sources.media import holds_medium, read_media, resolve
 from kosmos.errors import SampleError
 
-ROLES = ("text", "segments", "messages", "id", "split", "clip")
+CHATS = ("messages", "conversations")
+"""Roles that a chat may stand under; the first that a row has."""
+ROLES = ("text", "segments", *CHATS, "id", "split", "clip")
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
 
 
@@ -91,17 +93,21 @@ class DefaultLayout:
     def check(self, columns: Collection[str]) -> None:
         for role, path in self.columns.items():
             require_column(path, columns, f"columns.{role}")
-        if not self._tops(("segments", "messages"), columns):
+        if not self._tops(("segments", *CHATS), columns):
             require_column(self.column("text"), columns, "text")
 
     def used(self, columns: Collection[str]) -> set[str]:
-        tops = set(self._tops((*ROLES, *self.modalities), columns))
-        # Chats may take their media from columns named in the plural.
-        return tops | {f"{modality}s" for modality in self.modalities if "messages" in columns} & set(columns)
+        return {*self._tops(ROLES, columns), *self._media_tops(columns)}
 
     def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
-        light = self._tops(("id", "split", "segments", "messages"), columns)
-        return light, [top for top in self._tops(self.modalities, columns) if top not in light]
+        light = self._tops(("id", "split", "segments", *CHATS), columns)
+        return light, [top for top in self._media_tops(columns) if top not in light]
+
+    def _media_tops(self, columns: Collection[str]) -> list[str]:
+        """The columns that may hold media; chats may take theirs from columns named in the plural."""
+        plurals = [f"{modality}s" for modality in self.modalities] if self._tops(CHATS, columns) else []
+        tops = self._tops(self.modalities, columns)
+        return tops + [plural for plural in plurals if plural in columns and plural not in tops]
 
     def _tops(self, roles: Collection[str], columns: Collection[str]) -> list[str]:
         """The columns that hold some roles, each once."""
@@ -111,24 +117,41 @@ class DefaultLayout:
     def media_of(self, row: Row) -> list[str]:
         """The modalities whose column holds something, in the row's order."""
         tops = {modality: top_column(self.columns.get(modality, modality), row) for modality in self.modalities}
-        there = [modality for modality, top in tops.items() if row.get(top) not in (None, [])]
+        there = [modality for modality, top in tops.items() if holds_medium(row.get(top))]
         if len(there) < 2:
             return there
         order = list(row)
         return sorted(there, key=lambda modality: order.index(tops[modality]))
 
+    def _chat(self, row: Row) -> tuple[Any, str] | None:
+        """The turns of the row's chat, and the role that they stand under."""
+        return next(((turns, role) for role in CHATS if (turns := self.value(row, role)) is not None), None)
+
+    def _chat_media(self, row: Row) -> dict[str, str]:
+        """Modality to the column that the row's chat takes media from: one that was named, else one in the plural."""
+        found = {}
+        for modality in self.modalities:
+            asked, plural = self.column(modality), f"{modality}s"
+            paths = (asked, plural) if modality in self.columns else (plural, asked)
+            held = [path for path in paths if holds_medium(row.get(top_column(path, row)))]
+            if held:
+                found[modality] = held[0]
+        return found
+
     def needs(self, row: Row) -> frozenset[str]:
         if (parts := self.value(row, "segments")) is not None:
             return frozenset(kind for kind, _ in segment_kinds(parts) if kind != "text")
-        if (turns := self.value(row, "messages")) is not None:
-            return messages.needs(turns)
+        if (chat := self._chat(row)) is not None:
+            # What the row's own columns hold is needed too: where no turn takes it, the row is refused.
+            return messages.needs(*chat) | self._chat_media(row).keys()
         return frozenset(self.media_of(row))
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
         if (parts := self.value(row, "segments")) is not None:
             return tuple(read_segments(parts, root))
-        if (turns := self.value(row, "messages")) is not None:
-            return tuple(messages.read(turns, row, root))
+        if (chat := self._chat(row)) is not None:
+            held = {modality: (path, look_up(row, path)) for modality, path in self._chat_media(row).items()}
+            return tuple(messages.read(*chat, messages.RowMedia(held), root))
         media = [
             medium
             for modality in self.media_of(row)
@@ -167,8 +190,8 @@ def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, part in enumerate(parts):
         if not isinstance(part, Mapping):
             raise SampleError(f"segments[{number}]: expected an object, got {kind_of(part)}")
-        # Columns of a parquet table give every segment every key, null where it does not apply.
-        kinds = [k for k, v in part.items() if k not in ("train", "clip") and v is not None]
+        # Columns of a parquet table give every segment every key, null (or of nulls) where it does not apply.
+        kinds = [k for k, v in part.items() if k not in ("train", "clip") and holds_medium(v)]
         if len(kinds) != 1:
             raise SampleError(f"segments[{number}]: expected text or one medium, got {', '.join(kinds) or 'nothing'}")
         yield kinds[0], part

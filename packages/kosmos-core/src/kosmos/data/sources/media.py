@@ -159,15 +159,24 @@ def read_clip(value: Any) -> tuple[float, float] | None:
     return start, end
 
 
+def holds_medium(value: Any) -> bool:
+    """Whether a value is a medium or a list with one. No medium is null, an empty list or an object of nulls."""
+    if isinstance(value, list | tuple):
+        return any(map(holds_medium, value))
+    if isinstance(value, Mapping):
+        return any(part is not None for part in value.values())
+    return value is not None
+
+
 def read_media(modality: str, value: Any, root: Path, clip: Any = None) -> Iterator[Media]:
-    """The media of one value, one or a list of them; none where it is null.
+    """The media of one value, one or a list of them; those that are none are passed over (``holds_medium``).
 
     Raises:
         SampleError: see ``read_source`` and ``read_clip``.
     """
     span = read_clip(clip)
     for item in value if isinstance(value, list | tuple) else [value]:
-        if item is not None:
+        if holds_medium(item):
             try:
                 yield Media(modality, read_source(item, root), span)
             except SampleError as error:

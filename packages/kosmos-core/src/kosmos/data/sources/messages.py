@@ -1,18 +1,76 @@
-"""Chats in the form of the OpenAI API: roles become marks, the loss looks at the assistant's turns alone."""
+"""Chats in the form of the OpenAI API: roles become marks, the loss looks at the assistant's turns alone.
+
+Read too is what other trainers write: ShareGPT's ``from`` and ``value`` in place of ``role`` and ``content``, and
+``<image>`` in a text for the next medium of the row's own column (ms-swift, LLaMA-Factory, LLaVA).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kosmos.data.document import Mark, Segment, Text
-from kosmos.data.sources.columns import Row, checked_text, did_you_mean, kind_of
-from kosmos.data.sources.media import read_media
+from kosmos.data.sources.columns import checked_text, did_you_mean, kind_of
+from kosmos.data.sources.media import holds_medium, read_media
 from kosmos.data.tokenizer import ASSISTANT, END, SYSTEM, USER
 from kosmos.errors import SampleError
 
-ROLE_MARKS = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
+ROLE_MARKS = {
+    "system": SYSTEM,
+    "developer": SYSTEM,
+    "user": USER,
+    "human": USER,
+    "assistant": ASSISTANT,
+    "gpt": ASSISTANT,
+}
+
+
+class RowMedia:
+    """The media of a row's own columns: each is taken by the next part or placeholder that names its modality."""
+
+    def __init__(self, held: Mapping[str, tuple[str, Any]]) -> None:
+        """
+        Args:
+            held: modality to the column that holds its media, and what stands there. A text may say ``<image>`` for
+                these modalities alone: in a chat about HTML it is what it is.
+        """
+        self._columns = {modality: column for modality, (column, _) in held.items()}
+        self._media = {modality: _listed(value) for modality, (_, value) in held.items()}
+        self._taken = dict.fromkeys(held, 0)
+        names = "|".join(map(re.escape, held))
+        # A line of its own is how the placeholder is written, so one line end beside it is no part of the text.
+        self._placeholder = re.compile(rf"(?:(?<!\s)\n)?<({names})>(?:\n(?!\s))?") if held else None
+
+    def split(self, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """A text as parts with their kinds: what stands between placeholders, and a part for each of them."""
+        pieces = self._placeholder.split(text) if self._placeholder is not None else [text]
+        for number, piece in enumerate(pieces):
+            yield (piece, {"type": piece}) if number % 2 else ("text", {"text": piece})
+
+    def take(self, modality: str, what: str) -> Any:
+        """The next medium. Raises SampleError, which says ``what`` asked, where there is none."""
+        media, taken = self._media.get(modality, []), self._taken.get(modality, 0)
+        if taken == len(media):
+            column = self._columns.get(modality, f"{modality}s")
+            raise SampleError(f"{what} holds no medium, and the row has none (left) in {column}")
+        self._taken[modality] = taken + 1
+        return media[taken]
+
+    def check_all_taken(self) -> None:
+        """Raises SampleError where a medium is left: a model that never sees it would learn to answer without."""
+        for modality, media in self._media.items():
+            if (taken := self._taken[modality]) < len(media):
+                count = f"{len(media)} {'medium' if len(media) == 1 else 'media'}"
+                raise SampleError(
+                    f"{self._columns[modality]} holds {count}, {taken} placed; "
+                    f'put <{modality}> or {{"type": "{modality}"}} where each belongs'
+                )
+
+
+def _listed(value: Any) -> list[Any]:
+    return [item for item in (value if isinstance(value, list | tuple) else [value]) if holds_medium(item)]
 
 
 def part_kind(part: Any, where: str) -> str:
@@ -27,10 +85,8 @@ def part_kind(part: Any, where: str) -> str:
     return kind.removeprefix("input_").removeprefix("output_").removesuffix("_url")
 
 
-def _parts(turn: Any, where: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _parts(turn: Mapping[str, Any], where: str) -> list[tuple[str, Mapping[str, Any]]]:
     """The parts of one turn, with their kinds."""
-    if not isinstance(turn, Mapping):
-        raise SampleError(f"{where}: expected an object, got {kind_of(turn)}")
     content = turn.get("content")
     if isinstance(content, str):
         return [("text", {"text": content})]
@@ -39,61 +95,77 @@ def _parts(turn: Any, where: str) -> list[tuple[str, Mapping[str, Any]]]:
     return [(part_kind(part, f"{where}.content[{n}]"), part) for n, part in enumerate(content)]
 
 
-def _turns(turns: Any) -> Iterator[tuple[str, Any]]:
+def _turns(turns: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each turn with its place, in the words of the OpenAI API."""
     if not isinstance(turns, list | tuple) or not turns:
-        raise SampleError(f"messages: expected a list that is not empty, got {kind_of(turns)}")
-    yield from ((f"messages[{n}]", turn) for n, turn in enumerate(turns))
+        raise SampleError(f"{name}: expected a list that is not empty, got {kind_of(turns)}")
+    for number, turn in enumerate(turns):
+        if not isinstance(turn, Mapping):
+            raise SampleError(f"{name}[{number}]: expected an object, got {kind_of(turn)}")
+        if turn.get("role") is None and turn.get("from") is not None:
+            turn = {"role": turn["from"], "content": turn.get("value")}
+        yield f"{name}[{number}]", turn
 
 
-def needs(turns: Any) -> frozenset[str]:
+def needs(turns: Any, name: str) -> frozenset[str]:
     """Modalities of the parts of a chat.
+
+    Args:
+        name: what errors call the chat.
 
     Raises:
         SampleError: the chat is malformed.
     """
-    return frozenset(kind for where, turn in _turns(turns) for kind, _ in _parts(turn, where) if kind != "text")
+    return frozenset(kind for where, turn in _turns(turns, name) for kind, _ in _parts(turn, where) if kind != "text")
 
 
-def read(turns: Any, row: Row, root: Path) -> Iterator[Segment]:
+def read(turns: Any, name: str, own: RowMedia, root: Path) -> Iterator[Segment]:
     """Segments of a chat: the role's mark, the content, ``<|end|>`` for each turn.
 
-    A part that only says ``{"type": "image"}`` takes the next one of the row's ``image`` or ``images``.
+    A part that only says ``{"type": "image"}`` takes the row's next image, and so does ``<image>`` in a text.
+
+    Args:
+        name: what errors call the chat.
+        own: the media beside the chat; all of them have to be taken.
 
     Raises:
-        SampleError: the chat is malformed, or nothing in it is the assistant's.
+        SampleError: the chat is malformed, nothing in it is the assistant's, or a medium of the row has no place.
     """
-    pending: dict[str, list[Any]] = {}
     answers = 0
-    for where, turn in _turns(turns):
+    for where, turn in _turns(turns, name):
         parts = _parts(turn, where)
         role = turn.get("role")
         if not isinstance(role, str) or role not in ROLE_MARKS:
             raise SampleError(f"{where}.role: unknown role {role!r:.40}{did_you_mean(str(role), ROLE_MARKS)}")
-        train = role == "assistant"
+        train = ROLE_MARKS[role] == ASSISTANT
         answers += train
         yield Mark(ROLE_MARKS[role])
         for kind, part in parts:
-            if kind == "text":
-                if text := checked_text(part.get("text"), f"{where}.text"):
-                    yield Text(text, train=train)
-            else:
-                value = _part_value(kind, part, row, pending, where)
-                yield from read_media(kind, value, root, part.get("clip"))
+            yield from _segments(kind, part, own, root, where, train)
         yield Mark(END, train=train)
     if not answers:
-        raise SampleError("messages: no turn of the assistant, so nothing to learn")
+        raise SampleError(f"{name}: no turn of the assistant, so nothing to learn")
+    own.check_all_taken()
 
 
-def _part_value(kind: str, part: Mapping[str, Any], row: Row, pending: dict[str, list[Any]], where: str) -> Any:
-    """What a part of a medium holds, or the next medium of the row's own column."""
+def _segments(
+    kind: str, part: Mapping[str, Any], own: RowMedia, root: Path, where: str, train: bool
+) -> Iterator[Segment]:
+    if kind != "text":
+        yield from read_media(kind, _medium(kind, part, own, where), root, part.get("clip"))
+        return
+    for piece_kind, piece in own.split(checked_text(part.get("text"), f"{where}.text")):
+        if piece_kind != "text":
+            yield from _segments(piece_kind, piece, own, root, where, train)
+        elif piece["text"]:
+            yield Text(piece["text"], train=train)
+
+
+def _medium(kind: str, part: Mapping[str, Any], own: RowMedia, where: str) -> Any:
+    """What a part of a medium holds, or the row's next."""
     for key in (part["type"], kind, f"{kind}_url"):
-        if part.get(key) is not None:
+        if holds_medium(part.get(key)):
             return part[key]
     if any(part.get(key) is not None for key in ("bytes", "data", "path", "url")):
         return part
-    if kind not in pending:
-        column = row.get(f"{kind}s", row.get(kind))
-        pending[kind] = list(column) if isinstance(column, list | tuple) else [] if column is None else [column]
-    if not pending[kind]:
-        raise SampleError(f"{where}: {part['type']} part holds no medium, and the row has none (left) in {kind}s")
-    return pending[kind].pop(0)
+    return own.take(kind, f"{where}: {part['type']} part")

@@ -138,13 +138,16 @@ def _registered(
 def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Source:
     path = Path(request.path)
     try:
-        folder, file = bool(request.path) and path.is_dir(), path.is_file()
+        there = bool(request.path) and path.exists()
+        folder, file = there and path.is_dir(), there and path.is_file()
     except (OSError, ValueError):
-        folder = file = False
+        there = folder = file = False
     if folder:
         return _from_folder(path, request)
     if file:
         return _from_files(path.parent, [path.name], path.suffix.lower(), request)
+    if there:
+        raise DataError(f"data {request.path!r}: neither a file nor a folder; a pipe has to be written to a file first")
     if _HUB_ID.fullmatch(request.path):
         from kosmos.data.sources.hub import open_hub
 
@@ -167,6 +170,7 @@ def _from_folder(path: Path, request: Request) -> Source:
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
+        folders.refuse_rows_beside(classes, files)
         layout.check({*classes.modalities, "text"})
         return finish(classes, layout, request)
     if (found := folders.data_files(path, files)) is not None:

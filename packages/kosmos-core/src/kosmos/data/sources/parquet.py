@@ -7,7 +7,7 @@ read last are kept.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from kosmos.data.foreign import first_line
+from kosmos.data.sources.arrow import present_values, read_row, reading, shadow_rows
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layouts import Layout
@@ -73,12 +74,14 @@ class ParquetTable:
         self._nbytes: NDArray[np.int64] = np.array(nbytes, np.int64).reshape(len(sizes), len(self.columns))
 
     def use(self, layout: Layout) -> None:
-        """Read no more columns than a layout uses. Raises DataError where one is missing."""
+        """Read no more columns than a layout uses. Raises DataError where one is missing, or there twice."""
         try:
             layout.check(self.columns)
         except DataError as error:
             raise DataError(f"{self.path}: {error}") from error
         used = layout.used(self.columns)
+        if twice := [name for name, count in Counter(self.columns).items() if count > 1 and name in used]:
+            raise DataError(f"{self.path}: more than one column is called {twice[0]!r}; rename all but one")
         self._nbytes = self._nbytes[:, [name in used for name in self.columns]]
         self.columns = tuple(name for name in self.columns if name in used)
 
@@ -98,11 +101,9 @@ class ParquetTable:
     def row(self, index: int) -> Row:
         group = int(np.searchsorted(self.ends, index, side="right"))
         begin = int(self.ends[group - 1]) if group else 0
-        try:
-            row = self._group(group).slice(index - begin, 1).to_pylist()[0]
-        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            raise SampleError(f"row group {group} cannot be read ({first_line(error)})") from error
-        return self.features.named(row)
+        with reading(f"row group {group}"):
+            table = self._group(group)
+        return read_row(table, index - begin, self.features)
 
     def _group(self, group: int) -> Any:
         def read() -> Any:
@@ -116,14 +117,13 @@ class ParquetTable:
         with pq.ParquetFile(self.path) as file:
             for group in range(file.num_row_groups):
                 try:
-                    table = file.read_row_group(group, columns=light)
-                    values = {name: table.column(name).to_pylist() for name in light}
-                    present = {name: _present(file, group, name) for name in media}
-                except (OSError, pa.ArrowException) as error:
-                    reason = f"row group {group} cannot be read ({first_line(error)})"
-                    yield from (SampleError(reason) for _ in range(file.metadata.row_group(group).num_rows))
+                    with reading(f"row group {group}"):
+                        table = file.read_row_group(group, columns=light)
+                        present = {name: _present(file, group, name) for name in media}
+                except SampleError as error:
+                    yield from (SampleError(str(error)) for _ in range(file.metadata.row_group(group).num_rows))
                     continue
-                yield from shadow_rows(self.columns, values, present, file.metadata.row_group(group).num_rows)
+                yield from shadow_rows(table, present, self.features)
 
 
 def _nbytes(group: Any, columns: Sequence[str]) -> list[int]:
@@ -141,15 +141,6 @@ def _top_of(chunk: Any, columns: Collection[str]) -> str:
     return next((top for top in tops if top in columns), parts[0])
 
 
-def shadow_rows(
-    columns: Sequence[str], values: Mapping[str, list[Any]], present: Mapping[str, NDArray[np.bool_]], count: int
-) -> Iterator[Row]:
-    """Rows for ``Table.scan``: the values of some columns, and ``True`` for each medium that is there."""
-    shown = [name for name in columns if name in values or name in present]
-    for index in range(count):
-        yield {n: values[n][index] if n in values else True if present[n][index] else None for n in shown}
-
-
 def _present(file: Any, group: int, column: str) -> NDArray[np.bool_]:
     """Which rows of a row group hold a value, by its statistics where they say it."""
     metadata = file.metadata.row_group(group)
@@ -164,20 +155,4 @@ def _present(file: Any, group: int, column: str) -> NDArray[np.bool_]:
         return np.ones(metadata.num_rows, np.bool_)
     if counts and all(count is not None and count[0] == count[1] for count in counts):
         return np.zeros(metadata.num_rows, np.bool_)
-    values = file.read_row_group(group, columns=[column]).column(0)
-    return present_values(values)
-
-
-def present_values(values: Any) -> NDArray[np.bool_]:
-    """Which values of an arrow column are there: bool [rows]. A ``{bytes, path}`` of nulls is not."""
-    there = values.is_valid().to_numpy(zero_copy_only=False)
-    if pa.types.is_struct(values.type):
-        parts = [chunk.field(number) for chunk in values.chunks for number in range(values.type.num_fields)]
-        if parts:
-            width = values.type.num_fields
-            inside = [
-                np.any([p.is_valid().to_numpy(zero_copy_only=False) for p in parts[n : n + width]], axis=0)
-                for n in range(0, len(parts), width)
-            ]
-            there = there & np.concatenate(inside)
-    return np.asarray(there, np.bool_)
+    return present_values(file.read_row_group(group, columns=[column]).column(0))

@@ -131,7 +131,7 @@ class Examiner:
         modalities: those of the run.
         columns: names of the columns that stand for ``id`` and ``split``, where they are renamed.
         foreign: finds the medium of a row that seems to have none.
-        check: looks at the columns of the first row that can be used.
+        check: looks at the columns of rows that can be used, up to the first that has what it needs.
     """
 
     def __init__(
@@ -149,12 +149,12 @@ class Examiner:
         """What there is to know of each row.
 
         Raises:
-            DataError: a row's split has an unknown name, or the first row lacks a column.
+            DataError: a row's split has an unknown name, or every row lacks a column; then it is about the first.
         """
         usable, splits = np.ones(len(table), np.bool_), np.full(len(table), _UNSAID, np.int8)
         hashes = np.empty(len(table), np.uint64)
         left_out: Counter[str] = Counter()
-        readable, first_error, check = 0, "", self.check
+        readable, first_error, columns = 0, "", _ColumnsCheck(self.check)
         for index, row in enumerate(table.scan(self.layout)):
             hashes[index] = self._hash(row, index)
             try:
@@ -166,11 +166,11 @@ class Examiner:
             if missing:
                 usable[index] = False
                 left_out.update(missing)
-            elif check is not None:
-                self._check(check, row, table.origin(index))
-                check = None
+            else:
+                columns.look(row, table, index)
             readable += 1
             splits[index] = self._split(row, table, index)
+        columns.finish()
         return Facts(usable, hashes, splits, dict(left_out), readable, first_error)
 
     def _missing(self, row: Row | SampleError, table: Table, index: int) -> frozenset[str]:
@@ -196,11 +196,30 @@ class Examiner:
             )
         return {None: _UNSAID, "train": _TRAIN, "held_out": _HELD_OUT}[part]
 
-    @staticmethod
-    def _check(check: Callable[[Collection[str]], None], row: Row, origin: str) -> None:
+
+class _ColumnsCheck:
+    """Whether any row has the columns that a layout needs. One that lacks them costs itself alone."""
+
+    def __init__(self, check: Callable[[Collection[str]], None] | None) -> None:
+        self._check = check
+        self._lacking: set[frozenset[str]] = set()
+        self._first: tuple[str, DataError] | None = None
+
+    def look(self, row: Row, table: Table, index: int) -> None:
+        # Rows are mostly alike, and looking for the nearest name takes longer than all else that is done to a row.
+        if self._check is None or (keys := frozenset(row)) in self._lacking:
+            return
         try:
-            check(row.keys())
+            self._check(row.keys())
+            self._check = None
         except DataError as error:
+            self._lacking.add(keys)
+            self._first = self._first or (table.origin(index), error)
+
+    def finish(self) -> None:
+        """Raises DataError where every row lacked a column."""
+        if self._check is not None and self._first is not None:
+            origin, error = self._first
             raise DataError(f"{origin}: {error}") from error
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kosmos.data.document import Segment, Text
 from kosmos.data.sources.columns import Row, did_you_mean, look_up, parse_path, require_column, text_value, top_column
-from kosmos.data.sources.media import read_media
+from kosmos.data.sources.media import holds_medium, read_media
 from kosmos.errors import ConfigError, SampleError
 
 
@@ -103,7 +103,7 @@ class TemplateLayout:
                     yield Text(text_value(look_up(row, path), path), train)
                 case Medium(modality, path):
                     value = look_up(row, path)
-                    if value is None or value == []:
+                    if not holds_medium(value):
                         raise SampleError(f"{path}: holds no {modality}")
                     yield from read_media(modality, value, root, row.get(self.columns.get("clip", "clip")))
 

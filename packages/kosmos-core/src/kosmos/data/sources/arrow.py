@@ -1,0 +1,97 @@
+"""Rows of arrow tables, and which of their media are there. A value that cannot be read costs its row alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from kosmos.data.foreign import first_line
+from kosmos.data.sources.columns import Row
+from kosmos.data.sources.features import Features
+from kosmos.errors import KosmosError, SampleError
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Whatever a storage raises while it reads ``what`` becomes a SampleError; a lack of memory passes."""
+    try:
+        yield
+    except (KosmosError, MemoryError):
+        raise
+    except Exception as error:  # of text that is not UTF-8, of a year beyond 9999, of fields that share a name, ...
+        raise SampleError(f"{what} cannot be read ({first_line(error)})") from error
+
+
+def read_row(table: Any, index: int, features: Features) -> dict[str, Any]:
+    """One row of an arrow table, with names in place of class numbers.
+
+    Raises:
+        SampleError: a value has no form in Python.
+    """
+    one, row = table.slice(index, 1), {}
+    for name, column in zip(one.column_names, one.columns, strict=True):
+        with reading(f"column {name!r}"):
+            row[name] = column.to_pylist()[0]
+    return features.named(row)
+
+
+def read_rows(table: Any, features: Features) -> Iterator[dict[str, Any] | SampleError]:
+    """Every row as ``read_row`` gives it, or what was wrong with it."""
+    try:
+        with reading("table"):
+            rows = table.to_pylist()
+    except SampleError:  # which row it was, arrow does not say
+        for index in range(table.num_rows):
+            try:
+                yield read_row(table, index, features)
+            except SampleError as error:
+                yield error
+        return
+    yield from map(features.named, rows) if features.class_names else rows
+
+
+def shadow_rows(
+    table: Any, present: Mapping[str, NDArray[np.bool_]], features: Features
+) -> Iterator[Row | SampleError]:
+    """Rows for ``Table.scan``: the values of some columns, and ``True`` for each medium that is there.
+
+    Args:
+        table: the columns whose values matter.
+        present: column of media to which of its values are there: bool [rows].
+    """
+    for index, row in enumerate(read_rows(table, features)):
+        if not isinstance(row, SampleError):
+            for name, there in present.items():
+                row[name] = True if there[index] else None
+        yield row
+
+
+def present_values(values: Any) -> NDArray[np.bool_]:
+    """Which values of an arrow column hold a medium, as ``holds_medium`` says of Python's: bool [rows]."""
+    return np.concatenate([np.zeros(0, np.bool_), *map(_present, values.chunks)])
+
+
+def _present(values: Any) -> NDArray[np.bool_]:
+    there: NDArray[np.bool_] = values.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(values.type):
+        fields = [values.field(number).is_valid() for number in range(values.type.num_fields)]
+        inside: NDArray[np.bool_] = np.any([field.to_numpy(zero_copy_only=False) for field in fields], axis=0)
+        return there & inside
+    if not _is_list(values.type):
+        return there
+    # Flattened, lists that are empty or null have no values left, so no parent is named for them.
+    parents = pc.list_parent_indices(values).to_numpy(zero_copy_only=False)
+    held = np.zeros(len(values), np.bool_)
+    held[parents[_present(values.flatten())]] = True
+    return held
+
+
+def _is_list(kind: Any) -> bool:
+    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
+    return any(check(kind) for check in checks) or pa.types.is_large_list_view(kind)
