@@ -60,3 +60,13 @@ def test_a_run_that_is_found_goes_on_to_the_steps_of_the_command(tmp_path: Path)
         status = main([*train, "--steps", str(steps), "data.workers=0", "evaluate.max_documents=2"])
         assert status == 0
         assert lines_in(tmp_path / "run" / "metrics.jsonl") == steps
+
+
+def test_a_run_that_is_found_is_not_taken_for_one_on_other_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = str(tmp_path / "run")
+    for modality, status in (("image", 0), ("audio", 3)):
+        given = ["--modalities", modality, "--output", output, "--auto-resume", "--steps", "1", *map(str, SMALL)]
+        assert main(["train", *given, "data.workers=0", "evaluate.max_documents=2"]) == status
+    assert "was made with data.sources" in capsys.readouterr().err.splitlines()[-1]

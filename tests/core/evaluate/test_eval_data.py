@@ -44,8 +44,18 @@ def test_of_data_that_the_run_was_trained_on_the_part_that_it_held_out_is_scored
     (held_out,) = open_held_out(config, REGISTRY)
     assert (len(trained), len(held_out)) == (15, 5)
     expected = {s.text for i in range(5) for s in held_out.document(i).segments}
-    for said in (path, f"{path}/", f"{path}/../a"):
+    for said in (path, f"{path}/", f"{path}/../a", f"{path}/manifest.jsonl", "a"):
         assert texts(config, said) == [expected]
+    assert texts(run_on(f"{path}/manifest.jsonl"), path) == [expected]
+
+
+def test_data_that_share_files_with_a_source_of_the_run_are_warned_of(tmp_path: Path) -> None:
+    inner = write(tmp_path / "a", [None] * 20)
+    rows = Path(inner, "more.jsonl")
+    rows.write_text('{"text": "x"}\n')
+    other, warnings = write(tmp_path / "b", [None] * 4), []
+    open_named(run_on(inner), REGISTRY, [str(rows), other], warn=warnings.append)
+    assert warnings == [f"data {str(rows)!r}: shares files with the run's source {inner}, and may have been trained on"]
 
 
 def test_a_source_of_the_run_is_known_by_its_name_too_and_keeps_its_template(tmp_path: Path) -> None:

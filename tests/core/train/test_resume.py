@@ -109,6 +109,30 @@ def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_dif
         resume_run(tmp_path / "run", over, registry=registry)
 
 
+def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_was(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    train_model(small_run(run, train={"steps": 2}), registry=registry)
+    before = (run / "run.yaml").read_text()
+    for over, line in (
+        ({"train": {"optimizer": "adamw"}}, r"was made with train\.optimizer lion, whose state adamw has no use for"),
+        ({"train": {"optimizer": {"master": "bits8"}, "weights": "bf16"}}, "go on with those of the checkpoint"),
+        ({"output": str(tmp_path / "other")}, r"output: the run in .* goes on there"),
+        ({"tokenizer": "some/folder"}, "tokenizer: the run in .* keeps the one"),
+    ):
+        with pytest.raises((CheckpointError, ConfigError), match=line):
+            resume_run(run, {**over, "train": {**over.get("train", {}), "steps": 4}}, registry=registry)
+        assert (run / "run.yaml").read_text() == before
+    assert resume_run(run, {"train": {"steps": 4}}, registry=registry).step == 4
+    assert "steps: 4" in (run / "run.yaml").read_text()
+
+
+def test_a_stream_may_learn_faster_from_here_on(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
+    over = {"train": {"steps": 2}, "streams": {"ticks": {"learning_rate": 1e-2}}}
+    assert resume_run(tmp_path / "run", over, registry=registry).step == 2
+
+
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(tmp_path):
     registry = ticks_registry()
     train_model(small_run(tmp_path / "whole", **DROPOUT), registry=registry)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from support.command import SMALL, Started, install_plugin, kosmos, lines_in
+from support.command import SMALL, Started, command, environment, install_plugin, kosmos, lines_in
 from support.runs import rows_of
 
 STEPS = 150
@@ -100,18 +102,34 @@ def test_a_second_sigint_stops_at_once(tmp_path: Path) -> None:
     status, said = run.end(at_most_s=20)
     assert status == 130
     assert "Traceback" not in said
+    assert said.count("error[interrupted]: stopped at once; steps since the newest checkpoint are lost\n") == 1
     wait_until_gone(run)
 
 
-def test_sigusr1_and_an_allocation_that_ends_stop_a_run_with_a_checkpoint(tmp_path: Path) -> None:
+def test_other_signals_and_an_allocation_that_ends_stop_a_run_with_a_checkpoint(tmp_path: Path) -> None:
     long = ("train", *RUN, "train.steps=100000", "--output")
     ended = Started(*long, tmp_path / "slurm", SLURM_JOB_END_TIME=str(int(time.time()) + 330))
-    told = Started(*long, tmp_path / "usr1")
-    told.wait_for(lambda: lines_in(tmp_path / "usr1" / "metrics.jsonl") >= 3)
-    told.send(signal.SIGUSR1)
-    for run, output, cause in ((told, "usr1", "SIGUSR1"), (ended, "slurm", r"the allocation ends in \d+ s")):
+    started = [(ended, "slurm", r"the allocation ends in \d+ s")]
+    for number in (signal.SIGUSR1, signal.SIGHUP):
+        told = Started(*long, tmp_path / number.name)
+        told.wait_for(lambda n=number.name: lines_in(tmp_path / n / "metrics.jsonl") >= 3)  # type: ignore[misc]
+        told.send(number)
+        started.append((told, number.name, number.name))
+    for run, output, cause in started:
         status, said = run.end()
         assert status == 130
         step = newest_step(tmp_path / output)
         assert re.search(rf"stopped at step {step} of 100000 \({cause}\), all saved; go on with: ", said), said
         wait_until_gone(run)
+
+
+def test_a_run_that_nobody_listens_to_any_more_comes_to_its_end(tmp_path: Path) -> None:
+    """As of ``kosmos train | head``, or with a log on a disk that is full."""
+    reads, closed = os.pipe()
+    os.close(reads)
+    with os.fdopen(closed, "w") as nobody, Path("/dev/full").open("w") as full:
+        for name, said in (("closed", nobody), ("full", full)):
+            train = command("train", *RUN, "train.steps=30", "--output", tmp_path / name)
+            done = subprocess.run(train, env=environment(), stdout=said, stderr=said, timeout=120, check=False)
+            assert done.returncode == 0
+            assert newest_step(tmp_path / name) == lines_in(tmp_path / name / "metrics.jsonl") == 30

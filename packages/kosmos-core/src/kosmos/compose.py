@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ from kosmos.data.lane import Feed
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.sources import open_source
+from kosmos.data.sources.folders import MANIFEST
+from kosmos.data.sources.opening import short_name
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.errors import ConfigError, EmptySplit
 from kosmos.model.omni import OmniModel, Stream
@@ -202,11 +204,16 @@ def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
     return _distinct([source for source in sources if len(source)])
 
 
-def open_named(config: RunConfig, registry: Registry, paths: Sequence[str]) -> list[Source]:
+def open_named(
+    config: RunConfig, registry: Registry, paths: Sequence[str], warn: Callable[[str], None] = lambda line: None
+) -> list[Source]:
     """What a saved run is scored on when data are named.
 
     Of a source of the run (by its path or name) the part that the run held out; of other data the part that they
     themselves state as held out, and where they state none, all of them: nothing of them was trained on.
+
+    Args:
+        warn: told where data share files with a source of the run, so that some of them may have been trained on.
 
     Raises: as ``open_sources``.
     """
@@ -216,6 +223,9 @@ def open_named(config: RunConfig, registry: Registry, paths: Sequence[str]) -> l
         if entry is not None:
             sources.append(_open(config, registry, "held_out", number, entry))
             continue
+        for other in config.data.sources:
+            if _overlap(Path(path), Path(other.path)):
+                warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
         entry = SourceConfig(path=path)
         try:
             sources.append(_open(config, registry, "held_out", number, entry, share=0.0))
@@ -226,9 +236,21 @@ def open_named(config: RunConfig, registry: Registry, paths: Sequence[str]) -> l
 
 def _entry_of_run(config: RunConfig, path: str) -> SourceConfig | None:
     for entry in config.data.sources:
-        if path in (entry.path, entry.name) or Path(path).resolve() == Path(entry.path).resolve():
+        known = (entry.path, entry.name or short_name(entry.path))
+        if path in known or _place(Path(path)) == _place(Path(entry.path)):
             return entry
     return None
+
+
+def _place(path: Path) -> Path:
+    """A folder with a manifest is the manifest."""
+    path = path.resolve()
+    return path.parent if path.name == MANIFEST else path
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    one, other = _place(one), _place(other)
+    return one.exists() and other.exists() and (one.is_relative_to(other) or other.is_relative_to(one))
 
 
 def _open(

@@ -64,6 +64,8 @@ def train(
             raise ConfigError(f"expected one run file, got {', '.join(files)}; fields are set as FIELD.PATH=VALUE")
         given = parse_overrides(overrides)
         if resume is not None:
+            if not resume:
+                raise ConfigError("--resume: is empty; give the folder of a run")
             if files or modalities or data or output:
                 raise ConfigError(
                     "--resume takes the run file of its folder; only --steps and FIELD.PATH=VALUE go with it"
@@ -72,8 +74,8 @@ def train(
         else:
             base = read_run_file(Path(files[0])) if files else {}
             config = make_run(base, short, given, where=files[0] if files else "command line")
-            laid_over = merge(short_options(steps=steps), given)
-            run = _found(config, laid_over, accept_plugins=accept_plugins) if auto_resume else _new(config)
+            stated = merge(merge(base, short), given)
+            run = _found(config, stated, accept_plugins=accept_plugins) if auto_resume else _new(config)
     if nproc is None or is_launched():
         run()
         return
@@ -98,8 +100,7 @@ def _new(config: RunConfig) -> Callable[[], None]:
 
 def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Callable[[], None]:
     """Raises ConfigError where there is no run, or it cannot go on with these."""
-    folder = RunFolder.open(output)
-    make_run(folder.read_config(), overrides, where=str(folder.run_file))
+    RunFolder.open(output).goes_on_with(overrides)
 
     def go_on() -> None:
         from kosmos.train.progress import ConsoleReporter

@@ -51,7 +51,7 @@ def holds_chats(path: Path, *, column: str = "messages") -> bool:
     kinds = (".jsonl", ".parquet")
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
-        first = next((file for file in files if file.suffix.lower() in kinds), None)
+        first = next((file for file in files if file.suffix.lower() in kinds and file.is_file()), None)
         if first is None:
             return False
         if first.suffix.lower() == ".parquet":

@@ -115,7 +115,8 @@ class Supervisor:
     @staticmethod
     def _start_process(given: tuple[int, ...]) -> subprocess.Popen[bytes]:
         # Blocked from its first instruction on: a signal to the whole group is the trainer's, not a broken sample.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
+        others = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, others)
         try:
             return subprocess.Popen(
                 # Without -P Python would look for its own modules in the working folder first, which may hold data.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int) -> None:
     """Make rows until the parent closes the pipe."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent decides
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they go to the whole group; the parent decides
         signal.signal(number, signal.SIG_IGN)
     orders, rows = Connection(orders_fd, writable=False), Connection(rows_fd, readable=False)
     try:

@@ -11,6 +11,8 @@ from kosmos.data.document import Source
 from kosmos.data.shuffle import blocks_of, digest
 from kosmos.errors import CheckpointError
 
+PARTS = ("encoder", "connector")
+"""Of a stream, what decides how many tokens a medium takes."""
 FREE = ("workers", "quarantine", "sources")
 """Fields of ``data`` that change nothing of the order. Sources count by name and size: folders may move."""
 
@@ -21,9 +23,7 @@ def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]
     stated = dumped["data"]["sources"] or [{} for _ in sources]
     data = {name: value for name, value in dumped["data"].items() if name not in FREE}
     opened = [{**_facts(s), **_without(entry, "name", "path")} for s, entry in zip(sources, stated, strict=True)]
-    parts = {
-        name: {part: stream[part] for part in ("encoder", "connector")} for name, stream in dumped["streams"].items()
-    }
+    parts = {name: {part: stream[part] for part in PARTS} for name, stream in dumped["streams"].items()}
     return {"data": {**data, "sources": opened}, "modalities": dumped["modalities"], "streams": parts}
 
 
@@ -43,11 +43,16 @@ def check_same_order(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
     Raises:
         CheckpointError: names the field that differs.
     """
-    for path, before, after in _differences(saved, now, ""):
+    for path, before, after in _differences(_stated(saved), _stated(now), ""):
         raise CheckpointError(
             f"{where}: was made with {path} {_shown(before)}, the run now has {_shown(after)}; the order of samples "
             f"would not go on. Leave {path} as it was, or start a new run"
         )
+
+
+def _stated(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the streams whose parts are those of their modality: one may be named for its learning rate alone."""
+    return {**order, "streams": {n: parts for n, parts in order["streams"].items() if any(parts.values())}}
 
 
 def _differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

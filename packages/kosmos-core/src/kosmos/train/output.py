@@ -19,7 +19,7 @@ from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, TrainingError
 from kosmos.files import replace_text
 from kosmos.lock import LOCK_FILE
-from kosmos.run_file import dump_run, read_run_file
+from kosmos.run_file import dump_run, make_run, read_run_file
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
@@ -128,6 +128,22 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         return read_run_file(self.run_file)
+
+    def goes_on_with(self, overrides: Mapping[str, Any]) -> RunConfig:
+        """The run file with ``overrides`` laid over it.
+
+        Raises:
+            ConfigError: one of them is wrong, or would have no effect.
+        """
+        stored = self.read_config()
+        elsewhere = overrides.get("output")
+        if elsewhere is not None and Path(elsewhere).resolve() != self.path.resolve():
+            raise ConfigError(f"output: the run in {self.path} goes on there, not in {elsewhere}; leave it out")
+        place = {"output": str(self.path)}
+        config, before = (make_run(stored, over, place, where=str(self.run_file)) for over in (overrides, {}))
+        if config.tokenizer != before.tokenizer:
+            raise ConfigError(f"tokenizer: the run in {self.path} keeps the one that it began with; leave it out")
+        return config
 
     def append(self, file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to one of the ledgers. Those for which the disk has no room wait for the next call.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,40 @@ class Reporter:
         """The run has ended, however it did."""
 
 
+class Steady(Reporter):
+    """Shows what ``reporter`` does as long as somebody listens: a pipe that closes or a full disk end no run."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+
+    def start(self, run: RunStart) -> None:
+        self._show(lambda: self.reporter.start(run))
+
+    def say(self, line: str) -> None:
+        self._show(lambda: self.reporter.say(line))
+
+    def step(self, row: Mapping[str, Any], steps: int) -> None:
+        self._show(lambda: self.reporter.step(row, steps))
+
+    @contextmanager
+    def pause(self, what: str) -> Iterator[None]:
+        with ExitStack() as stack:
+            self._show(lambda: stack.enter_context(self.reporter.pause(what)))
+            yield
+
+    def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None:
+        self._show(lambda: self.reporter.finish(before, after, output, bad))
+
+    def close(self) -> None:
+        self._show(self.reporter.close)
+
+    def _show(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError:
+            self.reporter = Reporter()
+
+
 class ConsoleReporter(Reporter):
     """Writes to standard error (the run's talk) and standard output (its closing table)."""
 
@@ -63,7 +97,13 @@ class ConsoleReporter(Reporter):
     def __init__(self) -> None:
         from rich.console import Console
 
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        class Plain(Console):
+            """Says that nobody reads any more, where rich's would end the process."""
+
+            def on_broken_pipe(self) -> None:
+                raise BrokenPipeError
+
+        self.console = Plain(stderr=True, highlight=False, soft_wrap=True)
         self.bar: Any = None
         self.task: Any = None
         self.said_at = 0.0

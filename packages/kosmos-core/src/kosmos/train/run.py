@@ -9,7 +9,6 @@ from typing import Any
 from kosmos.config import RunConfig
 from kosmos.lock import check_lock
 from kosmos.plugins import Registry, load_plugins
-from kosmos.run_file import make_run
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter
@@ -58,7 +57,7 @@ def resume_run(
         accept_plugins: go on with plugins whose files are not those that the run used; otherwise that is a PluginError.
     """
     folder = RunFolder.open(output)
-    config = make_run(folder.read_config(), overrides or {}, {"output": str(output)}, where=str(folder.run_file))
+    config = folder.goes_on_with(overrides or {})
     parallel = Parallel.from_environment(config.train.device)
     try:
         plugins = registry or _agreed_plugins(config, parallel)

@@ -15,7 +15,7 @@ from kosmos.compose import check_components, compose, make_feed, open_held_out, 
 from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
+from kosmos.errors import CheckpointError, ConfigError, Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
@@ -28,7 +28,7 @@ from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.optim.release import check_release
 from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.output import RunFolder
-from kosmos.train.progress import Reporter, RunStart
+from kosmos.train.progress import Reporter, RunStart, Steady
 from kosmos.train.sharding import check_strategy
 from kosmos.train.sharing import check_sharing
 from kosmos.train.stopping import StopRequest
@@ -62,8 +62,8 @@ class Session:
     ) -> None:
         self.clock = Goodput()
         self.registry, self.parallel = registry, parallel
-        self.reporter = reporter if parallel.is_main else Reporter()
-        self.resumed = folder is not None
+        self.reporter = Steady(reporter) if parallel.is_main else Reporter()
+        self.resumed, self.settings_kept = folder is not None, False
         # From the start, so that a bad sample has one name before and after a resume.
         self.config, self.given = with_absolute_sources(config, registry.specs("dataset")), folder
         parallel.agreed(self._compose)
@@ -183,6 +183,12 @@ class Session:
         if loaded:
             with reading(loaded):
                 check_same_order(loaded.state["order"], order, loaded.folder)
+                made_with, now = loaded.state.get("made_with"), self.config.train.optimizer.name  # older ones lack it
+                if made_with not in (None, now):
+                    raise CheckpointError(
+                        f"{loaded.folder}: was made with train.optimizer {made_with}, whose state {now} has no use "
+                        "for; leave train.optimizer as it was, or start a new run"
+                    )
         return loaded
 
     def _open_feeder(self, loaded: Loaded | None) -> None:
@@ -215,6 +221,14 @@ class Session:
         self.folder.truncate(
             self.trainer.step or -1, same_data=True
         )  # held-out scores of step 0 are made again with it
+
+    def _keep_settings(self) -> None:
+        """Those of a run that goes on become its own once a step was taken with them: none that fail stay behind."""
+        if self.resumed and not self.settings_kept:
+            self.parallel.main_only(self._write_settings)
+        self.settings_kept = True
+
+    def _write_settings(self) -> None:
         self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
         keep_lock(self.folder.path, self.registry)
 
@@ -234,6 +248,7 @@ class Session:
             step = self.trainer.step
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._log(row)
+            self._keep_settings()
             every = settings.evaluate.every_steps
             if every and step % every == 0 and step < steps:
                 self._look_early(self._score())
@@ -241,6 +256,7 @@ class Session:
                 self._save()
         self._save()
         self._wait_for_save()
+        self._keep_settings()
         if self.early.wanted:
             self.reporter.say(f"stopped early at step {self.trainer.step}: {self.early}")
         after = self._score()
@@ -278,7 +294,8 @@ class Session:
             self.watch.at("saving")
             with self.clock.spending("blocking_save"):
                 tensors, state = self.trainer.snapshot()
-                self.saver.save(self.trainer.step, tensors, {**state, "early": self.early.state()})
+                state |= {"early": self.early.state(), "made_with": self.config.train.optimizer.name}
+                self.saver.save(self.trainer.step, tensors, state)
             self.clock.flush()
 
     def _wait_for_save(self) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from kosmos.errors import Interrupted
+
 PATIENCE_S = 10.0
 """A scheduler and the launcher under it may both send SIGTERM for one and the same stop."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+AT_ONCE = f"{Interrupted('stopped at once; steps since the newest checkpoint are lost').line()}\n".encode()
 JOB_END = "SLURM_JOB_END_TIME"
 """Where Slurm states when the allocation ends, in seconds since 1970."""
 
@@ -45,18 +50,25 @@ class StopRequest:
         return self.cause is not None
 
     def install(self) -> Callable[[], None]:
-        """Handle SIGINT, SIGTERM and SIGUSR1; a second one of the kind stops at once.
+        """Handle SIGINT, SIGTERM, SIGUSR1 and SIGHUP; a second one of the kind stops at once.
+
+        SIGHUP, which comes as a terminal closes, is left alone where it was made to mean nothing (nohup).
 
         Returns:
             What puts the old handlers back.
         """
         old = {number: signal.getsignal(number) for number in SIGNALS}
+        if old[signal.SIGHUP] is signal.SIG_IGN:
+            del old[signal.SIGHUP]
 
         def handle(number: int, frame: Any) -> None:
             name, now = signal.Signals(number).name, time.monotonic()
             if self.signal_name is None:
                 self.signal_name, self.asked_at = name, now
             elif name == self.signal_name and (number == signal.SIGINT or now - self.asked_at > PATIENCE_S):
+                if os.environ.get("RANK", "0") == "0":  # of several processes one says so
+                    with suppress(OSError):  # nobody listens
+                        os.write(sys.stderr.fileno(), AT_ONCE)  # print may be at work where the signal came
                 raise KeyboardInterrupt
 
         try:

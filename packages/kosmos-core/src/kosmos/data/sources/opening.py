@@ -79,7 +79,7 @@ def open_source(
         return _registered(path, split, registry, modalities, name, options or {}, where)
     request = Request(
         path=path,
-        name=name or _short_name(path),
+        name=name or short_name(path),
         split=split,
         modalities=tuple(modalities),
         specs=registry.specs("modality"),
@@ -91,9 +91,9 @@ def open_source(
     return _open_path(request, datasets)
 
 
-def _short_name(path: str) -> str:
-    """The last part of a path, without a suffix of files."""
-    last = Path(path.rstrip("/")).name or path
+def short_name(path: str) -> str:
+    """The last part of a path, without a suffix of files, as text that can be written anywhere."""
+    last = (Path(path.rstrip("/")).name or path).encode("utf-8", "replace").decode()
     return re.sub(r"\.(jsonl|parquet|txt)$", "", last)
 
 
