@@ -19,6 +19,14 @@ from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run
         ({"train": {"steps": 0}}, r"train.steps: .*greater than or equal to 1, got 0"),
         ({"train": {"precision": "fp8"}}, r"train.precision: .*'auto', 'fp32' or 'bf16', got 'fp8'"),
         ({"data": {"sources": [{}]}}, r"data.sources.0.path: field required"),
+        ({"train": {"steps": True}}, r"train.steps: .*valid integer, got True"),
+        ({"data": {"workers": True}}, r"data.workers: .*valid integer, got True"),
+        ({"data": {"cells_per_pack": {"image": True}}}, r"data.cells_per_pack: .*valid integer, got {'image': True}"),
+        ({"train": {"clip_norm": True}}, r"train.clip_norm: .*valid number, got True"),
+        ({"backbone": {"learning_rate": True}}, r"backbone.learning_rate: .*valid number, got True"),
+        ({"train": {"learning_rate": float("inf")}}, r"train.learning_rate: .*finite number, got inf"),
+        ({"train": {"weight_decay": float("nan")}}, r"train.weight_decay: .*finite number, got nan"),
+        ({"backbone": {"learning_rate": float("inf")}}, r"backbone.learning_rate: .*finite number, got inf"),
     ],
 )
 def test_a_wrong_field_is_one_line_with_path_and_remedy(values, line):
@@ -34,6 +42,11 @@ def test_overrides_reach_any_field_and_read_their_values_as_yaml():
     assert run.train.learning_rate == 3e-4
     assert run.streams["image"].encoder.options == {"model": "vit"}
     assert [s.path for s in run.data.sources] == ["a", "b"]
+
+
+def test_true_and_false_stay_where_a_field_takes_them():
+    run = make_run({"backbone": {"freeze": True}, "train": {"compile": False, "gradient_checkpointing": "selective"}})
+    assert (run.backbone.freeze, run.train.compile, run.train.gradient_checkpointing) == (True, False, "selective")
 
 
 def test_an_override_without_a_value_is_one_line():
@@ -62,6 +75,11 @@ def test_a_dumped_run_makes_the_same_run_again():
     [
         ("a: [1", r"run.yaml:\d+: not YAML"),
         ("- 1", "expected a mapping of fields, got list"),
+        (
+            "train:\n  steps: 3\n# far below\ntrain: {learning_rate: 1e-4}\n",
+            "run.yaml:4: train: stands here and in line 1; write it once, with all that belongs to it",
+        ),
+        ("train: {steps: 3, 'steps': 4}\n", "run.yaml:1: steps: stands here and in line 1"),
         (None, "cannot read the run file"),
     ],
 )
@@ -71,6 +89,19 @@ def test_an_unusable_run_file_is_one_line(tmp_path, content, line):
         path.write_text(content)
     with pytest.raises(ConfigError, match=line):
         read_run_file(path)
+
+
+def test_what_is_merged_is_not_said_twice(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("a: &a {steps: 1, seed: 1}\nb: {c: &c {<<: *a, steps: 2}}\nd: {<<: *c, steps: 3}\ne: *c\n")
+    read = read_run_file(path)
+    assert read["d"] == {"steps": 3, "seed": 1}
+    assert read["b"]["c"] == read["e"] == {"steps": 2, "seed": 1}
+
+
+def test_an_override_that_says_a_key_twice_is_one_line():
+    with pytest.raises(ConfigError, match=r"override train: steps stands twice in '\{steps: 1, steps: 2\}'"):
+        parse_overrides(["train={steps: 1, steps: 2}"])
 
 
 def test_every_field_says_what_it_means():

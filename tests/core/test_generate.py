@@ -7,7 +7,7 @@ import pytest
 import torch
 import typer
 
-from kosmos import Document, Media, SampleError, Text, generate_text
+from kosmos import ConfigError, Document, Media, SampleError, Text, generate_text
 from kosmos.commands import generate as command
 from kosmos.compose import compose, open_sources
 from kosmos.config import SourceConfig
@@ -89,6 +89,19 @@ def test_sampling_is_repeated_by_its_seed_and_differs_between_seeds(parts):
     assert len(set(texts)) > 1
     greedy = [generate_text(parts, document, max_new_tokens=30, seed=seed) for seed in (1, 2)]
     assert greedy[0] == greedy[1]
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-9, 1e-6])
+def test_a_temperature_near_zero_takes_the_most_likely_token(parts, temperature):
+    document = next(documents())
+    greedy = generate_text(parts, document, max_new_tokens=12)
+    assert generate_text(parts, document, max_new_tokens=12, temperature=temperature) == greedy
+
+
+@pytest.mark.parametrize("temperature", [float("inf"), float("nan"), -1.0])
+def test_a_temperature_that_is_no_number_from_zero_on_is_refused(parts, temperature):
+    with pytest.raises(ConfigError, match=f"temperature: expected a number from 0 on, got {temperature}"):
+        generate_text(parts, next(documents()), temperature=temperature)
 
 
 def test_sampling_leaves_the_random_state_of_torch_alone(parts):
@@ -242,6 +255,11 @@ def test_the_command_keeps_media_and_prompts_in_the_order_given(tmp_path):
     assert shown == [b, "one", a, "two"]
     shown = [getattr(s, "text", None) or str(s.source) for s in read(["run", "--prompt", "p", "--ticks", a]).segments]
     assert shown == ["p", a]
+
+
+def test_a_prompt_that_is_no_text_is_refused():
+    with pytest.raises(ConfigError, match="--prompt: not UTF-8 text, from character 2 on"):
+        read(["run", "--prompt", "a\udcff"])
 
 
 def test_sources_of_chats_are_known_for_the_hint(tmp_path):

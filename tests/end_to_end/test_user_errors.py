@@ -74,6 +74,10 @@ TRAIN = {
     "--resume .": (2, "error[config]: .: no run is here (no run.yaml)"),
     "--resume . --modalities image": (2, "error[config]: --resume takes the run file of its folder"),
     "tokenizer=nowhere": (2, "error[config]: tokenizer 'nowhere': "),
+    "tokenizer=.": (2, "error[config]: tokenizer '.': no tokenizer is in this folder (no tokenizer.json)"),
+    "--data=": (2, "error[config]: --data: the value is empty (an unset variable?); give one, or leave the option out"),
+    "--modalities=": (2, "error[config]: --modalities: the value is empty (an unset variable?)"),
+    "--steps 3 --output=": (2, "error[config]: --output: the value is empty (an unset variable?)"),
 }
 
 
@@ -116,7 +120,10 @@ GENERATE = {
     "--image nowhere.png": (3, "error[sample]: nowhere.png: no such file"),
     "--image words.png": (3, "error[sample]: words.png: not a picture that can be read"),
     "--image empty.png": (3, "error[sample]: empty.png: picture empty.png is empty: 0 bytes"),
-    "--image .": (3, "error[sample]: .: no such file"),
+    "--image .": (3, "error[sample]: .: is a folder; give one file"),
+    "--prompt x --temperature inf": (2, "error[config]: temperature: expected a number from 0 on, got inf"),
+    "--prompt x --seed 99999999999999999999": (2, "error[usage]: Invalid value for '--seed': "),
+    "--prompt x --system \udcff": (2, "error[config]: --system: not UTF-8 text, from character 1 on"),
 }
 
 
@@ -130,6 +137,12 @@ def test_a_mistake_in_generating_is_one_line(call: Call, trained: Path, argument
     assert lines[0].startswith(beginning)
 
 
+def test_media_in_front_of_the_runs_folder_are_not_taken_for_it(call: Call, trained: Path) -> None:
+    status, lines = call("generate", "--image=x.png", trained)
+    said = "--image: the run's folder comes first: kosmos generate OUTPUT --image ..."
+    assert (status, lines) == (2, [f"error[config]: {said}"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "line"),
     [
@@ -138,8 +151,14 @@ def test_a_mistake_in_generating_is_one_line(call: Call, trained: Path, argument
             2,
             "error[config]: nowhere: no run is here (no run.yaml); give the output folder of 'kosmos train'",
         ),
+        ("RUN --data shapes --data shapes", 2, "error[config]: --data shapes: is given twice; give each source once"),
+        ("RUN --data=", 2, "error[config]: --data: the value is empty (an unset variable?)"),
         ("RUN --data nowhere", 3, "error[data]: data 'nowhere': no registered dataset"),
-        ("RUN --data tones", 3, "error[data]: dataset 'tones' holds audio, which this run has not; add audio to"),
+        (
+            "RUN --data tones",
+            3,
+            "error[data]: dataset 'tones' holds audio, which this run has not; this needs a run with audio",
+        ),
         ("RUN --max-documents 0", 2, "error[usage]: Invalid value for '--max-documents': "),
         ("RUN --workers -1", 2, "error[usage]: Invalid value for '--workers': "),
         ("RUN --jsn", 2, "error[usage]: No such option: --jsn"),
@@ -153,6 +172,46 @@ def test_a_mistake_in_scoring_is_named_in_the_last_line(
     assert found == status
     assert lines[-1].startswith(line)
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tokenizer", "train", "", "--data", "sums"),
+        ("plugin", "new", "sonar", "--defaults", "--output", ""),
+        ("export", "run", ""),
+    ],
+)
+def test_an_empty_value_is_not_the_current_folder(call: Call, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    status, (line,) = call(*arguments)
+    assert status == 2
+    assert "the value is empty (an unset variable?)" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+TOKENIZER = {
+    "tok": (2, "error[config]: nothing to learn from: name data with --data"),
+    "tok --data sums --modalities imag": (3, "error[plugin]: modality 'imag': unknown; did you mean image?"),
+    "tok --data=": (2, "error[config]: --data: the value is empty (an unset variable?)"),
+    "words.txt --data sums": (2, "error[config]: words.txt: is no folder; name one to write the tokenizer to"),
+    "words.txt/tok --data sums": (2, "error[config]: words.txt: is no folder; name one to write the tokenizer to"),
+    "there --data sums": (2, "error[config]: there: holds a tokenizer already; name another folder, or remove it"),
+}
+
+
+@pytest.mark.parametrize("arguments", TOKENIZER)
+def test_a_mistake_in_training_a_tokenizer_is_one_line_before_any_text_is_read(
+    call: Call, arguments: str, tmp_path: Path
+) -> None:
+    (tmp_path / "words.txt").write_text("some words")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "tokenizer.json").write_text("mine")
+    status, lines = call("tokenizer", "train", *arguments.split())
+    expected, beginning = TOKENIZER[arguments]
+    assert (status, len(lines)) == (expected, 1), lines
+    assert lines[0].startswith(beginning)
+    assert (tmp_path / "there" / "tokenizer.json").read_text() == "mine"
+    assert not (tmp_path / "tok").exists()
 
 
 HEAD = "from kosmos import EncoderSpec, ModalitySpec, hookimpl\nKOSMOS_API = 1\n"

@@ -217,6 +217,25 @@ def test_missing_tokenizer_is_one_line(name):
     assert "\n" not in caught.value.line()
 
 
+def test_a_folder_without_a_tokenizer_is_said_to_have_none(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"no tokenizer is in this folder \(no tokenizer.json\); give a folder that"):
+        load_tokenizer(str(tmp_path), [])
+
+
+def test_what_transformers_makes_no_tokenizer_of_is_said_to_its_end(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"from one of: .*serialization file") as caught:
+        load_tokenizer(str(tmp_path), [])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"file: cannot be written \(File exists\)"):
+        train_tokenizer(TEXTS, vocab_size=290, folder=tmp_path / "file")
+
+
 def test_damaged_tokenizer_is_one_line(tmp_path):
     for content in ("{", "{}", '{"model": 3}'):
         (tmp_path / "tokenizer.json").write_text(content)

@@ -11,15 +11,20 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import typer
 
+from kosmos.cli import GLOBAL_OPTIONS
+from kosmos.commands import generate, train
 from kosmos.components import API_VERSION
-from kosmos.discovery import PluginRecord
+from kosmos.data.sources.layouts import ROLES
+from kosmos.discovery import OPTIONS, ROW_KEYS, PluginRecord
 from kosmos.errors import PluginError
 from kosmos.plugins import Registry, load_plugins
 
 Install = Callable[..., None]
 
 HOOK = "@hookimpl\ndef kosmos_encoders(): "
+MODALITY = "@hookimpl\ndef kosmos_modalities(): yield ModalitySpec(name='{}', target='a:b', summary='', encoder='c')"
 HEALTHY = f"{HOOK}yield EncoderSpec(name='healthy', target='acme_healthy:make', summary='One.')\ndef make(): return 7"
 OURS = f"kosmos-core 26.11.0 has version {API_VERSION}"
 
@@ -49,6 +54,8 @@ BROKEN: dict[str, tuple[str, str]] = {
         f"{HOOK}yield MetricSpec(name='m', target='a:b', summary='')",
         "kosmos_encoders brought the MetricSpec 'm', not an EncoderSpec",
     ),
+    "option": (MODALITY.format("seed"), "modality 'seed' is refused: --seed is an option of kosmos generate or kosmos"),
+    "key": (MODALITY.format("text"), "modality 'text' is refused: rows of data and the core mean something else by"),
     "target": (
         f"{HOOK}yield EncoderSpec(name='x', target='no_colon', summary='')",
         "kosmos_encoders raised ValueError: EncoderSpec(name='x', target='no_colon'): "
@@ -109,6 +116,23 @@ def test_metadata_that_cannot_be_read_hides_no_other_plugin(install: Install, si
     install("point", HEALTHY)
     (site / "acme_point-1.2.dist-info" / "entry_points.txt").write_bytes(b"[kosmos]\n\xff\xfe\n")
     assert record(load_plugins(only=["healthy"]), "healthy").problems == ()
+
+
+def test_no_modality_can_have_the_name_of_an_option_beside_which_its_own_stands() -> None:
+    found = {"prompt", "help", *(option.lstrip("-").split()[0] for option, _ in GLOBAL_OPTIONS)}
+    for command in (generate.app, train.app):
+        parameters = typer.main.get_command(command).params
+        found |= {option.removeprefix("--") for p in parameters for option in p.opts if option.startswith("--")}
+    assert found == set(OPTIONS)
+    assert set(ROLES) <= set(ROW_KEYS)
+
+
+def test_what_a_plugin_prints_leaves_standard_output_to_the_command(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("healthy", "print('welcome')\n" + HEALTHY.replace("yield", "print('hello'); yield"))
+    assert record(load_plugins(only=["healthy"]), "healthy").problems == ()
+    assert capsys.readouterr() == ("", "welcome\nhello\n")
 
 
 def test_a_misspelt_hook_does_not_discard_the_others(install: Install) -> None:

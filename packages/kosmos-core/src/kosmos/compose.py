@@ -231,7 +231,7 @@ def open_named(
             sources.append(_open(config, registry, "held_out", number, entry, share=0.0))
         except EmptySplit:
             sources.append(_open(config, registry, "train", number, entry, share=0.0))
-    return _distinct(sources)
+    return _distinct(sources, "score them one after the other")
 
 
 def _entry_of_run(config: RunConfig, path: str) -> SourceConfig | None:
@@ -277,11 +277,11 @@ def _open(
     )
 
 
-def _distinct(sources: list[Source]) -> list[Source]:
+def _distinct(sources: list[Source], advice: str = "give one another name: 'name: ...'") -> list[Source]:
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"data.sources: two sources are called {name!r}; give one another name: 'name: ...'")
+            raise ConfigError(f"data.sources: two sources are called {name!r}; {advice}")
     return sources
 
 

@@ -8,19 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, field: ValidationInfo) -> Any:
+        # pydantic would read it as 1, and YAML reads yes and on as true.
+        held = value.values() if isinstance(value, Mapping) else [value]
+        wrong = _number_alone(cls.model_fields[str(field.field_name)].annotation)
+        if wrong is not None and any(isinstance(one, bool) for one in held):
+            raise PydanticKnownError(wrong)
+        return value
+
+
+def _number_alone(annotation: Any) -> Literal["int_type", "float_type"] | None:
+    """pydantic's error for what is none of the numbers that a field takes; None where it takes none, or true too."""
+    types = get_args(annotation) or (annotation,)
+    if bool in types:
+        return None
+    return "int_type" if int in types else "float_type" if float in types else None
 
 
 class ComponentConfig(_Strict):
     """A component by name, with its options beside it. A bare string is the name."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
     name: str
     """Name under which a plugin registers it; see ``kosmos plugins``."""
 

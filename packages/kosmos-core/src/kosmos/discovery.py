@@ -1,11 +1,14 @@
 """Find plugins by their entry points, and load each apart so that a broken one breaks nothing else.
 
-What is wrong with a plugin is recorded in its ``PluginRecord`` as one line a fault; nothing is raised here.
+What is wrong with a plugin is recorded in its ``PluginRecord`` as one line a fault; nothing is raised here. What it
+prints meanwhile goes to standard error, since standard output belongs to the command (``--json``).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from inspect import isroutine
@@ -15,7 +18,7 @@ import pluggy
 
 import kosmos
 from kosmos import hookspecs
-from kosmos.components import API_VERSION, KINDS, Spec
+from kosmos.components import API_VERSION, KINDS, ModalitySpec, Spec
 from kosmos.enabled import Off
 from kosmos.hookspecs import GROUP, HOOKS
 from kosmos.names import did_you_mean, listed
@@ -23,6 +26,14 @@ from kosmos.names import did_you_mean, listed
 CORE = "core"
 """Name of the plugin that core's own components come from. It is loaded first, so its names win."""
 CORE_MODULE = "kosmos.builtin"
+
+OPTIONS = tuple(
+    "prompt chat system max-new-tokens temperature seed modalities data steps output resume auto-resume nproc "
+    "accept-plugins debug plugins version help".split()
+)
+"""Options of ``kosmos generate``, where ``--MODALITY FILE`` stands beside them, and of ``kosmos train``."""
+ROW_KEYS = ("text", "media", "core", "id", "split", "clip", "segments", "messages", "conversations")
+"""Names that rows of data or the core use for something else."""
 
 _SPEC_OF_HOOK = {HOOKS[spec.kind]: spec for spec in KINDS}
 
@@ -121,7 +132,8 @@ def load(candidates: Sequence[Candidate]) -> tuple[PluginRecord, ...]:
             records.append(_record(candidate, [], [problem]))
             continue
         loaded[candidate.name] = candidate.label
-        records.append(_load_one(candidate, manager, owners))
+        with redirect_stdout(sys.stderr):
+            records.append(_load_one(candidate, manager, owners))
     return tuple(records)
 
 
@@ -142,6 +154,9 @@ def _load_one(candidate: Candidate, manager: _Manager, owners: dict[tuple[str, s
         problems.append(f"cannot be imported: {cause(error)}")
     kept: list[Spec] = []
     for spec in components:
+        if isinstance(spec, ModalitySpec) and (taken := reserved(spec.name)):
+            problems.append(f"modality {spec.name!r} is refused: {taken}; give it another name")
+            continue
         owner = owners.setdefault((spec.kind, spec.name), candidate.label)
         if owner != candidate.label:
             problems.append(f"{spec.kind} {spec.name!r} is refused: plugin {owner} brings one of that name")
@@ -150,6 +165,13 @@ def _load_one(candidate: Candidate, manager: _Manager, owners: dict[tuple[str, s
         else:
             kept.append(spec)
     return _record(candidate, kept, problems)
+
+
+def reserved(modality: str) -> str | None:
+    """Why no modality can have this name; None where one can."""
+    if modality in OPTIONS:
+        return f"--{modality} is an option of kosmos generate or kosmos train"
+    return "rows of data and the core mean something else by this name" if modality in ROW_KEYS else None
 
 
 def _record(candidate: Candidate, components: Iterable[Spec], problems: Iterable[str]) -> PluginRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -13,9 +14,13 @@ from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
 from kosmos.data.document import Document
 from kosmos.data.plan import decode_cells
 from kosmos.data.tokenizer import END, EOS
+from kosmos.errors import ConfigError
 from kosmos.model.protocols import Backbone
 from kosmos.model.segments import Segments
 from kosmos.runtime.devices import autocast
+
+GREEDY_BELOW = 1e-6
+"""Lower temperatures take the most likely token: by then it has all the probability, and smaller divisors overflow."""
 
 
 def generate_text(
@@ -36,6 +41,7 @@ def generate_text(
         dtype: of matrix products.
 
     Raises:
+        ConfigError: the temperature is no number from 0 on.
         SampleError: a medium is unusable.
     """
     device = device or next(composition.model.parameters()).device
@@ -62,6 +68,7 @@ def generate_ids(
     seed: int,
 ) -> list[int]:
     """Token ids of the continuation, without the end token. See ``generate_text``."""
+    check_temperature(temperature)
     batch = prompt_batch(composition, document).to(device)
     backbone: Any = composition.model.backbone
     ends = {composition.tokenizer.mark_id(name) for name in (EOS, END)}
@@ -81,6 +88,12 @@ def generate_ids(
             hidden = backbone(x, torch.tensor([position], device=device), Segments((1,)), cache)
             position += 1
     return ids
+
+
+def check_temperature(temperature: float) -> None:
+    """Raises ConfigError where it is no number from 0 on."""
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise ConfigError(f"temperature: expected a number from 0 on, got {temperature}")
 
 
 def prompt_batch(composition: Composition, document: Document) -> PackedBatch:
@@ -106,6 +119,6 @@ def prompt_of(document: Document) -> tuple[Document, str] | None:
 
 
 def _choose(logits: Tensor, temperature: float, random: torch.Generator) -> int:
-    if temperature <= 0:
+    if temperature < GREEDY_BELOW:
         return int(logits.argmax())
     return int(torch.multinomial((logits.cpu() / temperature).softmax(-1), 1, generator=random))

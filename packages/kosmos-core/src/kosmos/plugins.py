@@ -10,7 +10,9 @@ Torch-free and fast until something is built. ``kosmos.discovery`` finds and iso
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -92,7 +94,8 @@ class Registry:
         who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
         module_name, _, attributes = spec.target.partition(":")
         try:
-            found: Any = import_module(module_name)
+            with redirect_stdout(sys.stderr):  # what a command prints there may be JSON
+                found: Any = import_module(module_name)
         except KosmosError:
             raise
         except (Exception, SystemExit) as error:

@@ -15,17 +15,52 @@ from kosmos.errors import ConfigError
 from kosmos.names import did_you_mean
 
 
+class _SaidTwice(yaml.YAMLError):
+    """A key stands twice in one mapping."""
+
+    def __init__(self, key: str, first: yaml.Mark, again: yaml.Mark) -> None:
+        self.key, self.lines = key, (first.line + 1, again.line + 1)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML keeps the last without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # Here and not where values are made: by then what ``<<`` merges stands among a mapping's own keys.
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        known: dict[tuple[str, str], yaml.Mark] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                first = known.setdefault((key.tag, key.value), key.start_mark)
+                if first is not key.start_mark:
+                    raise _SaidTwice(key.value, first, key.start_mark)
+        return node
+
+
+def _load(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def read_run_file(path: Path) -> dict[str, Any]:
     """The content of a run file as plain values.
 
     Raises:
-        ConfigError: it is missing, is not YAML or holds no mapping.
+        ConfigError: it is missing, is not YAML, says a field twice or holds no mapping.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot read the run file ({error.strerror}); give the path of a YAML file"
+        ) from error
+    except _SaidTwice as error:
+        first, again = error.lines
+        raise ConfigError(
+            f"{path}:{again}: {error.key}: stands here and in line {first}; write it once, with all that belongs to it"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
@@ -45,7 +80,9 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
         if not equals or not path:
             raise ConfigError(f"override {pair!r}: expected FIELD=VALUE, such as train.steps=100")
         try:
-            value = yaml.safe_load(text)
+            value = _load(text)
+        except _SaidTwice as error:
+            raise ConfigError(f"override {path}: {error.key} stands twice in {text!r}") from error
         except yaml.YAMLError as error:
             raise ConfigError(f"override {path}: the value {text!r} is not YAML") from error
         for part in reversed(path.lstrip("-").split(".")):

@@ -42,7 +42,7 @@ def test_wrong_settings_of_a_registered_dataset(open_, given, cause):
 
 
 def test_registered_dataset_of_another_modality_says_what_to_add(open_):
-    with pytest.raises(DataError, match=r"dataset 'pictures' holds image.*add image to --modalities"):
+    with pytest.raises(DataError, match=r"dataset 'pictures' holds image.*a run with image among its --modalities"):
         open_("pictures", modalities=("audio",))
     assert len(open_("pictures", modalities=("image",))) == 3
 

@@ -43,7 +43,15 @@ def short_options(
     steps: int | None = None,
     output: str | None = None,
 ) -> dict[str, Any]:
-    """The short ways to common fields, as a layer of the run file; ``--plugins`` of the command is one of them."""
+    """The short ways to common fields, as a layer of the run file; ``--plugins`` of the command is one of them.
+
+    Raises:
+        ConfigError: one has an empty value.
+    """
+    refuse_empty("--modalities", modalities)
+    refuse_empty("--output", output)
+    for path in data or ():
+        refuse_empty("--data", path)
     layer: dict[str, Any] = {}
     if (plugins := asked_plugins()) is not None:
         layer["plugins"] = list(plugins)
@@ -56,3 +64,13 @@ def short_options(
     if output is not None:
         layer["output"] = output
     return layer
+
+
+def refuse_empty(option: str, value: str | None) -> None:
+    """An unset variable of a shell gives an empty value, which would mean the current folder, or nothing.
+
+    Raises:
+        ConfigError: ``value`` is empty. None is an option that was not given.
+    """
+    if value is not None and not value.strip():
+        raise ConfigError(f"{option}: the value is empty (an unset variable?); give one, or leave the option out")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.errors import DataError
+from kosmos.commands.arguments import refuse_empty
+from kosmos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,19 +36,18 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
-    import sys
-
     from kosmos.compose import open_held_out, open_named
     from kosmos.evaluate.score import score
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
 
+    _check_data(data or ())
     run = load_run(Path(output))
     for line in run.warnings():
-        print(f"warning: {line}", file=sys.stderr)
+        _warn(line)
     composition = run.composition
     config, registry = composition.config, composition.registry
-    sources = open_named(config, registry, data) if data else open_held_out(config, registry)
+    sources = open_named(config, registry, data, _warn) if data else open_held_out(config, registry)
     if not sources:
         raise DataError(f"{output}: its data have no held-out part; name documents with --data")
     scores = score(
@@ -56,6 +57,17 @@ def evaluate(
     if generate:
         result["generated"] = _generated(run, sources, generate)
     print(one_line(result) if as_json else "\n".join(table(result)))
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr)
+
+
+def _check_data(paths: Sequence[str]) -> None:
+    for path in paths:
+        refuse_empty("--data", path)
+        if paths.count(path) > 1:
+            raise ConfigError(f"--data {path}: is given twice; give each source once")
 
 
 def _generated(run: SavedRun, sources: Sequence[Source], count: int) -> dict[str, dict[str, float]]:

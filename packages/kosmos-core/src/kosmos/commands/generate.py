@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from kosmos.config import SourceConfig
 from kosmos.data.chat import chat_prompt, holds_chats
@@ -15,15 +16,25 @@ from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 
+MAX_SEED = 2**64 - 1
+"""The largest that torch takes."""
 OPTIONS = ("max-new-tokens", "temperature", "seed", "chat", "system")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+class _FolderFirst(TyperCommand):
+    """Says in its usage line what the parser needs: a value would be taken for the folder if it stood in front."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        options, *arguments = super().collect_usage_pieces(ctx)
+        return [*arguments, options]
+
+
+@app.command(cls=_FolderFirst, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def generate(
     context: typer.Context,
-    output: Annotated[str, typer.Argument(help="Folder of a run.")],
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
     chat: Annotated[
         bool,
         typer.Option("--chat", help="Ask as a user and let the assistant answer: for models that learned from chats."),
@@ -31,16 +42,22 @@ def generate(
     system: Annotated[str | None, typer.Option(help="Text of the system's turn in front of a chat.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 256,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above, samples.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the sampling.")] = 0,
 ) -> None:
     """Write on: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
 
     Media (--MODALITY FILE) and prompts (--prompt TEXT) are read in the order given. With --chat they are the turn
     of a user, laid out with the marks of turns as in training on messages.
     """
-    from kosmos.generate import generate_text
+    if output.startswith("-"):
+        option = output.partition("=")[0]
+        raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
+    _check_text("--system", system or "")
+
+    from kosmos.generate import check_temperature, generate_text
     from kosmos.train.saved import load_run
 
+    check_temperature(temperature)
     run = load_run(Path(output))
     for line in run.warnings():
         print(f"warning: {line}", file=sys.stderr)
@@ -80,7 +97,7 @@ def read_segments(arguments: Sequence[str], modalities: Sequence[str]) -> list[T
     """``--prompt TEXT`` and ``--MODALITY FILE`` in the order given.
 
     Raises:
-        ConfigError: an unknown flag, or one without its value.
+        ConfigError: an unknown flag, one without its value, or a prompt that is no text.
         SampleError: a file is not there.
     """
     segments: list[Text | Media] = []
@@ -94,11 +111,22 @@ def read_segments(arguments: Sequence[str], modalities: Sequence[str]) -> list[T
         if not equals and (found := next(pending, None)) is None:
             raise ConfigError(f"--{name}: needs a value")
         value = value if equals else str(found)
+        if name == "prompt":
+            _check_text("--prompt", value)
         segments.append(Text(value) if name == "prompt" else Media(name, _file(value)))
     return segments
 
 
+def _check_text(option: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # bytes of the command line that are no UTF-8
+        raise ConfigError(f"{option}: not UTF-8 text, from character {error.start + 1} on; convert it first") from error
+
+
 def _file(path: str) -> Path:
+    if Path(path).is_dir():
+        raise SampleError(f"{path}: is a folder; give one file")
     if not Path(path).is_file():
         raise SampleError(f"{path}: no such file")
     return Path(path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kosmos.commands.arguments import refuse_empty
 from kosmos.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def new(
     from kosmos.plugins import load_plugins
     from kosmos.templates import make_plugin
 
+    refuse_empty("--output", output)
     made = make_plugin(name, Path(output), ask=not defaults, registry=load_plugins())
     print(f"made {made}. Now:")
     place = made if made.is_absolute() else f"./{made}"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kosmos.commands.arguments import refuse_empty, short_options
 from kosmos.errors import ConfigError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -33,7 +34,23 @@ def train(
 
     if not data:
         raise ConfigError("nothing to learn from: name data with --data")
-    config = make_run({"modalities": modalities, "data": {"sources": list(data)}}, where="command line")
-    sources = open_sources(config, load_plugins(), "train")
+    config = make_run(short_options(modalities=modalities, data=data), where="command line")
+    refuse_empty("OUTPUT", output)
+    _check_free(Path(output))
+    registry = load_plugins()
+    for modality in config.modalities:
+        registry.get("modality", modality)
+    sources = open_sources(config, registry, "train")
     train_tokenizer((t for s in sources for t in texts_of(s)), vocab_size=vocab_size, folder=Path(output))
     print(f"{output}: written; use it with tokenizer={output}")
+
+
+def _check_free(folder: Path) -> None:
+    """Raises ConfigError, before any text is read, where a tokenizer cannot be written or would replace another."""
+    from kosmos.data.bytes_tokenizer import FILE
+
+    first = next(path for path in (folder, *folder.parents) if path.exists())
+    if not first.is_dir():
+        raise ConfigError(f"{first}: is no folder; name one to write the tokenizer to")
+    if any((folder / name).exists() for name in (FILE, "tokenizer.json", "tokenizer_config.json")):
+        raise ConfigError(f"{folder}: holds a tokenizer already; name another folder, or remove it")

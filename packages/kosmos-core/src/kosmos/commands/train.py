@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import short_options, split_extra
+from kosmos.commands.arguments import refuse_empty, short_options, split_extra
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.run_file import make_run, merge, parse_overrides, read_run_file
@@ -57,15 +57,14 @@ def train(
     streams.image.encoder.model=vit_tiny_patch16_224. Without a run file and data it trains on the sample
     sets that the plugins generate.
     """
-    short = short_options(modalities=modalities, data=data, steps=steps, output=output)
     with said_once():
+        refuse_empty("--resume", resume)
+        short = short_options(modalities=modalities, data=data, steps=steps, output=output)
         overrides, files = split_extra(context.args, OPTIONS)
         if len(files) > 1:
             raise ConfigError(f"expected one run file, got {', '.join(files)}; fields are set as FIELD.PATH=VALUE")
         given = parse_overrides(overrides)
         if resume is not None:
-            if not resume:
-                raise ConfigError("--resume: is empty; give the folder of a run")
             if files or modalities or data or output:
                 raise ConfigError(
                     "--resume takes the run file of its folder; only --steps and FIELD.PATH=VALUE go with it"

@@ -40,6 +40,7 @@ def called(giver: object, method: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The kind and first line of other code's error."""
-    said = (str(error).strip() or "no reason given").splitlines()[0]
+    """The kind and first line of other code's error; all lines where the first ends in a colon, and so says little."""
+    first, *more = (str(error).strip() or "no reason given").splitlines()
+    said = " ".join([first, *more]) if first.rstrip().endswith(":") else first
     return f"{type(error).__name__}: {' '.join(said.split())}"[:300]

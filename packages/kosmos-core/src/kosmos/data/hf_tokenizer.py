@@ -22,6 +22,8 @@ from kosmos.data.tokenizer import BOS, CORE_MARKS, EOS, PAD
 from kosmos.errors import ConfigError, SampleError
 
 _NATIVE = {BOS: "bos_token", EOS: "eos_token", PAD: "pad_token"}
+_OLDER = ("*tokenizer*", "*vocab*", "*.model", "*.spm", "*.codes", "dict.txt")
+"""Files of which transformers makes a tokenizer where there is no ``tokenizer.json``."""
 
 
 class HfTokenizer:
@@ -150,6 +152,11 @@ def _by_transformers(name: str, folder: Path) -> tuple[str, dict[str, str]]:
             raise ConfigError(f"tokenizer {name!r}: no such folder")
         if (reason := unreachable_hub()) is not None:
             raise ConfigError(f"tokenizer {name!r}: no such folder, and as an id of the hub: {reason}")
+    elif not any(file for pattern in _OLDER for file in folder.glob(pattern)):
+        raise ConfigError(
+            f"tokenizer {name!r}: no tokenizer is in this folder (no tokenizer.json); give a folder that "
+            "'kosmos tokenizer train' or transformers wrote"
+        )
     from transformers import AutoTokenizer
 
     try:
@@ -244,4 +251,7 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int, folder: Path) -> None:
         show_progress=False,
     )
     backend.train_from_iterator(chain([first], texts), trainer=trainer)
-    HfTokenizer(backend.to_str(), (), {}).save(folder)
+    try:
+        HfTokenizer(backend.to_str(), (), {}).save(folder)
+    except OSError as error:
+        raise ConfigError(f"tokenizer {folder}: cannot be written ({error.strerror})") from error

@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 
 from kosmos.components import API_VERSION
+from kosmos.discovery import reserved
 from kosmos.errors import ConfigError, PluginError
 from kosmos.plugins import Registry
 
 TEMPLATE = Path(__file__).parent / "plugin"
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-RESERVED = ("text", "core", "media", "id", "split", "clip", "segments", "messages")
-"""Names that rows of data or the core use for something else."""
 CORE_VERSION = "26.11"
 """The first calendar version: what an unrelated kosmos-core of the registry cannot satisfy."""
 
@@ -60,8 +59,10 @@ def check_name(name: str, registry: Registry) -> None:
         raise ConfigError(f"{name}: give the modality's name alone: kosmos plugin new {name.removeprefix('kosmos-')}")
     if not NAME.fullmatch(name) or len(name) > 40:
         raise ConfigError(f"{name!r}: expected up to 40 lower-case letters, digits and single hyphens, a letter first")
-    if name in RESERVED or keyword.iskeyword(name):
-        raise ConfigError(f"{name!r} is reserved; choose another name")
+    if why := reserved(name) or (keyword.iskeyword(name) and "Python has a keyword of this name"):
+        raise ConfigError(f"{name!r} is reserved ({why}); choose another name")
+    if near := next((m for m in registry.specs("modality") if name == f"{m}s" or m == f"{name}s"), None):
+        raise ConfigError(f"{name!r}: rows of data mean the modality {near!r} by this name; choose another name")
     taken = {"modality": name, "encoder": name, "dataset": f"{name}-samples"}
     for kind, wanted in taken.items():
         if wanted in registry.specs(kind):

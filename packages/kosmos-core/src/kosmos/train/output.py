@@ -122,6 +122,8 @@ class RunFolder:
             ConfigError: there is none.
         """
         folder = RunFolder(path)
+        if path.is_file():
+            raise ConfigError(f"{path}: is a file; give the folder of the run, such as {path.parent}")
         if not folder.run_file.is_file():
             raise ConfigError(f"{path}: no run is here (no run.yaml); give the output folder of 'kosmos train'")
         return folder

@@ -128,4 +128,4 @@ def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
 
 def add_modalities(modalities: Sequence[str]) -> str:
     """What to do about modalities that the run has not."""
-    return f"add {', '.join(modalities)} to --modalities"
+    return f"this needs a run with {', '.join(modalities)} among its --modalities"

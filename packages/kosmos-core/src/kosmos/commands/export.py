@@ -1,0 +1,88 @@
+"""``kosmos export``: the weights of a checkpoint as one file of safetensors. No plugin is loaded: nothing is built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kosmos.commands.arguments import refuse_empty
+from kosmos.errors import CheckpointError, ConfigError
+from kosmos.names import listed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kosmos.checkpoint.folder import Loaded
+
+
+def export(
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write, such as model.safetensors.")],
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Of which checkpoint; the newest whole one by default.")
+    ] = None,
+) -> None:
+    """Write a run's model as one file of safetensors, however many processes have trained it."""
+    from kosmos.checkpoint.tensors import MODEL, read_whole
+    from kosmos.train.output import RunFolder
+
+    refuse_empty("FILE", file)
+    _check_free(Path(file))
+    run = RunFolder.open(Path(output))
+    loaded = _newest(run.checkpoints) if step is None else _of_step(run.checkpoints, step)
+    found: int = loaded.state["step"]
+    tensors = read_whole(loaded.tensors, MODEL)
+    _write(tensors, Path(file), {"format": "pt", "step": str(found)})
+    size = Path(file).stat().st_size / 2**20
+    print(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")
+
+
+def _check_free(file: Path) -> None:
+    if file.exists():
+        raise ConfigError(f"{file}: exists already; name another file, or remove it")
+    if not file.parent.is_dir():
+        raise ConfigError(f"{file}: {file.parent} is no folder; make it first")
+
+
+def _newest(checkpoints: Path) -> Loaded:
+    from kosmos.checkpoint.folder import load_newest
+
+    loaded = load_newest(checkpoints)
+    if loaded is None:
+        raise CheckpointError(f"{checkpoints}: no checkpoint was saved yet")
+    for name in loaded.skipped:
+        print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
+    return loaded
+
+
+def _of_step(checkpoints: Path, step: int) -> Loaded:
+    from kosmos.checkpoint.folder import Loaded, committed, step_of, verify
+
+    there = {step_of(checkpoint): checkpoint for checkpoint in committed(checkpoints)}
+    if step not in there:
+        raise CheckpointError(f"{checkpoints}: no checkpoint of step {step}; steps: {listed(map(str, sorted(there)))}")
+    if (problem := verify(there[step])) is not None:
+        raise CheckpointError(f"{there[step]}: {problem}")
+    return Loaded(there[step], {"step": step}, ())
+
+
+def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) -> None:
+    """Aside first, so that ``file`` is whole or not there."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    from kosmos.checkpoint.folder import sync
+
+    partial = file.with_name(f".partial-{file.name}")
+    try:
+        save_file(dict(tensors), partial, dict(about))
+        sync(partial)
+        partial.rename(file)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{file}: cannot write ({error}); name another file") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,104 @@
+"""``kosmos export``: one whole file of the weights, or none and one line that says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, load_model
+
+from kosmos.checkpoint.saver import Saver
+from kosmos.checkpoint.tensors import MODEL, model_tensors
+from kosmos.cli import main
+from kosmos.compose import compose
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.output import RunFolder
+from support.runs import small_run, ticks_registry
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Checkpoints of the steps 1 to 3, whose weights are their number; with the state of an optimizer."""
+    folder = RunFolder.create(small_run(tmp_path / "run"))
+    folder.write_config(small_run(folder.path))
+    saver = Saver(folder.checkpoints, Parallel(), keep_last=9)
+    for step in (1, 2, 3):
+        tensors = {"model.w": torch.full((8, 2), float(step)), "model.b": torch.ones(3, dtype=torch.bfloat16)}
+        saver.save(step, {**tensors, "optimizer.w/momentum": torch.zeros(8, 2)}, {"step": step})
+    saver.wait()
+    return folder
+
+
+def damage(run: RunFolder, step: int) -> None:
+    (run.checkpoints / f"step-{step:08d}" / "state.json").write_text("{}")
+
+
+def test_the_newest_model_is_written_without_its_optimizer(run: RunFolder, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "model.safetensors"
+    assert main(["export", str(run.path), str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: 19 values of step 3, 0.0 MiB\n"
+    found = load_file(file)
+    assert {name: (t.dtype, tuple(t.shape)) for name, t in found.items()} == {
+        "w": (torch.float32, (8, 2)),
+        "b": (torch.bfloat16, (3,)),
+    }
+    assert found["w"].unique().item() == 3
+    with safe_open(file, "pt") as opened:
+        assert opened.metadata() == {"format": "pt", "step": "3"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.safetensors", "run"]
+
+
+def test_a_step_chooses_a_checkpoint_and_damaged_ones_are_passed_over(run: RunFolder, tmp_path: Path, capsys) -> None:
+    damage(run, 3)
+    for name, options, step in (("newest", [], 2), ("first", ["--step", "1"], 1)):
+        assert main(["export", str(run.path), str(tmp_path / name), *options]) == 0
+        assert load_file(tmp_path / name)["w"].unique().item() == step
+    warned = "warning: passed over a damaged checkpoint: step-00000003: state.json does not match its hash\n"
+    assert capsys.readouterr().err == warned
+
+
+def test_the_file_fills_the_model_that_was_saved(tmp_path: Path) -> None:
+    config = small_run(tmp_path / "run")
+    folder = RunFolder.create(config)
+    folder.write_config(config)
+    trained = compose(config, ticks_registry()).model
+    saver = Saver(folder.checkpoints, Parallel(), keep_last=1)
+    saver.save(1, {MODEL + name: t for name, t in model_tensors(trained).items()}, {"step": 1})
+    saver.wait()
+    assert main(["export", str(folder.path), str(tmp_path / "model.safetensors")]) == 0
+    other = compose(small_run(train={"seed": 5}), ticks_registry()).model
+    assert load_model(other, tmp_path / "model.safetensors") == (set(), [])
+    assert all(torch.equal(t, model_tensors(trained)[name]) for name, t in model_tensors(other).items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ("RUN there", 2, "error[config]: there: exists already; name another file, or remove it"),
+        ("RUN .", 2, "error[config]: .: exists already"),
+        ("RUN no/model", 2, "error[config]: no/model: no is no folder; make it first"),
+        ("nowhere model", 2, "error[config]: nowhere: no run is here"),
+        ("RUN model --step 7", 3, "error[checkpoint]: RUN/checkpoints: no checkpoint of step 7; steps: 1, 2, 3"),
+        ("RUN model --step 2", 3, "error[checkpoint]: RUN/checkpoints/step-00000002: state.json does not match its"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
+    run: RunFolder, capsys, monkeypatch, tmp_path: Path, arguments: str, status: int, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there").write_text("mine")
+    damage(run, 2)
+    assert main(["export", *arguments.replace("RUN", "run").split()]) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(said.replace("RUN", "run"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "there"]
+    assert Path("there").read_text() == "mine"
+
+
+def test_a_run_without_checkpoints_is_one_line(tmp_path: Path, capsys) -> None:
+    folder = RunFolder.create(small_run(tmp_path / "run"))
+    folder.write_config(small_run(folder.path))
+    assert main(["export", str(folder.path), str(tmp_path / "model")]) == 3
+    assert capsys.readouterr().err.endswith("/checkpoints: no checkpoint was saved yet\n")
