@@ -8,9 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -306,51 +304,6 @@ def test_a_file_that_only_ffmpeg_knows_is_opened_by_it(tmp_path: Path) -> None:
     assert abs(plan.recipe.stop - 16_000) <= 2048
     assert np.abs(cells).max() > 0.1
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-class Server:
-    """Notes what is fetched from it."""
-
-    def __enter__(self) -> Server:
-        self.asked: list[str] = []
-        asked = self.asked
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                asked.append(self.path)
-                self.send_error(404)
-
-            def log_message(self, *said: Any) -> None: ...
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-
-@pytest.mark.parametrize("name", ["list.m3u8", "list.wav", None])
-def test_a_playlist_opens_no_other_file_and_fetches_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tone.wav").write_bytes(encoded(tone(1.0, 16_000), 16_000))
-    head = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n"
-    with Server() as server:
-        port = server.server.server_address[1]
-        for text in (
-            "ffconcat version 1.0\nfile tone.wav\n",
-            f"{head}tone.wav\n#EXT-X-ENDLIST\n",
-            f"{head}http://127.0.0.1:{port}/part.ts\n#EXT-X-ENDLIST\n",
-        ):
-            source: bytes | Path = text.encode() if name is None else tmp_path / name
-            if isinstance(source, Path):
-                source.write_text(text)
-            with pytest.raises(SampleError, match="audio cannot be opened"):
-                AudioProcessor(WAVEFORM).plan(Media("audio", source))
-        assert server.asked == []
 
 
 @pytest.mark.parametrize("kind", ["uint16", ">u2", "uint32", "uint64"])

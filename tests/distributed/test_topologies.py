@@ -100,6 +100,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     for world, strategy in RELEASED:
         one = run(folder / f"released {world} {strategy}", strategy=strategy, workers=0, steps=3)
         entries.append({"world": world, "run": {**one, "train": {**one["train"], **RELEASE, **release(world)}}})
+    for world in (1, 4):  # matrices that are shared by two ranks and sharded over two
+        one = run(folder / f"released {world} tensor", strategy="auto", workers=0, steps=3)
+        one["parallel"] = {"tensor": 2}
+        one["data"] = {**one["data"], "lanes": 2}
+        entries.append({"world": world, "run": {**one, "train": {**one["train"], **RELEASE, **release(world)}}})
     for world in (1, 2):
         output = folder / f"cut {world}"
         output.mkdir()
@@ -157,9 +162,13 @@ def test_a_gradient_that_is_no_number_on_one_rank_alone_is_left_out_on_all(train
     assert losses[0] == pytest.approx(losses[1], rel=LOSS)
 
 
-@pytest.mark.parametrize("way", RELEASED[1:], ids=lambda way: " ".join(map(str, way)))
-def test_released_gradients_of_a_sharded_model_have_the_norm_of_all(trained: Callable[..., Path], way: Any) -> None:
-    rows, expected = (rows_of(trained("released", *w) / "metrics.jsonl") for w in (way, RELEASED[0]))
+@pytest.mark.parametrize(
+    ("way", "alone"), [*((way, RELEASED[0]) for way in RELEASED[1:]), ((4, "tensor"), (1, "tensor"))]
+)
+def test_released_gradients_of_a_sharded_model_have_the_norm_of_all(
+    trained: Callable[..., Path], way: tuple[int, str], alone: tuple[int, str]
+) -> None:
+    rows, expected = (rows_of(trained("released", *w) / "metrics.jsonl") for w in (way, alone))
     assert len(rows) == 3
     for name in ("loss", "grad_norm"):
         assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected], rel=LOSS)

@@ -89,10 +89,10 @@ def train(
 
 def _new(config: RunConfig) -> Callable[[], None]:
     def train() -> None:
-        from kosmos.train.progress import ConsoleReporter
+        from kosmos.train.progress import ConsoleReporter, Steady
         from kosmos.train.run import train_model
 
-        train_model(config, reporter=ConsoleReporter())
+        train_model(config, reporter=Steady(ConsoleReporter()))
 
     return train
 
@@ -102,10 +102,10 @@ def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) ->
     RunFolder.open(output).goes_on_with(overrides)
 
     def go_on() -> None:
-        from kosmos.train.progress import ConsoleReporter
+        from kosmos.train.progress import ConsoleReporter, Steady
         from kosmos.train.run import resume_run
 
-        resume_run(output, overrides, reporter=ConsoleReporter(), accept_plugins=accept_plugins)
+        resume_run(output, overrides, reporter=Steady(ConsoleReporter()), accept_plugins=accept_plugins)
 
     return go_on
 

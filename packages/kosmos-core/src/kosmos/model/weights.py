@@ -126,7 +126,6 @@ def _places(model: nn.Module) -> list[list[tuple[nn.Module, str]]]:
     return list(places.values())
 
 
-@torch.no_grad()
 def round_weights(model: nn.Module) -> None:
     """Weights in bf16, and with them what a module beside its weights keeps, such as running statistics.
 
@@ -140,6 +139,7 @@ def round_weights(model: nn.Module) -> None:
                 tensor.data = tensor.data.to(torch.bfloat16)
 
 
+@torch.no_grad()
 def take_over(module: nn.Module, whole: nn.Module | None) -> None:
     """Fill ``module``, sharded or not, with parameters and buffers of one made whole. All ranks call this.
 

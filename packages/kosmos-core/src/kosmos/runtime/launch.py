@@ -28,6 +28,7 @@ _CAN_HAND_ON = Path("/proc/self/stat").exists()
 _LAUNCHER = os.getppid()
 """As early as can be: it may be killed at any time."""
 OTHERS_WAIT_S = 5.0
+"""Seconds in which the launcher ends a rank after the first has failed."""
 GONE = "the launcher of the run is gone; all ranks end with it"
 
 

@@ -28,7 +28,7 @@ from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.optim.release import check_release
 from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.output import RunFolder
-from kosmos.train.progress import Reporter, RunStart, Steady
+from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.sharding import check_strategy
 from kosmos.train.sharing import check_sharing
 from kosmos.train.stopping import StopRequest
@@ -62,7 +62,7 @@ class Session:
     ) -> None:
         self.clock = Goodput()
         self.registry, self.parallel = registry, parallel
-        self.reporter = Steady(reporter) if parallel.is_main else Reporter()
+        self.reporter = reporter if parallel.is_main else Reporter()
         self.resumed, self.settings_kept = folder is not None, False
         # From the start, so that a bad sample has one name before and after a resume.
         self.config, self.given = with_absolute_sources(config, registry.specs("dataset")), folder

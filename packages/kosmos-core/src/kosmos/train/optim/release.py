@@ -135,7 +135,8 @@ def _cut(parameter: Tensor) -> _Cut:
     """How the sums over a parameter's parts make that of the whole; None where every process has all of it."""
     if not isinstance(parameter, DTensor):
         return None
-    return parameter.device_mesh, tuple(Partial() if p.is_shard() else Replicate() for p in parameter.placements)
+    # Not by is_shard: torch's strided shards, of matrices that are shared and sharded, say that they are none.
+    return parameter.device_mesh, tuple(Replicate() if p.is_replicate() else Partial() for p in parameter.placements)
 
 
 def _whole(part: Tensor, cut: _Cut) -> Tensor:
