@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -80,25 +81,35 @@ def attention(place: Place) -> None:
     tokens, heads, width = (256, 2, 32) if place.tiny else (16_384, 16, 128)
     peak = peak_flops(place.device, BF16)
     torch.manual_seed(0)
-    for causal in (True, False):
-        lengths = _lengths(tokens)
+    rows = {"mixed lengths": _lengths(tokens), "four documents": (tokens // 4,) * 4}
+    for (kind, lengths), causal in product(rows.items(), (True, False)):
         segments = Segments(lengths)
         pairs = sum(n * n for n in lengths) / (2 if causal else 1)
         flops = 3.5 * 4 * pairs * heads * width  # backward computes the logits again
         inputs = [torch.randn(tokens, heads, width, device=place.device, dtype=BF16, requires_grad=True) for _ in "qkv"]
+        upstream = torch.randn(tokens, heads, width, device=place.device, dtype=BF16)
         arms: dict[str, Callable[[], Tensor]] = {
             "attend": lambda i=inputs, s=segments, c=causal: attend(*i, s, causal=c),
         }
         if place.device.type == "cuda":
             arms["flex"] = _flex(inputs, lengths, causal)
-        arms["one dense row (wrong)"] = lambda i=inputs, c=causal: F.scaled_dot_product_attention(
-            *(x.transpose(0, 1)[None] for x in i), is_causal=c
-        )
-        times = {name: place.seconds(lambda a=arm: a().float().sum().backward()) for name, arm in arms.items()}
+        arms["one dense row (wrong)"] = lambda i=inputs, c=causal: _dense(i, c)
+        times = {
+            name: place.seconds(lambda a=arm, i=inputs, u=upstream: torch.autograd.grad(a(), i, u))
+            for name, arm in arms.items()
+        }
         for name, seconds in times.items():
             share = f", {100 * flops / seconds / peak:.0f} % of the products' limit" if name != list(arms)[-1] else ""
             ratio = seconds / times["attend"]
-            print(f"attention causal={causal} {name}: {1000 * seconds:.2f} ms, {ratio:.2f}x ours{share}", flush=True)
+            print(
+                f"attention of {kind}, causal={causal}, {name}: {1000 * seconds:.2f} ms, {ratio:.2f}x ours{share}",
+                flush=True,
+            )
+
+
+def _dense(inputs: list[Tensor], causal: bool) -> Tensor:
+    out = F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in inputs), is_causal=causal)
+    return out[0].transpose(0, 1)
 
 
 def _lengths(tokens: int) -> tuple[int, ...]:
@@ -121,7 +132,7 @@ def _flex(inputs: list[Tensor], lengths: tuple[int, ...], causal: bool) -> Calla
 
     mask = create_block_mask(visible, None, None, total, total, device=str(device))
     compiled = torch.compile(flex_attention, dynamic=False)
-    return lambda: compiled(*(x.transpose(0, 1)[None] for x in inputs), block_mask=mask)
+    return lambda: compiled(*(x.transpose(0, 1)[None] for x in inputs), block_mask=mask)[0].transpose(0, 1)
 
 
 def loss(place: Place) -> None:
@@ -152,21 +163,27 @@ def optimizers(place: Place) -> None:
         print(optim.table(name, *found), flush=True)
 
 
-def text(place: Place) -> None:
-    """Text alone, with 8-bit Lion: our decoder at 1.3 B, and at 7 B with bf16 weights and gradients freed one by one.
+WIDE = {"width": 2048, "layers": 24, "heads": 16, "ffn_width": 5632, "tie_embeddings": True}
+"""A decoder of 1.2 B in Llama's shape."""
+MASTER = {"weights": "bf16", "optimizer": {"name": "lion8bit", "master": "bits16"}}
+"""bf16 weights with the bits below them beside 8-bit momentum: 5 bytes a parameter."""
 
-    Memory, reckoned: at 1.3 B weights, gradients and bf16 copies are 14 GB and a row keeps 32 GB for the backward pass;
+
+def text(place: Place) -> None:
+    """Text alone, with 8-bit Lion: our decoder at 1.2 B, and at 7 B with gradients freed one by one.
+
+    Memory, reckoned: at 1.2 B weights, gradients and bf16 copies are 14 GB and a row keeps 32 GB for the backward pass;
     at 7 B weights and state are 22 GB, a row keeps 25 GB. Recomputation would cost up to a third of the operations,
     which MFU does not count.
     """
-    wide = {"width": 2048, "layers": 24, "heads": 16, "ffn_width": 5632, "tie_embeddings": True}
     released = {
         "weights": "bf16", "optimizer": {"name": "lion8bit", "master": "stochastic"}, "release_gradients": True,
         "clip_norm": None,
     }  # fmt: skip
     models: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
-        "1.3b": (wide, 16_384, {"optimizer": "lion8bit"}),
-        "7b": ({"preset": "7b"}, 8192, released),
+        "1.2 B, fp32 weights": (WIDE, 16_384, {"optimizer": "lion8bit"}),
+        "1.2 B, bf16 weights and 16 more bits": (WIDE, 16_384, MASTER),
+        "7 B, bf16 weights, gradients released": ({"preset": "7b"}, 8192, released),
     }
     if place.tiny:
         tiny = {"width": 64, "layers": 2, "heads": 2, "ffn_width": 128}
@@ -175,28 +192,32 @@ def text(place: Place) -> None:
         over: dict[str, Any] = {
             "modalities": [],
             "backbone": {"name": "decoder", **backbone},
-            "data": {"sources": [_text_file()], "tokens_per_pack": tokens},
+            "data": {"sources": [_text_file()], "tokens_per_pack": tokens, "lanes": 1},
             "train": train,
         }
         _show(f"text {name}", _run(over, place, 8))
 
 
 def pictures(place: Place) -> None:
-    """Pictures with captions: a ViT that is trained, in front of a decoder."""
+    """Pictures with captions: a ViT-L that is trained, in front of a small decoder and of one of 1.2 B."""
     encoder = "test_vit" if place.tiny else "vit_large_patch14_clip_224.openai"
-    backbone = {"width": 64, "layers": 1, "heads": 2, "ffn_width": 128} if place.tiny else {"preset": "small"}
-    over: dict[str, Any] = {
-        "modalities": ["image"],
-        "streams": {
-            "image": {"encoder": {"name": "timm", "model": encoder}, "connector": {"name": "pool", "factor": 2}}
-        },
-        "backbone": {"name": "decoder", **backbone},
-        "data": {"sources": [str(DATA / "images/coco")], "tokens_per_pack": 2048 if place.tiny else 8192, "workers": 8},
-    }
-    if not (DATA / "images/coco").exists():
+    source = DATA / "images/coco"
+    if not source.exists():
         print("pictures: no data; KOSMOS_TEST_DATA says where they are; made pictures in their place")
-        over["data"]["sources"] = ["shapes"]
-    _show("image and text", _run(over, place, 10))
+    for name, backbone in {"124 M": {"preset": "small"}, "1.2 B": WIDE}.items():
+        over: dict[str, Any] = {
+            "modalities": ["image"],
+            "streams": {
+                "image": {"encoder": {"name": "timm", "model": encoder}, "connector": {"name": "pool", "factor": 2}}
+            },
+            "backbone": {"name": "decoder", **(backbone if not place.tiny else {"width": 64, "layers": 1, "heads": 2})},
+            "data": {
+                "sources": [str(source) if source.exists() else "shapes"], "lanes": 1 if place.tiny else 4,
+                "tokens_per_pack": 2048 if place.tiny else 8192,
+            },
+            "train": MASTER,
+        }  # fmt: skip
+        _show(f"image and text, decoder of {name}", _run(over, place, 12))
 
 
 def _text_file() -> str:
@@ -209,13 +230,22 @@ def _run(over: dict[str, Any], place: Place, steps: int) -> list[dict[str, Any]]
     place.forget()
     with tempfile.TemporaryDirectory() as folder:
         base = {
-            "train": {"steps": 4 if place.tiny else steps, "warmup_steps": 1, "device": place.device.type},
+            "train": {"steps": 6 if place.tiny else steps, "warmup_steps": 1, "device": place.device.type},
             "evaluate": {"max_documents": 1}, "trackers": [], "output": f"{folder}/run",
             "checkpoint": {"every_steps": 1000},
         }  # fmt: skip
+        begin = perf_counter()
         train_model(make_run(base, over))
-        lines = Path(folder, "run", "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines][3:]
+        spent = {name: sum(row["seconds"].get(name, 0) for row in _rows(folder, "goodput")) for name in SPENT}
+        print(f"a run of {perf_counter() - begin:.0f} s: " + ", ".join(f"{k} {v:.1f} s" for k, v in spent.items()))
+        return _rows(folder, "metrics")[4:]
+
+
+SPENT = ("start_up", "compile", "evaluation", "blocking_save")
+
+
+def _rows(folder: str, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(folder, "run", f"{name}.jsonl").read_text().splitlines()]
 
 
 def _show(name: str, rows: list[dict[str, Any]]) -> None:

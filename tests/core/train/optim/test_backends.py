@@ -8,7 +8,7 @@ from torch import nn
 
 from kosmos.train.optim import compiled
 from kosmos.train.optim.lion import Lion
-from support.backends import CASES, differences
+from support.backends import CASES, by_kernel, differences
 from support.triton_kernels import interpreted as interpreted_json
 
 inductor = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
@@ -45,9 +45,7 @@ def test_the_triton_kernel_takes_the_step_of_the_passes(interpreted, case):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("case", CASES)
 def test_the_triton_kernel_on_a_gpu_takes_the_step_of_the_passes(case):
-    from kosmos.train.optim import kernels
-
-    check(differences(kernels.lion, case, "cuda"))
+    check(differences(by_kernel, case, "cuda"))
 
 
 @inductor

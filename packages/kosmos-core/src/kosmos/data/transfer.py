@@ -1,7 +1,8 @@
-"""From the CPU's memory to a device's."""
+"""From the CPU's memory to a device's, and back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,3 +19,20 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.contiguous().pin_memory()
     return tensor.to(device, non_blocking=device.type != "cpu")
+
+
+def on_their_way(tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+    """Begin to copy tensors to the CPU; what is returned waits for them, and for nothing that a GPU was given since."""
+    copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]  # pinned
+    if not any(tensor.is_cuda for tensor in tensors):
+        return lambda: copies
+    import torch
+
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def arrived() -> list[Tensor]:
+        copied.synchronize()
+        return copies
+
+    return arrived

@@ -6,13 +6,13 @@ Letters: T = tokens of the row, H = heads, G = heads of keys and values (G divid
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import cache
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
 
 from kosmos.model.attention_cpu import attend_on_cpu
 from kosmos.model.attention_groups import groups_of
@@ -21,6 +21,49 @@ from kosmos.model.segments import Segments
 EXACT_UP_TO = 512
 """Keys of a call up to which torch's attention on a CPU is in fp32 where products are in bf16: there it has a kernel
 for every new length, and is slower at short ones even so."""
+
+LONGEST_STEP = 128
+"""The longest segment is told to the flash kernel as a multiple of it, which is a tile there."""
+_TOLD_OF_GROUPS: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+"""The kernel has always taken fewer heads of keys and values than of queries; later versions of torch ask."""
+
+
+class Bounds(NamedTuple):
+    """Segments as the flash kernel of a GPU takes them. Code that is compiled with them is right for any lengths."""
+
+    cu_seqlens: Tensor
+    """int32 [segments + 1]: cumulated lengths."""
+    longest: int
+    """No segment is longer."""
+    dtype: torch.dtype
+    """In which attention is computed."""
+
+
+def bounds_of(segments: Segments, x: Tensor, width: int) -> Bounds | None:
+    """Of a row ``x``, from which queries, keys and values of ``width`` features a head are projected.
+
+    None where the flash kernel does not take them.
+    """
+    dtype = _type_of(x)
+    if not (
+        x.is_cuda
+        and segments.total
+        and dtype in (torch.bfloat16, torch.float16)
+        and width <= 256
+        and width % 8 == 0
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)
+    ):
+        return None
+    longest = -(-segments.longest // LONGEST_STEP) * LONGEST_STEP
+    return Bounds(segments.cu_seqlens(x.device), longest, dtype)
+
+
+def attend_within(
+    q: Tensor, k: Tensor, v: Tensor, bounds: Bounds, *, causal: bool, scale: float | None = None, window: int = 0
+) -> Tensor:
+    """``attend`` by the flash kernel: what may stand in compiled code. A ``window`` of 0 is none."""
+    sight = (window - 1, 0) if causal else (-1, -1)
+    return _flash(q, k, v, bounds, bounds, scale, sight)
 
 
 # Lengths differ from row to row: compiled in, each row would be a program of its own.
@@ -55,9 +98,9 @@ def attend(
         window = None
     if not segments.total:
         return q.new_zeros(0, q.shape[1], v.shape[2], dtype=_type_of(v)) + (q.sum() + k.sum() + v.sum()).to(_type_of(v))
-    if _has_varlen(q, v):
-        sight = (-1 if window is None else window - 1, 0) if causal else (-1, -1)
-        return _flash(q, k, v, segments, segments, scale, sight)
+    bounds = bounds_of(segments, v, q.shape[2]) if q.shape[2] == v.shape[2] else None
+    if bounds is not None:
+        return attend_within(q, k, v, bounds, causal=causal, scale=scale, window=window or 0)
     k, v = _expand_groups(k, v, q.shape[1])
     if q.device.type == "cpu" and window is None and type(q) is Tensor and q.shape[2] == v.shape[2]:
         return attend_on_cpu(q, k, v, segments, causal=causal, scale=scale, dtype=_type_of(v))
@@ -106,8 +149,11 @@ def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segme
     if len(set(segments.lengths)) == 1:
         own = (count, segments.longest)
         return _sdpa(_fold(q, (count, queries)), _fold(k, own), _fold(v, own), None).flatten(0, 1)
-    if _has_varlen(q, v):
-        return _flash(q, k, v, Segments((queries,) * count), segments, None, (-1, -1))
+    bounds = bounds_of(segments, v, q.shape[2])
+    if bounds is not None:
+        own_bounds = bounds_of(Segments((queries,) * count), v, q.shape[2])
+        assert own_bounds is not None
+        return _flash(q, k, v, own_bounds, bounds, None, (-1, -1))
     lengths = list(segments.lengths)
     parts = zip(torch.split(q, queries), torch.split(k, lengths), torch.split(v, lengths), strict=True)
     return torch.cat([_sdpa(a[None], b[None], c[None], None)[0] for a, b, c in parts])
@@ -179,34 +225,15 @@ def _expand_groups(k: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     return k.repeat_interleave(heads // k.shape[1], 1), v.repeat_interleave(heads // k.shape[1], 1)
 
 
-def _has_varlen(q: Tensor, v: Tensor) -> bool:
-    """Whether the flash kernel for rows of segments takes these tensors."""
-    return (
-        q.is_cuda
-        and _type_of(v) in (torch.bfloat16, torch.float16)
-        and q.shape[-1] == v.shape[-1] <= 256
-        and q.shape[-1] % 8 == 0
-        and torch.cuda.get_device_capability(q.device) >= (8, 0)
-    )
-
-
 def _flash(
-    q: Tensor, k: Tensor, v: Tensor, rows: Segments, columns: Segments, scale: float | None, sight: tuple[int, int]
+    q: Tensor, k: Tensor, v: Tensor, rows: Bounds, columns: Bounds, scale: float | None, sight: tuple[int, int]
 ) -> Tensor:
     """``sight``: how far a query sees to the left and to the right, -1 for without limit."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    bounds = rows.cu_seqlens(q.device), columns.cu_seqlens(q.device)
-    q, k, v = (x.to(_type_of(v)) for x in (q, k, v))
-    told: dict[str, Any] = {"enable_gqa": True} if k.shape[1] < q.shape[1] and _wants_to_be_told_of_groups() else {}
-    out = varlen_attn(q, k, v, *bounds, rows.longest, columns.longest, scale=scale, window_size=sight, **told)
+    q, k, v = (x.to(columns.dtype) for x in (q, k, v))
+    told = _TOLD_OF_GROUPS if k.shape[1] < q.shape[1] else {}
+    out = varlen_attn(
+        q, k, v, rows.cu_seqlens, columns.cu_seqlens, rows.longest, columns.longest,
+        scale=scale, window_size=sight, **told,
+    )  # fmt: skip
     assert isinstance(out, Tensor)
     return out
-
-
-@cache
-def _wants_to_be_told_of_groups() -> bool:
-    """The kernel has always taken fewer heads of keys and values than of queries; later versions of torch ask."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    return "enable_gqa" in signature(varlen_attn).parameters

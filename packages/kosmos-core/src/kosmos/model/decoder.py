@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.model.attention import attend, attend_cached
+from kosmos.model.attention import Bounds, attend, attend_cached, attend_within, bounds_of
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.norms import LayerNorm, RMSNorm
 from kosmos.model.recompute import Recompute, run_block
@@ -131,8 +131,10 @@ class Decoder(nn.Module):
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
         )
         x = F.dropout(x, shape.dropout, self.training)
+        plain = cache is None and not isinstance(segments, SharedSegments)
+        row = (bounds_of(segments, x, shape.head_width) if plain else None) or segments
         for block in self.blocks:
-            x = run_block(block, x, table, segments, cache, recompute=self._recompute if cache is None else False)
+            x = run_block(block, x, table, row, cache, recompute=self._recompute if cache is None else False)
         return cast(Tensor, self.norm(x))
 
     def output_weight(self) -> Tensor:
@@ -177,8 +179,8 @@ class Block(nn.Module):
         self.feed_forward_norm = _norm(shape, shape.width)
         self.feed_forward = FeedForward(shape)
 
-    def forward(self, x: Tensor, table: Rotation, segments: Segments, cache: KeyValueCache | None = None) -> Tensor:
-        added = self.attention(self.attention_norm(x), table, segments, cache)
+    def forward(self, x: Tensor, table: Rotation, row: Segments | Bounds, cache: KeyValueCache | None = None) -> Tensor:
+        added = self.attention(self.attention_norm(x), table, row, cache)
         x = x + F.dropout(added, self.dropout, self.training)
         added = self.feed_forward(self.feed_forward_norm(x))
         return x + F.dropout(added, self.dropout, self.training)
@@ -203,16 +205,18 @@ class Attention(nn.Module):
         self.sub_norm = _norm(shape, shape.width) if shape.sub_ln else nn.Identity()
         self.output = nn.Linear(shape.width, shape.width, bias=shape.bias)
 
-    def forward(self, x: Tensor, table: Rotation, segments: Segments, cache: KeyValueCache | None) -> Tensor:
+    def forward(self, x: Tensor, table: Rotation, row: Segments | Bounds, cache: KeyValueCache | None) -> Tensor:
         width = self.shape.head_width
         q, k, v = (part(x).unflatten(-1, (-1, width)) for part in (self.query, self.key, self.value))
         q, k = rotate(self.query_norm(q), table.query), rotate(self.key_norm(k), table.key)
         if cache is not None:
             out = attend_cached(q, *cache.extend(self.number, k.to(v.dtype), v))
-        elif isinstance(segments, SharedSegments):
-            out = attend_shared(q.to(v.dtype), k.to(v.dtype), v, segments)
+        elif isinstance(row, Bounds):
+            out = attend_within(q, k, v, row, causal=True)
+        elif isinstance(row, SharedSegments):
+            out = attend_shared(q.to(v.dtype), k.to(v.dtype), v, row)
         else:
-            out = attend(q, k, v, segments, causal=True)
+            out = attend(q, k, v, row, causal=True)
         return cast(Tensor, self.output(self.sub_norm(out.flatten(1))))
 
 

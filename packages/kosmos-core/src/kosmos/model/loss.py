@@ -9,18 +9,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
 from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
 from kosmos.runtime.devices import has_triton
 
 CHUNK_LOGITS = 2**24
-"""Most logits of a chunk on a CPU (64 MiB in fp32); sixteen times as many for the kernel of a GPU (512 MiB
-in bf16), eight for PyTorch's operations on an accelerator, which want fp32 logits beside them."""
+"""Most logits of a chunk on a CPU (64 MiB in fp32); 32 times as many for the kernel of a GPU (1 GiB in bf16), eight for
+PyTorch's operations on an accelerator, which want fp32 logits beside them."""
 CACHED_LOGITS, LEAST_ROWS = 2**21, 256
 """A CPU's chunk is smaller where a vocabulary allows it: so many logits stay in its caches (1,536 positions of 4,160
 logits took 20 ms instead of 36 at once), but below so many rows reading the weights takes longer than the products."""
+
+GPU_ROWS = 256
+"""Chunks of a GPU have a multiple of so many rows, if that many: its products are cut into tiles."""
 
 
 class TokenLosses(NamedTuple):
@@ -65,7 +68,8 @@ def _has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
 def _rows(device: torch.device, dtype: torch.dtype, vocabulary: int) -> int:
     """Positions of a chunk."""
     if device.type != "cpu":
-        return max(1, (16 if _has_kernel(device, dtype) else 8) * CHUNK_LOGITS // vocabulary)
+        rows = max(1, (32 if _has_kernel(device, dtype) else 8) * CHUNK_LOGITS // vocabulary)
+        return rows // GPU_ROWS * GPU_ROWS or rows
     return max(1, min(LEAST_ROWS, CHUNK_LOGITS // vocabulary), CACHED_LOGITS // vocabulary // MULTIPLE * MULTIPLE)
 
 
@@ -76,7 +80,7 @@ class _Loss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.float64 if dtype == torch.float64 else torch.float32
         grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(weight, dtype=exact) if train and ctx.needs_input_grad[1] else None
+        grad_weight = _Total(weight, exact) if train and ctx.needs_input_grad[1] else None
         wanted = grad_hidden is not None or grad_weight is not None
         losses = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
         predictions = torch.empty(0 if train else len(targets), dtype=torch.int64, device=hidden.device)
@@ -97,8 +101,9 @@ class _Loss(torch.autograd.Function):
                 if grad_hidden is not None:
                     grad_hidden[part] = (gradient @ projection)[:count]
                 if grad_weight is not None:
-                    _add_product(grad_weight, gradient.T, x)
-        ctx.gradients, ctx.weight_dtype = (grad_hidden, grad_weight), weight.dtype
+                    grad_weight.add(gradient.T, x)
+        ctx.gradients = grad_hidden, None if grad_weight is None else grad_weight.value
+        ctx.weight_dtype = weight.dtype
         ctx.mark_non_differentiable(losses, predictions)
         return losses.sum(), losses, predictions
 
@@ -110,7 +115,7 @@ class _Loss(torch.autograd.Function):
             # Rounded to bf16, a factor of all gradients but those of the head would be up to 0.4 % beside theirs.
             hidden = (hidden.to(grad_total.dtype) * grad_total).to(hidden.dtype)
         if weight is not None:
-            weight = (weight * grad_total).to(ctx.weight_dtype)
+            weight = torch.mul(weight, grad_total, out=torch.empty_like(weight, dtype=ctx.weight_dtype))
         return hidden, weight, None, None, None, None
 
 
@@ -124,12 +129,33 @@ def _room(projection: Tensor, rows: int) -> Tensor:
     return projection.new_empty(rows, width)[:, :vocabulary]
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """``total += a @ b``; a total in fp32 keeps what products in bf16 would round away from chunk to chunk."""
-    if total.dtype == a.dtype:
-        total.addmm_(a, b)
+class _Total:
+    """A sum of products; in fp32 it keeps what bf16 would round away from chunk to chunk."""
+
+    def __init__(self, like: Tensor, dtype: torch.dtype) -> None:
+        self.value = torch.zeros_like(like, dtype=dtype)
+
+    def add(self, a: Tensor, b: Tensor) -> None:
+        """``value += a @ b``."""
+        if self.value.dtype == a.dtype:
+            self.value.addmm_(a, b)
+        else:
+            add_product_(self.value, a, b)
+
+
+# Of its own, because torch's call can be neither followed without a GPU nor counted.
+@library.custom_op("kosmos::add_product_", mutates_args=("total",))
+def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """``total += a @ b`` for a total in fp32 [n, m] and factors [n, k] and [k, m] in fewer bits."""
+    if total.is_cuda:  # one pass over the sum, and no product beside it
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:
         total += a @ b
+
+
+@add_product_.register_fake
+def _(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Shapes are given."""
 
 
 def _arithmetic(device: torch.device, dtype: torch.dtype) -> Callable[..., Tensor]:

@@ -216,6 +216,7 @@ def _mapping() -> dict[Any, Callable[..., int]]:
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,
         torch.ops.aten.addmm_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
         torch.ops.torch_attn._varlen_attn: _varlen_flops,
+        torch.ops.kosmos.add_product_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
     }
 
 

@@ -21,6 +21,7 @@ from kosmos.data.batch import IGNORED, PackedBatch, to_tensors
 from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
+from kosmos.data.transfer import on_their_way
 from kosmos.errors import TrainingError, is_out_of_memory
 from kosmos.evaluate.meters import LossMeter
 from kosmos.model.recompute import uncompiled
@@ -110,9 +111,10 @@ class Trainer:
         self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)
         batches, per_token = self._backward_all(rows, batches, max(1, targets))
+        losses = on_their_way(per_token)  # a GPU is not asked for them again behind the norm and the clipping
         self.at("update")
         norm = self._gradient_norm()
-        metrics = self._metrics(batches, per_token, targets)
+        metrics = self._metrics(batches, losses(), targets)
         skipped = self._is_wrong(metrics["loss"], norm, batches)
         if not skipped and self.release is None:
             self.optimizer.step()
@@ -258,7 +260,7 @@ class Trainer:
 
     def _metrics(self, batches: list[PackedBatch], per_token: list[Tensor], targets: int) -> dict[str, Any]:
         meter = LossMeter()
-        found = [losses.cpu().double().numpy() for losses in per_token]
+        found = [losses.double().numpy() for losses in per_token]
         for batch, losses in zip(batches, found, strict=True):
             meter.add(batch.documents, batch.trained.numpy(), losses)
         tokens = sum(len(b.token_ids) for b in batches)

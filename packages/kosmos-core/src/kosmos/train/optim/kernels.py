@@ -1,59 +1,136 @@
-"""Lion as one Triton kernel for each parameter: read weight, gradient and momentum once, write two of them once.
+"""Lion as one Triton kernel for all parameters of a kind: weight, gradient, momentum read once, two written once.
+
+A launch takes the CPU as long as the GPU takes for ten million weights, so that one for each parameter would leave the
+GPU waiting. The kernel finds its tensors in a table of their addresses instead.
 
 Imported only where there is a GPU and Triton (or its interpreter, ``TRITON_INTERPRET=1``, on a CPU).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
+from kosmos.data.transfer import to_device
 from kosmos.runtime.devices import current
 from kosmos.train.optim.blocks import CODES, TINY
-from kosmos.train.optim.noise import MIX1, MIX2, WEYL, signed
+from kosmos.train.optim.noise import MIX1, MIX2, WEYL, Keys
 from kosmos.train.optim.operands import Operands, Step
 
 ELEMENTS = 4096
 """Elements of a program: 16 bytes a thread and load with bf16 and 8 warps, twice."""
+ALIGNED = 16
+"""Bytes and elements: what begins and ends at multiples of it is read several elements at a time."""
 
 _WEYL, _MIX1, _MIX2, _TINY = (tl.constexpr(value) for value in (WEYL, MIX1, MIX2, TINY))
+_TYPES = {
+    torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.int8: tl.int8,
+    torch.int16: tl.int16,
+}  # fmt: skip
+_COLUMNS = tl.constexpr(9)
+_GRADIENT, _COUNT, _FIRST, _KEY, _CODES_KEY = 1, 5, 6, 7, 8
+"""Columns of the table."""
 
 
-def lion(whole: Operands, step: Step) -> None:
-    """One step of Lion on all elements, on the GPU that holds them."""
-    count, block = whole.weight.numel(), whole.block
-    wide = triton.next_power_of_2(block)
-    rows = max(1, ELEMENTS // wide)
-    width, height = (wide, rows) if whole.scales is not None else (ELEMENTS, 1)
-    per_program = block * rows if whole.scales is not None else ELEMENTS
-    numbers = (step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2)
-    with current(whole.weight.device):
-        _lion_kernel[(triton.cdiv(count, per_program),)](
-            whole.weight.view(torch.int16) if whole.low is not None or step.stochastic else whole.weight,
-            whole.gradient, whole.momentum, whole.scales, whole.low, count, *numbers,
-            signed(step.noise), signed(step.noise + CODES),
-            BLOCK=block if whole.scales is not None else ELEMENTS, WIDTH=width, HEIGHT=height,
-            CODED=whole.scales is not None, STOCHASTIC=step.stochastic,
-            LOW_BITS=0 if whole.low is None else 8 * whole.low.element_size(), num_warps=8,
-        )  # fmt: skip
+class Kind(NamedTuple):
+    """What parameters of one launch have in common."""
+
+    weight: torch.dtype
+    gradient: torch.dtype
+    momentum: torch.dtype
+    low: torch.dtype | None
+    block: int | None
+    """Elements of a block of 8-bit momentum."""
+    aligned: bool
 
 
-@triton.jit(do_not_specialize=["key", "codes_key"])  # type: ignore[untyped-decorator]
+class Table:
+    """Parameters of one kind on one GPU, none of them empty; a row for each, of whose columns two change every step."""
+
+    def __init__(self, kind: Kind, rows: Sequence[Operands]) -> None:
+        self.kind = kind
+        self._block = kind.block or ELEMENTS
+        self._wide = triton.next_power_of_2(self._block)
+        self._height = max(1, ELEMENTS // self._wide)
+        self._device = rows[0].weight.device
+        counts = np.array([whole.weight.numel() for whole in rows])
+        programs = -(-counts // (self._block * self._height))
+        self._programs = int(programs.sum())
+        self._table = np.zeros((len(rows), _COLUMNS.value), dtype=np.int64)
+        for column, name in enumerate(("weight", "gradient", "momentum", "scales", "low")):
+            self._table[:, column] = [_pointer(getattr(whole, name)) for whole in rows]
+        self._table[:, _COUNT] = counts
+        self._table[:, _FIRST] = np.cumsum(programs) - programs
+        owners = np.repeat(np.arange(len(rows), dtype=np.int32), programs)
+        self._owners = to_device(torch.from_numpy(owners), self._device)
+
+    def lion(self, gradients: Sequence[int], keys: Keys, step: Step) -> None:
+        """One step of Lion.
+
+        Args:
+            gradients: addresses.
+            keys: of the random bits (see ``noise``), uint32 for each row; that of ``step`` is not looked at.
+        """
+        kind, table = self.kind, self._table
+        table[:, _GRADIENT] = gradients
+        table[:, _KEY], table[:, _CODES_KEY] = keys, (keys + np.uint64(CODES)) % np.uint64(2**32)
+        stochastic = step.stochastic and kind.weight is torch.bfloat16
+        bits = kind.low is not None or stochastic
+        with current(self._device):
+            _lion_kernel[(self._programs,)](
+                to_device(torch.from_numpy(table), self._device), self._owners,
+                step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2,
+                WEIGHT=tl.int16 if bits else _TYPES[kind.weight], GRADIENT=_TYPES[kind.gradient],
+                MOMENTUM=_TYPES[kind.momentum], LOW=_TYPES[kind.low or torch.int8],
+                BLOCK=self._block, WIDTH=self._wide, HEIGHT=self._height,
+                CODED=kind.block is not None, STOCHASTIC=stochastic,
+                LOW_BITS=0 if kind.low is None else 8 * kind.low.itemsize, ALIGNED=ALIGNED if kind.aligned else 1,
+                num_warps=8,
+            )  # fmt: skip
+
+
+def kind_of(whole: Operands) -> Kind:
+    """What decides which table a parameter is in."""
+    tensors = whole.weight, whole.gradient, whole.momentum, whole.scales, whole.low
+    aligned = not any(_pointer(t) % ALIGNED for t in tensors) and whole.weight.numel() % ALIGNED == 0
+    low, block = None if whole.low is None else whole.low.dtype, None if whole.scales is None else whole.block
+    return Kind(whole.weight.dtype, whole.gradient.dtype, whole.momentum.dtype, low, block, aligned)
+
+
+def _pointer(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations too, and knows no others than its own
-    weight_ptr, gradient_ptr, momentum_ptr, scales_ptr, low_ptr, count,
-    rate, decay, beta1, rest1, beta2, rest2, key, codes_key,
+    table_ptr, owner_ptr, rate, decay, beta1, rest1, beta2, rest2,
+    WEIGHT: tl.constexpr, GRADIENT: tl.constexpr, MOMENTUM: tl.constexpr, LOW: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
-    CODED: tl.constexpr, STOCHASTIC: tl.constexpr, LOW_BITS: tl.constexpr,
+    CODED: tl.constexpr, STOCHASTIC: tl.constexpr, LOW_BITS: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
+    # A row of the table: addresses of weight, gradient, momentum, scales and low bits, elements, first program, keys.
+    program = tl.program_id(0)
+    columns = table_ptr + tl.load(owner_ptr + program).to(tl.int64) * _COLUMNS
+    weight_ptr = tl.multiple_of(tl.load(columns).to(tl.pointer_type(WEIGHT)), ALIGNED)
+    gradient_ptr = tl.multiple_of(tl.load(columns + 1).to(tl.pointer_type(GRADIENT)), ALIGNED)
+    momentum_ptr = tl.multiple_of(tl.load(columns + 2).to(tl.pointer_type(MOMENTUM)), ALIGNED)
+    count = tl.multiple_of(tl.load(columns + 5), ALIGNED)
+
     # HEIGHT blocks of BLOCK elements, each padded to WIDTH, a power of two.
-    row = tl.program_id(0).to(tl.int64) * HEIGHT + tl.arange(0, HEIGHT)
+    row = (program - tl.load(columns + 6)) * HEIGHT + tl.arange(0, HEIGHT)
     column = tl.arange(0, WIDTH)
     place = row[:, None] * BLOCK + column[None, :]
     inside = (column[None, :] < BLOCK) & (place < count)
 
     stored = tl.load(weight_ptr + place, mask=inside, other=0)
     if LOW_BITS > 0:
+        low_ptr = tl.multiple_of(tl.load(columns + 4).to(tl.pointer_type(LOW)), ALIGNED)
         low = tl.load(low_ptr + place, mask=inside, other=0).to(tl.int32)
         weight = ((stored.to(tl.int32) << 16) + (low << (16 - LOW_BITS))).to(tl.float32, bitcast=True)
     elif STOCHASTIC:
@@ -63,6 +140,7 @@ def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations
     gradient = tl.load(gradient_ptr + place, mask=inside, other=0).to(tl.float32)
     momentum = tl.load(momentum_ptr + place, mask=inside, other=0).to(tl.float32)
     if CODED:
+        scales_ptr = tl.load(columns + 3).to(tl.pointer_type(tl.float32))
         momentum = momentum / (254 - tl.abs(momentum))
         momentum = momentum * tl.load(scales_ptr + row, mask=row * BLOCK < count, other=0)[:, None]
 
@@ -78,21 +156,24 @@ def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations
         high = (bits + (1 << 15)) >> 16
         tl.store(weight_ptr + place, high.to(tl.int16), mask=inside)
         rest = (bits - (high << 16)) >> (16 - LOW_BITS)
-        tl.store(low_ptr + place, rest.to(low_ptr.dtype.element_ty), mask=inside)
+        tl.store(low_ptr + place, rest.to(LOW), mask=inside)
     elif STOCHASTIC:
-        bits = weight.to(tl.int32, bitcast=True) + _random_bits(place, key)
+        bits = weight.to(tl.int32, bitcast=True) + _random_bits(place, tl.load(columns + 7))
         tl.store(weight_ptr + place, (bits >> 16).to(tl.int16), mask=inside)
     else:
-        tl.store(weight_ptr + place, weight.to(weight_ptr.dtype.element_ty), mask=inside)
+        tl.store(weight_ptr + place, weight.to(WEIGHT), mask=inside)
 
     if CODED:
         scale = tl.max(tl.abs(momentum), axis=1)
         tl.store(scales_ptr + row, scale, mask=row * BLOCK < count)
         share = momentum * tl.where(scale > _TINY, 1 / scale, 0.0)[:, None]
-        code = share / (1 + tl.abs(share)) * 254 + _random_bits(place, codes_key).to(tl.float32) * 0.0000152587890625
+        code = (
+            share / (1 + tl.abs(share)) * 254
+            + _random_bits(place, tl.load(columns + 8)).to(tl.float32) * 0.0000152587890625
+        )
         tl.store(momentum_ptr + place, tl.floor(code).to(tl.int8), mask=inside)
     else:
-        tl.store(momentum_ptr + place, momentum.to(momentum_ptr.dtype.element_ty), mask=inside)
+        tl.store(momentum_ptr + place, momentum.to(MOMENTUM), mask=inside)
 
 
 @triton.jit

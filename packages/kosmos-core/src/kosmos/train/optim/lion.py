@@ -7,7 +7,7 @@ for rounding; bf16 weights are computed in fp32 and rounded once, where lion-pyt
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,6 +26,9 @@ from kosmos.train.optim.states import (
     put_back,
     zeros_like,
 )
+
+if TYPE_CHECKING:
+    from kosmos.train.optim.together import Together
 
 
 class Lion(Parameterwise):
@@ -70,14 +73,16 @@ class Lion(Parameterwise):
         )
         self.block, self.compile = block, compile
         self._passes = Passes()
+        self._together: dict[tuple[int, ...], Together] = {}
 
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        by_kernel = [p for p in parameters if self._has_kernel(p)]
+        if by_kernel:
+            self._update_by_kernel(by_kernel, group)
+            parameters = [p for p in parameters if not self._has_kernel(p)]
         alone: list[Tensor] = []
         together = Batch()
         for parameter in parameters:
-            if len(parameters) == 1 and parameter.is_cuda:  # gradients are released: the kernel is one call
-                alone.append(parameter)
-                continue
             if not self._goes_together(parameter):
                 alone.append(parameter)
                 continue
@@ -88,13 +93,29 @@ class Lion(Parameterwise):
         together.lion(_step_of(group))
         super()._update_all(alone, group)
 
+    def _has_kernel(self, parameter: Tensor) -> bool:
+        return local(parameter).is_cuda and has_triton()
+
+    def _update_by_kernel(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        from kosmos.train.optim.together import Together
+
+        gradients = [_dense(p).contiguous() for p in parameters]
+        asked = tuple(map(id, parameters))
+        together = self._together.get(asked)
+        if together is None or not together.still_holds(self.state, gradients):
+            for parameter in parameters:
+                self._state(parameter)
+            rows, numbers = [self._operands(p) for p in parameters], [self.numbers[p] for p in parameters]
+            together = self._together[asked] = Together(parameters, self.state, rows, numbers)
+        steps = [_counted(self.state[p]) for p in parameters]
+        together.lion(gradients, steps, self.seed, _step_of(group, stochastic=self.master == "stochastic"))
+
     def _goes_together(self, parameter: Tensor) -> bool:
         """Whether it is small and plain: of one dtype, contiguous, no codes or low bits. Makes its state.
 
         On a GPU launching a kernel for each takes the CPU longer than the GPU needs for it.
         """
-        own, gradient = local(parameter), parameter.grad
-        assert gradient is not None and not gradient.is_sparse, "gradients are dense"
+        own, gradient = local(parameter), _dense(parameter)
         return (
             0 < own.numel() <= Batch.SMALL
             and own.dtype in (torch.float32, torch.bfloat16)
@@ -105,30 +126,26 @@ class Lion(Parameterwise):
         )
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
-        state, key = self._state(parameter), 0
-        if "step" in state:
-            state["step"] += 1
-            key = noise_key(self.seed, self.numbers[parameter], state["step"], first_place(parameter))
-        weight = flat(parameter)
-        if not weight.numel():
+        step = _counted(self._state(parameter))
+        whole = self._operands(parameter)
+        if not len(whole.weight):
             return  # a shard may hold no row
-        operands = Operands(
-            weight,
-            flat(parameter.grad),
+        noise = noise_key(self.seed, self.numbers[parameter], step, first_place(parameter)) if step else 0
+        stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
+        self._backend(whole.weight)(whole, _step_of(group, noise, stochastic=stochastic))
+        put_back(whole.weight, parameter)
+
+    def _operands(self, parameter: Tensor) -> Operands:
+        state = self.state[parameter]
+        return Operands(
+            flat(parameter),
+            flat(_dense(parameter)),
             flat(state["codes" if "codes" in state else "exp_avg"]),
             flat(state["scales"]) if "scales" in state else None,
             flat(state["low"]) if "low" in state else None,
         )
-        stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
-        self._backend(weight)(operands, _step_of(group, key, stochastic=stochastic))
-        put_back(weight, parameter)
 
     def _backend(self, weight: Tensor) -> Callable[[Operands, Step], None]:
-        if weight.is_cuda and has_triton():
-            from kosmos.train.optim import kernels
-
-            return kernels.lion
         if self.compile and weight.numel() >= compiled.LEAST and weight.device.type == "cpu":
             return compiled.lion
         return self._passes.lion
@@ -161,6 +178,19 @@ class Lion(Parameterwise):
 
     def _block(self, parameter: Tensor) -> int | None:
         return blocks.block_of(parameter, self.block) if self.block else None
+
+
+def _dense(parameter: Tensor) -> Tensor:
+    """This process's part of its gradient."""
+    assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
+    return local(parameter.grad)
+
+
+def _counted(state: dict[str, Any]) -> int:
+    """The number of the step that begins, where it is counted because something is rounded at random; else 0."""
+    if "step" in state:
+        state["step"] += 1
+    return int(state.get("step", 0))
 
 
 def _step_of(group: dict[str, Any], noise: int = 0, *, stochastic: bool = False) -> Step:

@@ -7,6 +7,8 @@ Source: the finalizer of MurmurHash3, without its last shift; splitmix64 for the
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,6 +19,20 @@ WEYL, MIX1, MIX2 = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
 def signed(value: int) -> int:
     """The int32 that has the low 32 bits of ``value``."""
     return (value + 2**31) % 2**32 - 2**31
+
+
+Keys = npt.NDArray[np.uint64]
+
+
+def noise_keys(seed: int, parameters: Keys, steps: Keys, starts: Keys) -> Keys:
+    """``noise_key`` of many parameters at once: all are uint64 [n], and so is the result, of values below 2**32."""
+    mixed = np.zeros_like(parameters)
+    for value in (np.uint64(seed % 2**64), parameters, steps):
+        mixed = mixed + value + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return (mixed + starts * np.uint64(WEYL)) % np.uint64(2**32)
 
 
 def noise_key(seed: int, parameter: int, step: int, start: int = 0) -> int:

@@ -1,0 +1,132 @@
+"""A row on a real GPU: what a document comes to, whatever else is in the row, in each kernel that computes there."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+
+from kosmos import Document, Segments, Text, make_run
+from kosmos.compose import compose
+from kosmos.data.batch import assemble, to_tensors
+from kosmos.model.attention import attend, attend_across
+from kosmos.model.loss import linear_cross_entropy
+from kosmos.plugins import Registry
+from support import ticks
+
+from .test_attention import dense
+from .test_omni import BACKBONES, STREAMS, medium, ready, worst_error
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+LENGTHS = {"mixed": (1, 70, 0, 9, 64, 65, 200, 3), "alike": (64, 64, 64), "one": (300,)}
+UNITS = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
+"""By how much results may be off, of values around one."""
+
+
+def apart(one: torch.Tensor, other: torch.Tensor, *, least: float = 0.0) -> float:
+    """Relative to the other or to ``least``."""
+    one, other = one.detach().double(), other.detach().double()
+    return float((one - other).norm() / other.norm().clamp(min=least))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(("causal", "window"), [(True, None), (False, None), (True, 16)])
+@pytest.mark.parametrize("dtype", UNITS, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("groups", [4, 2])
+def test_attention_and_its_gradients_are_those_of_a_dense_mask(lengths, causal, window, dtype, groups):
+    own = LENGTHS[lengths]
+    random = torch.Generator("cuda").manual_seed(1)
+    exact = [
+        torch.randn(sum(own), n, 64, device="cuda", generator=random).to(dtype).double().requires_grad_()
+        for n in (4, groups, groups)
+    ]
+    given = [x.detach().to(dtype).requires_grad_() for x in exact]
+    got = attend(*given, Segments(own), causal=causal, window=window)
+    with torch.device("cuda"):
+        expected = dense(*exact, list(own), causal, window)
+    upstream = torch.randn_like(expected).to(dtype)
+    found = torch.autograd.grad(got, given, upstream)
+    wanted = torch.autograd.grad(expected, exact, upstream.double())
+    for one, other in zip((got, *found), (expected, *wanted), strict=True):
+        assert apart(one, other) < UNITS[dtype]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("dtype", UNITS, ids=["fp32", "bf16"])
+def test_queries_of_items_see_their_item_alone(lengths, dtype):
+    own = tuple(n for n in LENGTHS[lengths] if n)
+    random = torch.Generator("cuda").manual_seed(2)
+    q, k, v = (
+        torch.randn(n, 4, 64, device="cuda", generator=random).to(dtype) for n in (5 * len(own), sum(own), sum(own))
+    )
+    found = attend_across(q, k, v, 5, Segments(own))
+    begin = 0
+    for number, length in enumerate(own):
+        theirs = slice(begin, begin + length)
+        logits = torch.einsum("qhd,khd->hqk", q[5 * number : 5 * number + 5].double(), k[theirs].double()) / 8
+        expected = torch.einsum("hqk,khd->qhd", logits.softmax(-1), v[theirs].double())
+        assert apart(found[5 * number : 5 * number + 5], expected) < UNITS[dtype]
+        begin += length
+
+
+@pytest.mark.parametrize("vocabulary", [300, 9001])
+@pytest.mark.parametrize("dtype", UNITS, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("chunk", [None, 7])
+def test_the_loss_and_its_gradients_are_those_of_all_logits(vocabulary, dtype, chunk):
+    random = torch.Generator("cuda").manual_seed(3)
+    hidden, weight = (torch.randn(n, 96, device="cuda", generator=random) for n in (50, vocabulary))
+    targets = torch.randint(vocabulary, (50,), device="cuda", generator=random)
+    given = [x.to(dtype).requires_grad_() for x in (hidden, weight * 0.2)]
+    exact = [x.detach().double().requires_grad_() for x in given]
+    got = linear_cross_entropy(*given, targets, chunk=chunk).total
+    expected = torch.nn.functional.cross_entropy(exact[0] @ exact[1].T, targets, reduction="sum")
+    assert apart(got, expected) < UNITS[dtype]
+    for one, other in zip(torch.autograd.grad(got, given), torch.autograd.grad(expected, exact), strict=True):
+        assert apart(one, other) < UNITS[dtype]
+
+
+ROW = [
+    Document("a", (Text("abc"), medium("image", 3), medium("image", 9), medium("audio", 5), Text("end", train=True))),
+    Document("b", (medium("ticks", 7), medium("image", 2), Text("end", train=True))),
+    Document("c", (medium("audio", 2), medium("ticks", 4), Text("the end", train=True))),
+    Document("d", (Text("only text", train=True),)),
+]
+
+
+def composition(backbone):
+    """Without video: a machine with a GPU may lack its libraries."""
+    registry = Registry.from_modules({"vision": "kosmos_vision.plugin", "audio": "kosmos_audio.plugin", "ticks": ticks})
+    modalities = ["image", "audio", "ticks"]
+    streams = {name: STREAMS[name] for name in modalities}
+    return compose(make_run({"modalities": modalities, "streams": streams, "backbone": BACKBONES[backbone]}), registry)
+
+
+def loss_and_gradients(composed, model, rows, device, dtype):
+    model.zero_grad()
+    total = 0.0
+    for row in rows:
+        made = [ready(composed.planner, document) for document in row]
+        batch = to_tensors(assemble(made, composed.planner.routes, composed.streams)).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            losses = model(batch)
+        losses.total.backward()
+        total += float(losses.total.detach())
+    return total, {n: p.grad.cpu() for n, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_packed_is_unpacked_and_as_on_the_cpu(backbone):
+    composed, cuda, cpu = composition(backbone), torch.device("cuda"), torch.device("cpu")
+    on_gpu, alone = deepcopy(composed.model).eval().to(cuda), [[document] for document in ROW]
+    expected, slopes = loss_and_gradients(composed, deepcopy(composed.model).eval(), [ROW], cpu, torch.float32)
+    for rows in ([ROW], alone):
+        loss, gradients = loss_and_gradients(composed, on_gpu, rows, cuda, torch.float32)
+        assert loss == pytest.approx(expected, rel=1e-5)
+        assert worst_error(gradients, slopes) < 1e-3
+        loss, gradients = loss_and_gradients(composed, on_gpu, rows, cuda, torch.bfloat16)
+        assert loss == pytest.approx(expected, rel=1e-2)
+        least = 0.05 * max(float(slope.norm()) for slope in slopes.values())
+        found = {name: apart(gradients[name], slope, least=least) for name, slope in slopes.items()}
+        assert max(found.values()) < 0.1, found

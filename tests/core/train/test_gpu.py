@@ -1,0 +1,98 @@
+"""Whole runs on a real GPU: in bf16 and compiled, gone on with, short of memory, with every way to keep weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kosmos import make_run
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import MODEL, read_whole
+from kosmos.train.run import resume_run, train_model
+from support.runs import rows_of
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("default"),  # PyTorch's compiler warns of its own code
+]
+
+BASE = {
+    "modalities": ["image", "audio"],
+    "streams": {
+        "image": {"encoder": {"name": "timm", "model": "test_vit"}, "connector": "mlp"},
+        "audio": {"encoder": {"name": "logmel", "width": 64, "layers": 1, "heads": 2}, "connector": "pool"},
+    },
+    "backbone": {"name": "decoder", "width": 128, "layers": 2, "heads": 4, "ffn_width": 256},
+    "data": {"sources": ["shapes", "tones"], "tokens_per_pack": 512, "lanes": 2, "workers": 2},
+    "train": {"steps": 8, "warmup_steps": 1, "device": "cuda"},
+    "evaluate": {"max_documents": 4},
+    "trackers": [],
+}
+
+
+def run(output, *overs):
+    return make_run(BASE, {"output": str(output)}, *overs)
+
+
+def losses(output):
+    return [row["loss"] for row in rows_of(output / "metrics.jsonl")]
+
+
+WAYS = {
+    "as it comes": {},
+    "uncompiled": {"compile": False},
+    "fp32": {"precision": "fp32"},
+    "8-bit momentum": {"optimizer": "lion8bit"},
+    "bf16 weights": {"weights": "bf16", "optimizer": {"name": "lion", "master": "bits16"}},
+    "released": {
+        "weights": "bf16", "optimizer": {"name": "lion8bit", "master": "stochastic"}, "release_gradients": True,
+        "clip_norm": None,
+    },
+    "recomputed": {"gradient_checkpointing": True},
+    "recomputed in part": {"gradient_checkpointing": "selective", "compile": False},
+    "adamw": {"optimizer": "adamw"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_fall_and_nothing_is_compiled_late(tmp_path, way):
+    over = {"train": {**WAYS[way], "steps": 24}, "data": {"lanes": 1 if "released" in way else 2}}
+    train_model(run(tmp_path / "run", over))
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    assert sum(losses(tmp_path / "run")[-4:]) < 0.8 * sum(losses(tmp_path / "run")[:4])
+    assert all(row["mfu"] > 0 for row in rows)
+    if "compilations" in rows[-1]:
+        assert rows[-1]["compilations"] == rows[len(rows) // 2]["compilations"] > 0
+
+
+@pytest.mark.parametrize("compiled", ["auto", False])
+def test_a_run_that_goes_on_takes_the_same_steps(tmp_path, compiled):
+    over = {"train": {"compile": compiled}}
+    train_model(run(tmp_path / "whole", over))
+    train_model(run(tmp_path / "cut", over, {"checkpoint": {"every_steps": 4, "keep_last": 9}}))
+    (tmp_path / "cut" / "checkpoints" / "step-00000008").rename(tmp_path / "gone")
+    resume_run(tmp_path / "cut")
+    assert losses(tmp_path / "cut") == pytest.approx(losses(tmp_path / "whole"), rel=2e-2)
+    whole, cut = (read_whole(load_newest(tmp_path / n / "checkpoints").tensors, MODEL) for n in ("whole", "cut"))
+    print("bit for bit:", losses(tmp_path / "cut") == losses(tmp_path / "whole"))
+    print("weights:", all(torch.equal(t, cut[name]) for name, t in whole.items()))
+
+
+def test_rows_that_memory_does_not_hold_are_computed_in_parts(tmp_path):
+    # Uncompiled attention and products of a row of 16,384 tokens take some 2 GB.
+    large = {
+        "data": {"tokens_per_pack": 16_384, "lanes": 1},
+        "backbone": {"name": "decoder", "width": 256, "layers": 8, "heads": 4, "ffn_width": 1024},
+        "train": {"compile": False, "steps": 3},
+    }
+    train_model(run(tmp_path / "whole", large))
+    peak = max(row["peak_memory_bytes"] for row in rows_of(tmp_path / "whole" / "metrics.jsonl"))
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    try:
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + 0.7 * peak) / total)
+        train_model(run(tmp_path / "parts", large))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert load_newest(tmp_path / "parts" / "checkpoints").state["parts"] > 1
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=2e-2)
