@@ -101,7 +101,7 @@ def test_rows_are_the_same_with_any_number_of_workers_whatever_kills_them(lanes)
     told, end = take(known, 6)
     assert end == state
     assert contents(told) == contents(first)
-    for workers in range(2, lanes + 1):
+    for workers in range(2, lanes + 4):
         rows, end = take(feed, 6, workers)
         assert contents(rows) == contents(first)
         assert end == state
@@ -119,6 +119,36 @@ def test_a_stop_at_any_step_goes_on_exactly(lanes, workers):
     rest, same_end = take(feed, 8 - stop, choice.randrange(4), state)
     assert contents(before + rest) == contents(whole)
     assert same_end == end
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3, 4])
+def test_rows_of_which_every_document_is_broken_are_passed_over_and_told_of(workers):
+    fates = {("decode", row): "ValueError" for row in range(40) if row % 20 > 3}
+    feed = feed_of(fates=fates, lanes=1, tokens=32)  # one or two documents a row
+    rows, state = take(feed, 6, workers)
+    alone, end = take(feed, 6)
+    assert contents(rows) == contents(alone)
+    assert state == end
+    assert max(len(row.incidents) for step in rows for row in step) > 2
+    assert all(row.arrays.documents for step in rows for row in step)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_row_after_row_of_broken_documents_ends_the_run(workers):
+    fates = {("decode", row): "ValueError" for row in range(40)}
+    with pytest.raises(DataError, match=r"50 rows in turn hold no usable sample; the last: numbered \d+: Faulty.decode"):
+        take(feed_of(fates=fates, lanes=1), 1, workers)
+
+
+def test_workers_share_a_lane_whose_rows_are_to_be_decoded():
+    feed = feed_of(lanes=2)
+    for asked, expected in ((1, 1), (2, 2), (5, 5)):
+        feeder = open_feeder(feed, range(2), workers=asked)
+        feeder.close()
+        assert len(feeder.workers) == expected
+    feeder = open_feeder(replace(feed, streams=()), range(2), workers=5)  # text: filling a row is all there is to do
+    feeder.close()
+    assert len(feeder.workers) == 2
 
 
 def test_states_of_old_checkpoints_still_load():
@@ -141,15 +171,16 @@ def killed_elsewhere(worker):
     return not again
 
 
-def test_a_worker_killed_from_outside_makes_the_same_rows_and_blames_nobody():
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_worker_killed_from_outside_makes_the_same_rows_and_blames_nobody(workers):
     feed = feed_of(lanes=2)
     alone, end = take(feed, 40)
-    feeder = open_feeder(feed, range(2), workers=1)
-    rows, kills = [], 0
+    feeder = open_feeder(feed, range(2), workers=workers)
+    rows, kills, choice = [], 0, random.Random(workers)
     try:
         for _ in range(40):
             rows.append(feeder.next_step())
-            kills += killed_elsewhere(feeder.workers[0])
+            kills += killed_elsewhere(choice.choice(feeder.workers))
         assert feeder.state() == end
     finally:
         feeder.close()

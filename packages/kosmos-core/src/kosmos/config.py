@@ -143,7 +143,8 @@ class DataConfig(_Strict):
     look_ahead: int = Field(default=128, ge=1)
     """Documents from which a lane chooses when it fills a row."""
     workers: int | None = Field(default=None, ge=0)
-    """Processes that read and decode; None is by the number of cores, 0 decodes in the training process."""
+    """Processes that read and decode, at most one a lane where there is only text; None is by the number of cores, 0
+    decodes in the training process."""
     held_out: float = Field(default=0.05, gt=0, lt=1)
     """Share of the rows held out, for sources that state no split of their own."""
     quarantine: float = Field(default=0.5, ge=0, le=1)

@@ -1,5 +1,8 @@
 """Rows for the trainer: from lanes in this process, or from worker processes that may die.
 
+Where there are fewer lanes than workers, several have the same lane: each fills all of its rows, which takes headers
+alone, and decodes those of its own turns.
+
 A worker that dies (a decoder that segfaults) or hangs is started again from the last rows that were taken;
 the sample that it was at is put in quarantine. What it knows of deadly samples only it and those that are
 started later are told, which changes no row (see ``kosmos.data.lane``): rows and their order are the same
@@ -15,10 +18,15 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
-from kosmos.data.lane import PLAN, Feed, Lane, Row, Touch
+from kosmos.data.lane import PLAN, Empty, Feed, Lane, Row, Touch
+from kosmos.data.orders import Place, Share
 from kosmos.data.supervisor import HANG_S, Died, StopWaiting, Supervisor
+from kosmos.errors import DataError
 
 __all__ = ["Feeder", "StopWaiting", "open_feeder"]
+
+MAX_EMPTY_ROWS = 50
+"""Rows in turn of which every document was broken, after which the data are held to be useless."""
 
 
 def _never() -> bool:
@@ -89,6 +97,10 @@ class _Steps(ABC):
         self.states = {**states, **fresh}
         self.step: dict[int, Row | None] = {}
         """Rows of the step under way, by lane."""
+        self.places = {lane: Place(0, state) for lane, state in self.states.items()}
+        """Where each lane is, rows of the step under way included."""
+        self._empty: dict[int, list[Empty]] = {lane: [] for lane in self.states}
+        """Turns since the last row."""
         self.waited_s = 0.0
 
     def next_step(self, should_stop: Callable[[], bool] = _never) -> list[Row]:
@@ -102,9 +114,27 @@ class _Steps(ABC):
         self.waited_s = perf_counter() - begin
         return rows
 
-    @abstractmethod
     def _row(self, lane: int, should_stop: Callable[[], bool]) -> Row | None:
-        """The lane's next row; None at its end."""
+        """The lane's next row, which tells of the empty turns before it; None at its end."""
+        before = self._empty[lane]
+        while (found := self._turn(lane, should_stop)) is not None:
+            self.places[lane] = Place(self.places[lane].turn + 1, found.state)
+            if isinstance(found, Row):
+                found.incidents = [*(i for empty in before for i in empty.incidents), *found.incidents]
+                found.drawn += sum(empty.drawn for empty in before)
+                before.clear()
+                return found
+            before.append(found)
+            if len(before) >= MAX_EMPTY_ROWS:
+                last = found.incidents[-1]
+                raise DataError(
+                    f"{MAX_EMPTY_ROWS} rows in turn hold no usable sample; the last: {last.origin}: {last.cause}"
+                )
+        return None
+
+    @abstractmethod
+    def _turn(self, lane: int, should_stop: Callable[[], bool]) -> Row | Empty | None:
+        """What the lane's next turn gives; None at its end."""
 
     def state(self) -> dict[str, Any]:
         lanes = {str(lane): state for lane, state in self.states.items()}
@@ -120,40 +150,52 @@ class InlineFeeder(_Steps):
         for number, lane in self.lanes.items():
             lane.load(self.states[number])
 
-    def _row(self, lane: int, should_stop: Callable[[], bool]) -> Row | None:
+    def _turn(self, lane: int, should_stop: Callable[[], bool]) -> Row | Empty | None:
         if should_stop():
             raise StopWaiting
-        return self.lanes[lane].next_row()
+        return self.lanes[lane].turn()
 
     def close(self) -> None:
         self.lanes.clear()
 
 
 class WorkerFeeder(_Steps):
-    """Decodes in worker processes; lane i belongs to worker i mod workers."""
+    """Decodes in worker processes; see ``_shares``."""
 
     def __init__(self, feed: Feed, states: dict[int, Any], workers: int, hang_s: float | None = HANG_S) -> None:
         super().__init__(feed, states)
-        lanes = list(states)
         self.workers: list[Supervisor] = []
+        self.owners: dict[int, list[Supervisor]] = {lane: [] for lane in states}
+        """Of each lane, by turns."""
+        shares = _shares(list(states), workers if feed.streams else min(workers, len(states)))
         try:
-            for share in (lanes[i::workers] for i in range(min(workers, len(lanes)))):
+            for share in shares:
                 worker = Supervisor(share, hang_s)
-                worker.start(feed, self.states)
+                worker.start(feed, self.places)
                 self.workers.append(worker)
+                for lane in share:
+                    self.owners[lane].append(worker)
         except BaseException:
             self.close()
             raise
-        self.owner = {lane: worker for worker in self.workers for lane in worker.lanes}
 
-    def _row(self, lane: int, should_stop: Callable[[], bool]) -> Row | None:
-        worker = self.owner[lane]
-        while isinstance(row := worker.take(lane, should_stop), Died):
+    def _turn(self, lane: int, should_stop: Callable[[], bool]) -> Row | Empty | None:
+        owners = self.owners[lane]
+        worker = owners[self.places[lane].turn % len(owners)]
+        while isinstance(found := worker.take(lane, should_stop), Died):
             if (blamed := worker.autopsy()) is not None:
                 self.feed = replace(self.feed, deadly={**self.feed.deadly, blamed[0]: blamed[1]})
-            worker.start(self.feed, self.states | {row.lane: row.state for row in self.step.values() if row})
-        return row
+            worker.start(self.feed, self.places)
+        return found
 
     def close(self) -> None:
         for worker in self.workers:
             worker.stop()
+
+
+def _shares(lanes: Sequence[int], workers: int) -> list[dict[int, Share]]:
+    """Of each worker: whole lanes, or its turns of one where there are fewer lanes than workers."""
+    if workers <= len(lanes):
+        return [dict.fromkeys(lanes[i::workers], Share(0, 1)) for i in range(workers)]
+    of = [len(range(i, workers, len(lanes))) for i in range(len(lanes))]
+    return [{lanes[i % len(lanes)]: Share(i // len(lanes), of[i % len(lanes)])} for i in range(workers)]

@@ -3,6 +3,9 @@
 A lane draws documents, plans them, keeps a look-ahead of planned ones and fills rows from it. Its state
 is a cursor and the draws of the documents that wait: a few numbers, no data.
 
+Filling a row, which takes headers alone, and decoding what is in it do not depend on each other: whoever has the lane
+may decode one turn and leave the next to another who has it too, and what comes after is the same.
+
 A sample that is known to kill the process is dropped where it would kill it: as it is planned, or, having been
 planned and waited like any other, as it is decoded. So a lane's rows are the same whether it dies of the sample
 itself or is told, early or late, by another lane's death; as long as the sample kills each time, at the same point.
@@ -29,8 +32,6 @@ from kosmos.errors import DataError, SampleError
 
 Draw = tuple[int, int, int]
 """Source, draw number, piece of the document."""
-MAX_EMPTY_ROWS = 50
-"""Rows in turn of which every document was broken, after which the data are held to be useless."""
 MAX_FRUITLESS = 2_000
 """Samples in turn of which nothing could be used, after which the data are held to be useless."""
 PLAN, DECODE = 0, 1
@@ -65,6 +66,15 @@ class Row:
     """The lane's state after it."""
 
 
+@dataclass(slots=True)
+class Empty:
+    """A turn of a lane of which every document was broken."""
+
+    incidents: list[Incident]
+    drawn: int
+    state: dict[str, Any]
+
+
 @dataclass
 class Lane:
     """See the module."""
@@ -94,33 +104,44 @@ class Lane:
             if piece < len(plans[source, draw]):
                 self.pending.append(((source, draw, piece), plans[source, draw][piece]))
 
-    def next_row(self) -> Row | None:
+    def turn(self) -> Row | Empty | None:
         """Fill one row; None at the end of a mixture that is read once.
 
         Raises:
             DataError: sample after sample is unusable.
         """
-        for _ in range(MAX_EMPTY_ROWS):
-            self._fill()
-            if not self.pending and not self.incidents:
-                return None
-            ready = self._take() if self.pending else []
-            if ready or not self.pending:
-                return self._finish(ready)
-        raise DataError(f"{MAX_EMPTY_ROWS} rows in turn hold no usable sample; {self._last_incident()}")
+        chosen = self._choose()
+        if chosen is None:
+            return None
+        ready = [r for draw, plan in chosen if (r := self._decode(draw, plan)) is not None]
+        incidents, drawn = self._told()
+        if not ready and self.pending:
+            return Empty(incidents, drawn, self.state())
+        arrays = assemble(ready, self.feed.planner.routes, self.feed.streams, self.room)
+        return Row(self.number, arrays, incidents, drawn, self.state())
 
-    def _take(self) -> list[ReadyDocument]:
+    def skip(self) -> bool:
+        """Leave a turn to others, who decode it and tell what was wrong; False at the end. Raises as ``turn``."""
+        chosen = self._choose()
+        self._told()
+        return chosen is not None
+
+    def _choose(self) -> list[tuple[Draw, DocumentPlan]] | None:
+        """The documents of a row, which wait no longer."""
+        self._fill()
+        if not self.pending:
+            return [] if self.incidents else None
         planner = self.feed.planner
         taken = choose([plan for _, plan in self.pending], planner.max_tokens, planner.max_cells)
         chosen, left = [self.pending[i] for i in taken], set(range(len(self.pending))).difference(taken)
         self.pending = [self.pending[i] for i in sorted(left)]
-        return [r for draw, plan in chosen if (r := self._decode(draw, plan)) is not None]
+        return chosen
 
-    def _finish(self, ready: list[ReadyDocument]) -> Row:
-        arrays = assemble(ready, self.feed.planner.routes, self.feed.streams, self.room)
-        row = Row(self.number, arrays, self.incidents, self.drawn, self.state())
+    def _told(self) -> tuple[list[Incident], int]:
+        """Incidents and draws since the turn before."""
+        told = self.incidents, self.drawn
         self.incidents, self.drawn = [], 0
-        return row
+        return told
 
     def _last_incident(self) -> str:
         last = self.incidents[-1]

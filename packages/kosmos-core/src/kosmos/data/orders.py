@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kosmos.data.foreign import first_line
 from kosmos.data.lane import Feed
 from kosmos.errors import PluginError
 
 
-def pickled(feed: Feed, states: Mapping[int, Any]) -> bytes:
+class Place(NamedTuple):
+    """Where a lane is."""
+
+    turn: int
+    """Turns taken since the feeder was opened."""
+    state: Any
+
+
+class Share(NamedTuple):
+    """The turns of a lane that are a worker's own: one in ``of``, which leaves the remainder ``own``."""
+
+    own: int
+    of: int
+
+    def has(self, turn: int) -> bool:
+        return turn % self.of == self.own
+
+
+def pickled(feed: Feed, lanes: Mapping[int, tuple[Share, Place]]) -> bytes:
     """The orders of a worker.
 
     Raises:
         PluginError: a processor, a source or another part cannot be pickled; it is named.
     """
     try:
-        return pickle.dumps((feed, dict(states)), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((feed, dict(lanes)), pickle.HIGHEST_PROTOCOL)
     except MemoryError:
         raise
     except Exception as error:  # whatever a plugin's object raises

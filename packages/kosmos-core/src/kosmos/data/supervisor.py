@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,9 +17,9 @@ from time import monotonic
 from typing import Any, Final
 
 from kosmos.data.foreign import first_line
-from kosmos.data.lane import Feed, Row, Touch
+from kosmos.data.lane import Empty, Feed, Row, Touch
 from kosmos.data.marker import NBYTES, Marker
-from kosmos.data.orders import pickled
+from kosmos.data.orders import Place, Share, pickled
 from kosmos.data.shared_rows import RowReceiver, open_memory
 from kosmos.errors import DataError
 
@@ -58,30 +58,32 @@ class Supervisor:
     """See the module.
 
     Args:
-        lanes: those of this worker.
+        shares: lanes of this worker, and what of each is its own.
         hang_s: ``HANG_S``, or None to wait for ever.
     """
 
     PREFETCH = 2
-    """Rows that wait in this process, for each lane of the worker."""
+    """Rows that wait in this process, for each lane of the worker; one where others have the lane too."""
 
-    def __init__(self, lanes: Sequence[int], hang_s: float | None) -> None:
-        self.lanes, self.hang_s = tuple(lanes), hang_s
+    def __init__(self, shares: Mapping[int, Share], hang_s: float | None) -> None:
+        self.shares, self.hang_s = dict(shares), hang_s
+        self.waiting = sum(self.PREFETCH if share.of == 1 else 1 for share in shares.values())
         self.ended: set[int] = set()
         self.deaths = 0
         self.suspect: Touch | None = None
 
-    def start(self, feed: Feed, states: Mapping[int, Any]) -> None:
-        """Start the process, at these states of the lanes that have not ended.
+    def start(self, feed: Feed, places: Mapping[int, Place]) -> None:
+        """Start the process, at these places of the lanes that have not ended.
 
         Raises:
             PluginError: what it has to be given cannot be pickled.
             DataError: the system starts no process.
         """
-        orders = [pickled(feed, {lane: states[lane] for lane in self.lanes if lane not in self.ended})]
+        going = {lane: share for lane, share in self.shares.items() if lane not in self.ended}
+        orders = [pickled(feed, {lane: (share, places[lane]) for lane, share in going.items()})]
         self.feed = feed
-        self.inbox: queue.Queue[Any] = queue.Queue(self.PREFETCH * len(self.lanes))
-        self.ready: dict[int, list[Row | None]] = {lane: [] for lane in self.lanes}
+        self.inbox: queue.Queue[Any] = queue.Queue(self.waiting)
+        self.ready: dict[int, list[Row | Empty | None]] = {lane: [] for lane in self.shares}
         self.stopping = threading.Event()
         self.hung_at: int | None = None
         try:
@@ -105,7 +107,7 @@ class Supervisor:
             rows_out, rows_in = os.pipe()
             theirs.callback(os.close, rows_in)
             rows = ours.enter_context(Connection(rows_out, writable=False))
-            memory = open_memory((self.PREFETCH + 2) * len(self.lanes) + 2)
+            memory = open_memory(self.waiting + 2 * len(self.shares) + 2)
             theirs.callback(os.close, memory)
             receiver = RowReceiver(rows, memory)
             self.process = self._start_process((orders_out, rows_in, memory, marker))
@@ -128,8 +130,8 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def take(self, lane: int, should_stop: Callable[[], bool]) -> Row | Died | None:
-        """The lane's next row; None at its end.
+    def take(self, lane: int, should_stop: Callable[[], bool]) -> Row | Empty | Died | None:
+        """What the next of its turns of the lane gave; None at the lane's end.
 
         Raises:
             StopWaiting: ``should_stop`` said so before it came.
@@ -147,7 +149,7 @@ class Supervisor:
                 raise number(row) if number else DataError(f"a data worker failed:\n{row}")
             self.ready[number].append(row)
         self.deaths = 0
-        taken: Row | None = self.ready[lane].pop(0)
+        taken: Row | Empty | None = self.ready[lane].pop(0)
         if taken is None:
             self.ended.add(lane)
         return taken

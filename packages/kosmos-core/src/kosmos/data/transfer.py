@@ -28,7 +28,7 @@ def on_their_way(tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
         return lambda: copies
     import torch
 
-    copied = torch.cuda.Event()
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record()
 
     def arrived() -> list[Tensor]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kosmos.data.marker import Marker
+    from kosmos.data.orders import Place, Share
     from kosmos.data.shared_rows import RowSender
 
 
@@ -29,8 +30,8 @@ def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int) -> None:
         from kosmos.data.marker import Marker
         from kosmos.data.shared_rows import RowSender
 
-        feed, states = _receive(orders)
-        _serve(feed, states, RowSender(rows, memory_fd), Marker(marker_fd))
+        feed, lanes = _receive(orders)
+        _serve(feed, lanes, RowSender(rows, memory_fd), Marker(marker_fd))
     except (BrokenPipeError, EOFError):
         return
     except BaseException as error:
@@ -53,18 +54,23 @@ def _receive(orders: Connection) -> Any:
         ) from error
 
 
-def _serve(feed: Any, states: dict[int, Any], rows: RowSender, marker: Marker) -> None:
+def _serve(feed: Any, given: dict[int, tuple[Share, Place]], rows: RowSender, marker: Marker) -> None:
     from kosmos.data.lane import Lane
 
-    lanes = [Lane(feed, number, marker.set, rows.room) for number in states]
-    for lane, state in zip(lanes, states.values(), strict=True):
-        lane.load(state)
+    lanes = {number: Lane(feed, number, marker.set, rows.room) for number in given}
+    turns = {number: place.turn for number, (_, place) in given.items()}
+    for number, (_, place) in given.items():
+        lanes[number].load(place.state)
     while lanes:
-        for lane in list(lanes):
-            row = lane.next_row()
-            rows.send((lane.number, row))
-            if row is None:
-                lanes.remove(lane)
+        for number, lane in list(lanes.items()):
+            share = given[number][0]
+            while not share.has(turns[number]) and lane.skip():
+                turns[number] += 1
+            found = lane.turn()
+            turns[number] += 1
+            rows.send((number, found))
+            if found is None:
+                del lanes[number]
 
 
 def _report(rows: Connection, error: BaseException) -> None:
