@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,8 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from kosmos.checkpoint import saver as module
+from kosmos.checkpoint import tensors as stored
 from kosmos.checkpoint.folder import committed, load_newest, verify
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import read_into, read_whole
@@ -52,6 +57,90 @@ def test_every_kind_of_tensor_comes_back_bit_for_bit(
     again = torch.empty_like(tensor)
     read_into(tmp_path / "step-00000001" / "tensors", {"optimizer.a.b/key": again}, alone=True)
     assert again.dtype == dtype and torch.equal(again, tensor)
+
+
+@pytest.fixture
+def many_files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
+    """Tensors that fill five files of 1 KiB, written and hashed by three threads."""
+    monkeypatch.setattr(stored, "FILE_BYTES", 1024)
+    monkeypatch.setattr(module, "default_threads", lambda parallel: 3)
+    large = {f"model.{n}.w": torch.randn(16, 16, dtype=torch.bfloat16) for n in range(8)}
+    return {**large, "model.norm": torch.randn(7), "optimizer.model.0.w/step": torch.tensor(3.0)}
+
+
+def save_these(folder: Path, tensors: dict[str, Tensor]) -> Path:
+    one = saver(folder)
+    one.save(1, tensors, {"step": 1})
+    saved = one.wait()
+    assert saved is not None
+    return saved.folder
+
+
+def test_a_large_checkpoint_is_several_hashed_files_and_comes_back_bit_for_bit(
+    tmp_path: Path, many_files: dict[str, Tensor]
+) -> None:
+    folder = save_these(tmp_path, many_files)
+    names = [f"shard-00001-model-0000{n}-of-00005.safetensors" for n in range(1, 6)]
+    hashed = json.loads((folder / "manifest.json").read_text())["sha256"]
+    assert sorted(hashed) == ["state.json", *(f"tensors/{name}" for name in names)]
+    assert sorted(p.name for p in (folder / "tensors").iterdir()) == names
+    again = read_whole(folder / "tensors")
+    assert again.keys() == many_files.keys()
+    assert all(torch.equal(again[name], tensor) for name, tensor in many_files.items())
+
+
+def test_damage_in_any_of_several_files_is_found_and_named(tmp_path: Path, many_files: dict[str, Tensor]) -> None:
+    folder = save_these(tmp_path, many_files)
+    for file in sorted((folder / "tensors").iterdir()):
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert verify(folder) == f"tensors/{file.name} does not match its hash"
+        file.write_bytes(content)
+    assert verify(folder) is None
+
+
+def test_one_of_several_files_that_cannot_be_written_fails_the_checkpoint(
+    tmp_path: Path, many_files: dict[str, Tensor]
+) -> None:
+    with small_files(), pytest.raises(TrainingError, match="cannot write the checkpoint of step 1"):
+        save_these(tmp_path, many_files)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_small_checkpoint_is_one_file(tmp_path: Path) -> None:
+    folder = save_these(tmp_path, {f"model.{n}.w": torch.zeros(16) for n in range(100)})
+    assert [p.name for p in (folder / "tensors").iterdir()] == ["shard-00001-model-00001-of-00001.safetensors"]
+
+
+def test_what_pytorch_wrote_as_one_file_is_read(tmp_path: Path, many_files: dict[str, Tensor]) -> None:
+    with_pytorch = HuggingFaceStorageWriter(str(tmp_path), save_distributed=True)
+    save_distributed(dict(many_files), storage_writer=with_pytorch, no_dist=True)
+    (file,) = tmp_path.iterdir()
+    assert file.name == "shard-00001-model-00001-of-00001.safetensors"
+    again = read_whole(tmp_path)
+    assert all(torch.equal(again[name], tensor) for name, tensor in many_files.items())
+
+
+def test_whoever_may_read_the_folder_may_read_the_tensors(tmp_path: Path) -> None:
+    folder = save(tmp_path, 1)
+    (tensors,) = (folder / "tensors").iterdir()
+    assert tensors.stat().st_mode == (folder / "state.json").stat().st_mode
+
+
+def test_a_process_that_ends_without_waiting_still_commits_what_it_ordered(tmp_path: Path) -> None:
+    program = """
+import sys, torch
+from pathlib import Path
+from kosmos.checkpoint import saver, tensors
+from kosmos.runtime.parallel import Parallel
+
+saver.default_threads, tensors.FILE_BYTES = lambda parallel: 3, 1
+weights = {f"model.{n}.w": torch.zeros(1_000_000) for n in range(10)}
+saver.Saver(Path(sys.argv[1]), Parallel(), keep_last=1).save(1, weights, {"step": 1})
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=120)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
+    assert verify(tmp_path / "step-00000001") is None
 
 
 def test_reading_what_is_not_there_or_of_another_shape_is_one_line(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kosmos.checkpoint.threads import for_each
 from kosmos.errors import CheckpointError
 
 PARTIAL = ".partial-"
@@ -104,12 +105,16 @@ def commit(partial: Path, step: int, state: Mapping[str, Any], hashes: Mapping[s
     return final
 
 
-def hash_and_sync(partial: Path, *, share: int = 0, of: int = 1) -> dict[str, str]:
+def hash_and_sync(partial: Path, *, share: int = 0, of: int = 1, threads: int = 1) -> dict[str, str]:
     """SHA-256 by relative path of every ``of``-th file of tensors, on the disk when this returns."""
     files = sorted((partial / TENSORS).iterdir())[share::of]
-    for file in files:
-        sync(file)
-    return {f"{TENSORS}/{file.name}": digest(file) for file in files}
+    found = for_each(_synced_digest, files, threads)
+    return {f"{TENSORS}/{file.name}": sha256 for file, sha256 in zip(files, found, strict=True)}
+
+
+def _synced_digest(file: Path) -> str:
+    sync(file)
+    return digest(file)
 
 
 def prune(folder: Path, keep_last: int, saved: Path, *, keep_every: int | None = None) -> list[Path]:
@@ -175,8 +180,12 @@ def load_newest(folder: Path) -> Loaded | None:
     return None
 
 
-def verify(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint, or None. Reads no file but plain ones of the kinds that are written."""
+def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
+    """What is wrong with a checkpoint, or None. Reads no file but plain ones of the kinds that are written.
+
+    Args:
+        threads: that hash; by default as many as there are cores.
+    """
     file = MANIFEST
     try:
         if checkpoint.is_symlink():
@@ -196,14 +205,24 @@ def verify(checkpoint: Path) -> str | None:
         for file in sorted(present):
             if file != STATE and not _SHARD.fullmatch(file):
                 return f"{file} is of no kind that a checkpoint has"
-            if digest(checkpoint / file) != wanted[file]:
-                return f"{file} does not match its hash"
+        problems = for_each(
+            lambda f: _mismatch(checkpoint, f, wanted[f]), sorted(present), threads or os.cpu_count() or 1
+        )
+        if any(problems):
+            return next(filter(None, problems))
         file = STATE
         if _mapping(checkpoint / STATE)["step"] != step_of(checkpoint):
             return f"{STATE} is of another step"
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{file} is unreadable ({error})"
     return None
+
+
+def _mismatch(checkpoint: Path, file: str, wanted: str) -> str | None:
+    try:
+        return None if digest(checkpoint / file) == wanted else f"{file} does not match its hash"
+    except OSError as error:
+        return f"{file} is unreadable ({error})"
 
 
 def _mapping(file: Path) -> dict[str, Any]:

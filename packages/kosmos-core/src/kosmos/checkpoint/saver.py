@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from kosmos.checkpoint import folder as folders
-from kosmos.checkpoint.tensors import cause_of, copied, writer
+from kosmos.checkpoint.tensors import ShardWriter, cause_of, copied
 from kosmos.errors import CheckpointError, TrainingError
 from kosmos.runtime.parallel import Parallel
 
@@ -31,6 +32,12 @@ class Saved:
     """Seconds that training stood still for it."""
     written_s: float
     """Seconds from the order to the commit."""
+
+
+def default_threads(parallel: Parallel) -> int:
+    """That write and hash beside a rank: half the cores that are its share, one at least, eight at most."""
+    share = (os.cpu_count() or 1) // parallel.local_world_size
+    return min(8, max(1, share // 2))
 
 
 class Saver:
@@ -56,6 +63,7 @@ class Saver:
         """
         self.folder, self.parallel, self.report, self.moves = folder, parallel.beside(), report, moves
         self.keep_last, self.keep_every = keep_last, keep_every
+        self.threads = default_threads(parallel)
         self.thread: threading.Thread | None = None
         self.outcome: Saved | TrainingError | None = None
         self.stage = 0
@@ -136,9 +144,8 @@ class Saver:
         try:
             self._shared(lambda: self._write(staged, partial))
             self.stage += 1
-            hashes = self._shared(
-                lambda: folders.hash_and_sync(partial, share=self.parallel.rank, of=self.parallel.world_size)
-            )
+            share, of = self.parallel.rank, self.parallel.world_size
+            hashes = self._shared(lambda: folders.hash_and_sync(partial, share=share, of=of, threads=self.threads))
             self.stage += 1
             every = {name: digest for part in hashes for name, digest in part.items()}
             final = self._everywhere(lambda: self._commit(partial, step, state, every))
@@ -152,14 +159,14 @@ class Saver:
         """This rank's shards. Ranks agree within on who writes what all of them have."""
         save(
             staged,
-            storage_writer=writer(partial / folders.TENSORS),
+            storage_writer=ShardWriter(partial / folders.TENSORS, self.threads),
             process_group=self.parallel.group,
             no_dist=self.parallel.world_size == 1,
         )
 
     def _commit(self, partial: Path, step: int, state: dict[str, Any], hashes: dict[str, str]) -> Path:
         final = folders.commit(partial, step, state, hashes)
-        problem = folders.verify(final)
+        problem = folders.verify(final, threads=self.threads)
         if problem is not None:
             raise CheckpointError(f"{final.name} was damaged as it was written ({problem})")
         folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every)

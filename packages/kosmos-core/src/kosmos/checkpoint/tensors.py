@@ -1,11 +1,12 @@
 """The tensors of a checkpoint: named, sharded or whole, written and read by PyTorch's distributed checkpoint.
 
-Every rank writes its own shards as safetensors, whose headers hold the offsets (``HuggingFaceStorageWriter``): there is
-no pickled metadata. They load into any other number of ranks and any other sharding.
+Every rank writes its own shards as safetensors, whose headers hold the offsets, as ``HuggingFaceStorageReader`` reads
+them: there is no pickled metadata. They load into any other number of ranks and any other sharding.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from collections.abc import Mapping
@@ -14,13 +15,18 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
+from torch.futures import Future
 
+from kosmos.checkpoint.threads import for_each
 from kosmos.errors import CheckpointError
 from kosmos.names import listed
 
@@ -28,6 +34,8 @@ logging.getLogger("c10d-NullHandler-dcp_logger").setLevel(logging.WARNING)  # tw
 MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError, MemoryError)
 """What a header that somebody made up may cause, nesting without end (a RuntimeError) among it."""
 MODEL, OPTIMIZER = "model.", "optimizer."
+FILE_BYTES = 512 * 2**20
+"""A rank begins another file past these, so that several threads write and hash what is large."""
 
 # DCP says so to every process that is alone on purpose.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
@@ -40,16 +48,61 @@ def copied(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
 
-def writer(folder: Path) -> HuggingFaceStorageWriter:
-    """Writes shards under ``folder``, one file a rank."""
-    return HuggingFaceStorageWriter(str(folder), save_distributed=True)
+class ShardWriter(HuggingFaceStorageWriter):
+    """Writes this rank's shards, in the same format as PyTorch's, from the tensors' own memory.
+
+    PyTorch's joins all of them to one ``bytes`` first, which holds the lock of the interpreter: with 2.35 GB on 2 cores
+    training stood still for 7 s, and the process took 4.6 GB more.
+    """
+
+    def __init__(self, folder: Path, threads: int = 1) -> None:
+        super().__init__(str(folder), save_distributed=True)
+        self.folder, self.threads = folder, threads
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Raises SafetensorError: the disk is full or not writable."""
+        tensors: dict[str, Tensor] = {}
+        offsets: dict[str, list[int]] = {}
+        for item in plan.items:
+            tensor = planner.resolve_data(item)
+            assert isinstance(tensor, Tensor) and item.tensor_data is not None
+            tensors[item.index.fqn] = tensor.detach()
+            offsets[item.index.fqn] = list(item.tensor_data.chunk.offsets)
+        files = _in_files(tensors)
+        rank = plan.storage_data["shard_index"]
+        names = [f"shard-{rank:05d}-model-{n:05d}-of-{len(files):05d}.safetensors" for n in range(1, len(files) + 1)]
+        parts = list(zip(names, files, strict=True))
+        for_each(lambda part: self._write_file(*part, offsets), parts, self.threads)
+        written: Future[list[WriteResult]] = Future()
+        written.set_result([])  # read by nobody: the headers say where everything is
+        return written
+
+    def _write_file(self, name: str, tensors: dict[str, Tensor], offsets: Mapping[str, list[int]]) -> None:
+        sharding = json.dumps({fqn: {"saved_offsets": offsets[fqn]} for fqn in tensors})
+        about = {"DCP_SHARDING_INFO": sharding, "DCP_VERSION": "1.0", "format": "pt"}
+        save_file(tensors, self.folder / name, about)
+        # save_file lets nobody but the owner read it, whatever the umask says.
+        (self.folder / name).chmod(self.folder.stat().st_mode & 0o666)
+
+
+def _in_files(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """In their order; every file but the last reaches ``FILE_BYTES``."""
+    files: list[dict[str, Tensor]] = []
+    filled = FILE_BYTES
+    for name, tensor in tensors.items():
+        if filled >= FILE_BYTES:
+            files.append({})
+            filled = 0
+        files[-1][name] = tensor
+        filled += tensor.nbytes
+    return files
 
 
 def read_into(folder: Path, targets: Mapping[str, Tensor], *, alone: bool = False) -> None:
     """Fill tensors, sharded or not, by name.
 
     Args:
-        folder: that ``writer`` filled.
+        folder: that ``ShardWriter`` filled.
         alone: this process reads by itself; otherwise all ranks read together.
 
     Raises:
@@ -88,7 +141,7 @@ def _stored(folder: Path) -> dict[str, TensorStorageMetadata]:
     """What stands in ``folder``, by name, from the headers of its files.
 
     Raises:
-        CheckpointError: a file is not safetensors, or its header is none that ``writer`` writes.
+        CheckpointError: a file is not safetensors, or its header is none that ``ShardWriter`` writes.
     """
     try:
         found: dict[str, Any] = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
