@@ -38,6 +38,7 @@ def damage(run: RunFolder, step: int) -> None:
 def test_the_newest_model_is_written_without_its_optimizer(run: RunFolder, tmp_path: Path, capsys) -> None:
     file = tmp_path / "model.safetensors"
     assert main(["export", str(run.path), str(file)]) == 0
+    assert file.stat().st_mode == (run.path / "run.yaml").stat().st_mode
     assert capsys.readouterr().out == f"{file}: 19 values of step 3, 0.0 MiB\n"
     found = load_file(file)
     assert {name: (t.dtype, tuple(t.shape)) for name, t in found.items()} == {

@@ -136,7 +136,9 @@ def test_rows_of_which_every_document_is_broken_are_passed_over_and_told_of(work
 @pytest.mark.parametrize("workers", [0, 3])
 def test_row_after_row_of_broken_documents_ends_the_run(workers):
     fates = {("decode", row): "ValueError" for row in range(40)}
-    with pytest.raises(DataError, match=r"50 rows in turn hold no usable sample; the last: numbered \d+: Faulty.decode"):
+    with pytest.raises(
+        DataError, match=r"50 rows in turn hold no usable sample; the last: numbered \d+: Faulty.decode"
+    ):
         take(feed_of(fates=fates, lanes=1), 1, workers)
 
 

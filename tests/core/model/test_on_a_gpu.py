@@ -10,6 +10,7 @@ import torch
 from kosmos import Document, Segments, Text, attend, to_device
 from kosmos.data.batch import assemble, to_tensors
 from kosmos.generate import generate_ids
+from kosmos.model.decoder import Decoder
 from kosmos.model.sequence import SequenceGroup, part_of
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
 
@@ -109,3 +110,25 @@ def test_attention_takes_fewer_heads_of_keys_and_values_as_they_are():
     assert out.shape == (14, 8, 16)
     assert calls.of["_varlen_attn"] == 1
     assert not calls.of.keys() & {"repeat_interleave", "expand", "clone", "index_select"}
+
+
+def test_a_compiled_block_holds_its_attention_and_is_compiled_for_no_row_of_its_own():
+    torch.compiler.reset()
+    graphs = []
+
+    def keep(graph, inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes])
+        return graph.forward
+
+    rows = [(100, 28), (3, 5, 120, 7, 9), (64, 64, 200), (90,), (1, 2, 3), (300, 200)]
+    decoder = Decoder(300, width=64, layers=2, heads=4, kv_heads=2, ffn_width=96)
+    with fake_gpu(), torch.autocast("cuda", torch.bfloat16), torch.no_grad():
+        decoder = put_on(decoder).train()
+        for block in decoder.blocks:
+            block.compile(fullgraph=True, backend=keep)
+        for lengths in rows:
+            ids = torch.zeros(sum(lengths), dtype=torch.int64, device=CUDA)
+            out = decoder(decoder.embed(ids), ids, Segments(lengths))
+            assert out.shape == (sum(lengths), 64)
+    assert len(graphs) <= 3  # this length, any length, any longest document
+    assert all(any("varlen_attn" in target for target in targets) for targets in graphs)

@@ -79,7 +79,10 @@ def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) 
 
     partial = file.with_name(f".partial-{file.name}")
     try:
+        partial.touch()
+        mode = partial.stat().st_mode  # as the umask has it; save_file lets nobody but the owner read its file
         save_file(dict(tensors), partial, dict(about))
+        partial.chmod(mode)
         sync(partial)
         partial.rename(file)
     except (OSError, SafetensorError) as error:
