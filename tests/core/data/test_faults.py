@@ -142,6 +142,21 @@ def test_row_after_row_of_broken_documents_ends_the_run(workers):
         take(feed_of(fates=fates, lanes=1), 1, workers)
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("at", ["read", "plan"])
+def test_a_file_that_only_one_of_a_lanes_workers_could_not_read_parts_them_not(tmp_path, workers, at):
+    fates = {(at, row): f"ValueError unless {tmp_path / str(row)}" for row in (3, 11, 20)}
+    feed = feed_of(Numbered(40, fates if at == "read" else {}), fates=fates if at == "plan" else {}, lanes=1)
+    rows, state = take(feed, 12, workers)
+    origins = [d.origin for step in rows for row in step for d in row.arrays.documents]
+    draws = sum(state["lanes"]["0"]["draws"])
+    waiting = len(state["lanes"]["0"]["pending"])
+    lost = draws - waiting - len(origins)
+    assert 0 <= lost <= 3  # once each, by whoever was first
+    counts = [origins.count(f"numbered {row}") for row in range(40)]
+    assert max(counts) - min(counts) <= 2  # nothing is given again and again, or never
+
+
 def test_workers_share_a_lane_whose_rows_are_to_be_decoded():
     feed = feed_of(lanes=2)
     for asked, expected in ((1, 1), (2, 2), (5, 5)):

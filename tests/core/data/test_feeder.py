@@ -108,7 +108,7 @@ def test_a_sample_that_kills_its_decoder_costs_itself_alone():
 
 def test_a_mixture_read_once_ends_with_every_document_seen():
     source = TicksSource("train", 37)
-    for workers in (0, 1):
+    for workers in (0, 1, 3):
         rows, _ = take(feed_of(source, once=100, lanes=1), [0], 12, workers)
         assert rows[-1] == []
         assert sorted(o for row in origins(rows) for o in row) == sorted(f"ticks {i}" for i in range(37))

@@ -7,7 +7,6 @@ import torch
 
 from kosmos import make_run
 from kosmos.checkpoint.folder import load_newest
-from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of
 
@@ -73,9 +72,6 @@ def test_a_run_that_goes_on_takes_the_same_steps(tmp_path, compiled):
     (tmp_path / "cut" / "checkpoints" / "step-00000008").rename(tmp_path / "gone")
     resume_run(tmp_path / "cut")
     assert losses(tmp_path / "cut") == pytest.approx(losses(tmp_path / "whole"), rel=2e-2)
-    whole, cut = (read_whole(load_newest(tmp_path / n / "checkpoints").tensors, MODEL) for n in ("whole", "cut"))
-    print("bit for bit:", losses(tmp_path / "cut") == losses(tmp_path / "whole"))
-    print("weights:", all(torch.equal(t, cut[name]) for name, t in whole.items()))
 
 
 def test_rows_that_memory_does_not_hold_are_computed_in_parts(tmp_path):

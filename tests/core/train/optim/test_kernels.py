@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from kosmos.runtime import devices
-from kosmos.testing.fake_gpu import CUDA
+from kosmos.testing.fake_gpu import CUDA, fake_gpu
+from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.operands import Step
 from support import lion_on_a_gpu
 from support.backends import CASES, operands
@@ -34,8 +39,29 @@ def test_the_kernel_compiles_for_an_h100(case, monkeypatch):
 def test_steps_on_a_gpu_are_those_of_the_passes_and_their_tables_are_kept(steps, case):
     found = steps[case]
     assert found["weights"] < 1e-7  # a rounding of fp32; measured: 3e-8
-    # At first, with a gradient that is not aligned, and with a state that was loaded; else for every step.
-    assert found["made"] == (7 if case == "not contiguous" else 3)
+    # At first, with a gradient that is not aligned, the next that is, and a state that was loaded; else for every step.
+    assert found["made"] == (7 if case == "not contiguous" else 4)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+def test_a_step_on_a_gpu_waits_for_nothing_and_launches_once_for_each_kind(monkeypatch):
+    pytest.importorskip("triton", reason="triton is not installed")
+    from kosmos.train.optim import kernels
+
+    launched: list[int] = []
+    monkeypatch.setattr(kernels, "current", lambda device: nullcontext())
+    monkeypatch.setattr(torch.Tensor, "data_ptr", lambda tensor: 512)  # a GPU that computes nothing has no addresses
+    monkeypatch.setattr(kernels, "_lion_kernel", defaultdict(lambda: lambda *given, **more: launched.append(1)))
+    with fake_gpu() as gpu:
+        shapes = [(300, 320), (0, 7), (64,), (640, 256), *((16 * width,) for width in range(1, 9))]
+        parameters = [nn.Parameter(torch.zeros(shape, device=CUDA)) for shape in shapes]
+        optimizer = Lion(parameters, 1e-3, weight_decay=0.1, block=256)
+        for _ in range(2):
+            for parameter in parameters:
+                parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+    assert len(launched) == 2 * 3  # vectors, and matrices by their block
+    assert gpu.waits == []
 
 
 @pytest.fixture(scope="module")

@@ -233,7 +233,9 @@ def _like(parameter: nn.Parameter, shape: tuple[int, ...], dtype: torch.dtype) -
     Fused optimizers keep their step counts, which have no dimension, beside the parameter too.
     """
     if shape == tuple(parameter.shape):
-        return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
+        return torch.empty_like(
+            parameter, dtype=dtype, requires_grad=False, memory_format=torch.contiguous_format
+        )  # whatever the parameter is: optimizers keep states so
     return torch.empty(shape, dtype=dtype, device=parameter.device)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -18,11 +19,11 @@ def for_each(act: Callable[[Item], Result], items: Sequence[Item], threads: int)
     written.
 
     Raises:
-        Exception: what ``act`` raised first; nothing is begun after it.
+        BaseException: what ``act`` raised first, or this thread was interrupted by; nothing is begun after it.
     """
     left = deque(range(len(items)))
     found: dict[int, Result] = {}
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
 
     def work() -> None:
         while not errors:
@@ -32,15 +33,26 @@ def for_each(act: Callable[[Item], Result], items: Sequence[Item], threads: int)
                 return
             try:
                 found[at] = act(items[at])
-            except Exception as error:
+            except BaseException as error:
                 errors.append(error)
 
     helpers = [threading.Thread(target=work) for _ in range(min(threads, len(items)) - 1)]
-    for helper in helpers:
-        helper.start()
-    work()
-    for helper in helpers:
-        helper.join()
+    started: list[threading.Thread] = []
+    try:
+        for helper in helpers:
+            with suppress(RuntimeError):  # the system gives no further thread: those that there are do the work
+                helper.start()
+                started.append(helper)
+        work()
+        _join(started)
+    except BaseException as error:  # an interrupt, at which the others begin nothing more
+        errors.append(error)
+        _join(started)
     if errors:
         raise errors[0]
     return [found[at] for at in range(len(items))]
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join()

@@ -180,13 +180,26 @@ class WorkerFeeder(_Steps):
             raise
 
     def _turn(self, lane: int, should_stop: Callable[[], bool]) -> Row | Empty | None:
-        owners = self.owners[lane]
-        worker = owners[self.places[lane].turn % len(owners)]
-        while isinstance(found := worker.take(lane, should_stop), Died):
-            if (blamed := worker.autopsy()) is not None:
-                self.feed = replace(self.feed, deadly={**self.feed.deadly, blamed[0]: blamed[1]})
-            worker.start(self.feed, self.places)
-        return found
+        owners, place = self.owners[lane], self.places[lane]
+        worker = owners[place.turn % len(owners)]
+        again = False
+        while lane not in worker.ended:
+            taken = worker.take(lane, should_stop)
+            if isinstance(taken, Died):
+                if (blamed := worker.autopsy()) is not None:
+                    self.feed = replace(self.feed, deadly={**self.feed.deadly, blamed[0]: blamed[1]})
+                worker.start(self.feed, self.places)
+            elif again or taken.before in (None, place.state):
+                if taken.found is None:
+                    worker.ended.add(lane)
+                return taken.found
+            else:
+                # A file that one of a lane's workers could not read, and another could: they go on from one state. It
+                # is this one's where it cannot come to the other's, so that the others will come to it.
+                worker.stop()
+                worker.start(self.feed, self.places)
+                again = True
+        return None
 
     def close(self) -> None:
         for worker in self.workers:

@@ -1,4 +1,4 @@
-"""What a data worker is told at its start: the feed and the states of its lanes, pickled."""
+"""What a data worker is told at its start: the feed, and of its lanes what is its own and where they are, pickled."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kosmos.data.foreign import first_line
 from kosmos.data.lane import Empty, Feed, Row, Touch
@@ -54,6 +54,15 @@ class Died:
 DIED: Final = Died()
 
 
+class Taken(NamedTuple):
+    """What a turn of a lane gave."""
+
+    before: dict[str, Any] | None
+    """The lane's state before it, where others have the lane too."""
+    found: Row | Empty | None
+    """None at the lane's end."""
+
+
 class Supervisor:
     """See the module.
 
@@ -69,6 +78,7 @@ class Supervisor:
         self.shares, self.hang_s = dict(shares), hang_s
         self.waiting = sum(self.PREFETCH if share.of == 1 else 1 for share in shares.values())
         self.ended: set[int] = set()
+        """Lanes of which nothing more is wanted."""
         self.deaths = 0
         self.suspect: Touch | None = None
 
@@ -83,7 +93,7 @@ class Supervisor:
         orders = [pickled(feed, {lane: (share, places[lane]) for lane, share in going.items()})]
         self.feed = feed
         self.inbox: queue.Queue[Any] = queue.Queue(self.waiting)
-        self.ready: dict[int, list[Row | Empty | None]] = {lane: [] for lane in self.shares}
+        self.ready: dict[int, list[Taken]] = {lane: [] for lane in self.shares}
         self.stopping = threading.Event()
         self.hung_at: int | None = None
         try:
@@ -130,29 +140,24 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def take(self, lane: int, should_stop: Callable[[], bool]) -> Row | Empty | Died | None:
-        """What the next of its turns of the lane gave; None at the lane's end.
+    def take(self, lane: int, should_stop: Callable[[], bool]) -> Taken | Died:
+        """What the next of its turns of the lane gave.
 
         Raises:
             StopWaiting: ``should_stop`` said so before it came.
             KosmosError: the worker's own.
             MemoryError: in the worker.
         """
-        if lane in self.ended:
-            return None
         while not self.ready[lane]:
             item = self._receive(should_stop)
             if isinstance(item, Died):
                 return item
-            number, row = item
+            number, taken = item
             if not isinstance(number, int):
-                raise number(row) if number else DataError(f"a data worker failed:\n{row}")
-            self.ready[number].append(row)
+                raise number(taken) if number else DataError(f"a data worker failed:\n{taken}")
+            self.ready[number].append(Taken(*taken))
         self.deaths = 0
-        taken: Row | Empty | None = self.ready[lane].pop(0)
-        if taken is None:
-            self.ended.add(lane)
-        return taken
+        return self.ready[lane].pop(0)
 
     def _receive(self, should_stop: Callable[[], bool]) -> Any:
         """What the worker sends next. One that is at the same sample for too long is killed."""

@@ -66,9 +66,10 @@ def _serve(feed: Any, given: dict[int, tuple[Share, Place]], rows: RowSender, ma
             share = given[number][0]
             while not share.has(turns[number]) and lane.skip():
                 turns[number] += 1
+            before = lane.state() if share.of > 1 else None
             found = lane.turn()
             turns[number] += 1
-            rows.send((number, found))
+            rows.send((number, (before, found)))
             if found is None:
                 del lanes[number]
 

@@ -51,7 +51,8 @@ class Kind(NamedTuple):
 
 
 class Table:
-    """Parameters of one kind on one GPU, none of them empty; a row for each, of whose columns two change every step."""
+    """Parameters of one kind on one GPU, none of them empty; a row for each, of which addresses of gradients and
+    keys change every step."""
 
     def __init__(self, kind: Kind, rows: Sequence[Operands]) -> None:
         self.kind = kind
@@ -75,7 +76,7 @@ class Table:
 
         Args:
             gradients: addresses.
-            keys: of the random bits (see ``noise``), uint32 for each row; that of ``step`` is not looked at.
+            keys: of the random bits (see ``noise``), for each row, below 2**32; that of ``step`` is not looked at.
         """
         kind, table = self.kind, self._table
         table[:, _GRADIENT] = gradients

@@ -75,6 +75,11 @@ class Lion(Parameterwise):
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As ever; tables of the states before are forgotten."""
+        self._together.clear()
+        super().load_state_dict(state_dict)
+
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         by_kernel = [p for p in parameters if self._has_kernel(p)]
         if by_kernel:

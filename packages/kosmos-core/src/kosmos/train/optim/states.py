@@ -74,4 +74,6 @@ def restore_dtypes(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -
     for number, parameter in zip(ids, parameters, strict=True):
         for key, value in saved["state"].get(number, {}).items():
             if isinstance(value, Tensor):
-                optimizer.state[parameter][key] = value.detach().clone().to(parameter.device)
+                optimizer.state[parameter][key] = value.detach().to(
+                    parameter.device, copy=True, memory_format=torch.contiguous_format
+                )

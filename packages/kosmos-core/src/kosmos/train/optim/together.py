@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -34,16 +35,19 @@ class Together:
             rows: what the parameters consist of now.
             numbers: of the parameters, on which their random bits depend.
         """
-        self._parameters, self._weights = list(parameters), [whole.weight for whole in rows]
+        self._parameters = list(parameters)
         self._numbers = np.array(numbers, dtype=np.uint64)
         self._starts = np.array([first_place(p) for p in parameters], dtype=np.uint64)
-        self._kept = [(local(p).data_ptr(), _tensors(states[p])) for p in parameters]
-        kinds = [kind_of(whole) for whole in rows]
-        self._gradients = [(kind.gradient, kind.aligned) for kind in kinds]
+        # Weakly: a state that was replaced, as by a checkpoint, is not to stay in memory until the next step.
+        self._kept = [(local(p).data_ptr(), [ref(t) for t in _tensors(states[p])]) for p in parameters]
+        assert all(local(t).is_contiguous() for p in parameters for t in _tensors(states[p])), "states are contiguous"
+        self._gradients = [(whole.gradient.dtype, _is_aligned(whole.gradient)) for whole in rows]
+        pairs = zip(parameters, rows, strict=True)
+        self._copies = [(p, whole.weight) for p, whole in pairs if not local(p).is_contiguous()]
         members: dict[tuple[Kind, torch.device], list[int]] = {}
-        for number, (kind, weight) in enumerate(zip(kinds, self._weights, strict=True)):
-            if len(weight):  # a shard may hold no row
-                members.setdefault((kind, weight.device), []).append(number)
+        for number, whole in enumerate(rows):
+            if len(whole.weight):  # a shard may hold no row
+                members.setdefault((kind_of(whole), whole.weight.device), []).append(number)
         self._tables = [(Table(kind, [rows[i] for i in own]), own) for (kind, _), own in members.items()]
 
     def still_holds(self, states: Mapping[Tensor, Mapping[str, Any]], gradients: Sequence[Tensor]) -> bool:
@@ -54,9 +58,9 @@ class Together:
             own, now = local(parameter), _tensors(states[parameter])
             if own.data_ptr() != pointer or not own.is_contiguous() or gradient.dtype is not dtype:
                 return False
-            if (aligned and gradient.data_ptr() % ALIGNED) or len(tensors) != len(now):
+            if _is_aligned(gradient) != aligned or len(tensors) != len(now):
                 return False
-            if any(one is not other for one, other in zip(tensors, now, strict=True)):
+            if any(one() is not other for one, other in zip(tensors, now, strict=True)):
                 return False
         return True
 
@@ -72,8 +76,12 @@ class Together:
         keys = noise_keys(seed, self._numbers, np.array(steps, dtype=np.uint64), self._starts)
         for table, own in self._tables:
             table.lion([pointers[i] for i in own], keys[own], step)
-        for parameter, weight in zip(self._parameters, self._weights, strict=True):
+        for parameter, weight in self._copies:
             put_back(weight, parameter)
+
+
+def _is_aligned(tensor: Tensor) -> bool:
+    return tensor.data_ptr() % ALIGNED == 0
 
 
 def _tensors(state: Mapping[str, Any]) -> tuple[Tensor, ...]:
