@@ -200,24 +200,38 @@ def text(place: Place) -> None:
 
 def pictures(place: Place) -> None:
     """Pictures with captions: a ViT-L that is trained, in front of a small decoder and of one of 1.2 B."""
+    for name, backbone in {"124 M": {"preset": "small"}, "1.2 B": WIDE}.items():
+        _show(f"image and text, decoder of {name}", _run(_with_pictures(place, backbone, lanes=4), place, 12))
+
+
+def lane(place: Place) -> None:
+    """One lane of pictures, which one data worker or several decode."""
+    for workers in (1, 8):
+        rows = _run(_with_pictures(place, {"preset": "small"}, lanes=1, workers=workers), place, 40)
+        late = rows[len(rows) // 3 :]  # what was decoded while the blocks were compiled is used up
+        step_s, wait_s = (sum(row[key] for row in late) / len(late) for key in ("step_s", "data_wait_s"))
+        print(
+            f"one lane, {workers} data workers: {step_s:.3f} s a step, {100 * wait_s / step_s:.1f} % waiting for data"
+        )
+
+
+def _with_pictures(place: Place, backbone: dict[str, Any], **data: Any) -> dict[str, Any]:
     encoder = "test_vit" if place.tiny else "vit_large_patch14_clip_224.openai"
     source = DATA / "images/coco"
     if not source.exists():
         print("pictures: no data; KOSMOS_TEST_DATA says where they are; made pictures in their place")
-    for name, backbone in {"124 M": {"preset": "small"}, "1.2 B": WIDE}.items():
-        over: dict[str, Any] = {
-            "modalities": ["image"],
-            "streams": {
-                "image": {"encoder": {"name": "timm", "model": encoder}, "connector": {"name": "pool", "factor": 2}}
-            },
-            "backbone": {"name": "decoder", **(backbone if not place.tiny else {"width": 64, "layers": 1, "heads": 2})},
-            "data": {
-                "sources": [str(source) if source.exists() else "shapes"], "lanes": 1 if place.tiny else 4,
-                "tokens_per_pack": 2048 if place.tiny else 8192,
-            },
-            "train": MASTER,
-        }  # fmt: skip
-        _show(f"image and text, decoder of {name}", _run(over, place, 12))
+    return {
+        "modalities": ["image"],
+        "streams": {
+            "image": {"encoder": {"name": "timm", "model": encoder}, "connector": {"name": "pool", "factor": 2}}
+        },
+        "backbone": {"name": "decoder", **(backbone if not place.tiny else {"width": 64, "layers": 1, "heads": 2})},
+        "data": {
+            "sources": [str(source) if source.exists() else "shapes"], **data,
+            "tokens_per_pack": 2048 if place.tiny else 8192,
+        },
+        "train": MASTER,
+    }  # fmt: skip
 
 
 def _text_file() -> str:
@@ -267,6 +281,7 @@ PARTS: dict[str, Callable[[Place], None]] = {
     "loss": loss,
     "optimizers": optimizers,
     "pictures": pictures,
+    "lane": lane,
     "text": text,
 }
 

@@ -116,10 +116,7 @@ class Lion(Parameterwise):
         together.lion(gradients, steps, self.seed, _step_of(group, stochastic=self.master == "stochastic"))
 
     def _goes_together(self, parameter: Tensor) -> bool:
-        """Whether it is small and plain: of one dtype, contiguous, no codes or low bits. Makes its state.
-
-        On a GPU launching a kernel for each takes the CPU longer than the GPU needs for it.
-        """
+        """Whether it is small and plain: of one dtype, contiguous, no codes or low bits. Makes its state."""
         own, gradient = local(parameter), _dense(parameter)
         return (
             0 < own.numel() <= Batch.SMALL
