@@ -70,6 +70,9 @@ def differences(case: str) -> dict[str, float]:
             give_gradients(of, step)
             if step == 4:  # as a run that goes on
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            if step == 5 and not optimizer.scale_next(0.25):  # of this step alone
+                for parameter in of:
+                    parameter.grad *= 0.25
             optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
             optimizer.step()
     apart = [

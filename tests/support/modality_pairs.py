@@ -26,7 +26,8 @@ from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
 from kosmos.data.plan import decode_cells
 from kosmos.plugins import Registry
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.sharding import Distributed, distribute, fill_missing_gradients
+from kosmos.train.gradients import fill_missing
+from kosmos.train.sharding import Distributed, distribute
 
 MODALITIES = ("text", "image", "audio", "video")
 SUBSETS = [s for size in range(1, 5) for s in itertools.combinations(MODALITIES, size)]
@@ -87,7 +88,7 @@ def gradients_together(model: nn.Module, spread: Distributed, batch: PackedBatch
     with spread.row(True):
         torch.autograd.backward(spread.losses(batch).total)
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    fill_missing_gradients(trained.values())
+    fill_missing(trained.values())
     return {n: p.grad for n, p in trained.items() if p.grad is not None}
 
 

@@ -25,7 +25,8 @@ from kosmos.data.plan import decode_cells
 from kosmos.model import weights
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.sharding import distribute, fill_missing_gradients, settle, whole
+from kosmos.train.gradients import fill_missing, whole
+from kosmos.train.sharding import distribute, settle
 from kosmos.train.sharing import check_sharing
 from support.runs import SMALL, ticks_registry
 
@@ -113,7 +114,7 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
         with spread.row(True):
             losses = spread.losses(row(parts, kinds[parallel.data_rank]))
             torch.autograd.backward(losses.total)
-        fill_missing_gradients(parts.model.parameters())
+        fill_missing(parts.model.parameters())
         error, name = worst({n: whole(p.grad) for n, p in parts.model.named_parameters()}, expected)
         own, _ = results[parallel.data_rank]
         with torch.no_grad():  # only scoring asks for predictions

@@ -15,7 +15,8 @@ import torch
 
 from kosmos.compose import compose
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.sharding import distribute, whole
+from kosmos.train.gradients import whole
+from kosmos.train.sharding import distribute
 from support.runs import small_run, ticks_registry
 
 

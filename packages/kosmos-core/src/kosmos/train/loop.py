@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -29,14 +28,14 @@ from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
-from kosmos.train import memory
+from kosmos.train import gradients, memory
 from kosmos.train.compiling import compilations, compile_blocks
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
-from kosmos.train.sharding import clip_gradients, distribute, fill_missing_gradients, settle
+from kosmos.train.sharding import distribute, settle
 
 
 class RollBack(Exception):
@@ -117,6 +116,8 @@ class Trainer:
         metrics = self._metrics(batches, losses(), targets)
         skipped = self._is_wrong(metrics["loss"], norm, batches)
         if not skipped and self.release is None:
+            if (most := self.config.train.clip_norm) is not None:
+                gradients.clip(self.optimizer, norm, most)
             self.optimizer.step()
         self.step += 1
         self.data_state = self.feeder.state()
@@ -251,12 +252,11 @@ class Trainer:
         )  # fmt: skip
 
     def _gradient_norm(self) -> float:
-        """Of all gradients, which are clipped to ``train.clip_norm``."""
+        """Of all gradients, before they are clipped."""
         if self.release is not None:
             return float(self.release.finish())
-        fill_missing_gradients(self.parameters)
-        most = self.config.train.clip_norm
-        return clip_gradients(self.parameters, most if most is not None else math.inf)
+        gradients.fill_missing(self.parameters)
+        return gradients.norm_of(self.parameters)
 
     def _metrics(self, batches: list[PackedBatch], per_token: list[Tensor], targets: int) -> dict[str, Any]:
         meter = LossMeter()

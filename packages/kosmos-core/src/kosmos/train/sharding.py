@@ -14,12 +14,10 @@ from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kosmos.config import ParallelConfig
 from kosmos.data.batch import PackedBatch
@@ -180,38 +178,6 @@ def _blocks(backbone: nn.Module) -> Iterable[nn.Module]:
 
 def _streams(model: OmniModel) -> list[Stream]:
     return [stream for stream in model.streams.values() if isinstance(stream, Stream)]
-
-
-def fill_missing_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Zeros for a parameter that no row of the step used, so that it is decayed at any number of ranks alike."""
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-
-
-CLIP_MARGIN = 1e-6
-"""What torch adds to a norm before it divides by it."""
-
-
-def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> float:
-    """Scale all gradients so that their norm is ``most`` at most; returns the norm before. All ranks call this."""
-    by_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = {}  # torch joins norms of one mesh only
-    for parameter in parameters:
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        by_mesh.setdefault(mesh, []).append(parameter)
-    norms = [whole(get_total_norm([p.grad for p in of if p.grad is not None])) for of in by_mesh.values()]
-    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
-    found = float(norm)
-    if not found + CLIP_MARGIN <= most:  # torch would read and write all gradients to multiply them by 1
-        for of in by_mesh.values():
-            clip_grads_with_norm_(of, most, norm)
-    return found
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor that may be sharded, whole. All ranks call this."""
-    full = getattr(tensor, "full_tensor", None)
-    return tensor if full is None else full()
 
 
 def settle(model: nn.Module) -> None:

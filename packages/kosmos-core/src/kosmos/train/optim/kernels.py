@@ -86,7 +86,7 @@ class Table:
         with current(self._device):
             _lion_kernel[(self._programs,)](
                 to_device(torch.from_numpy(table), self._device), self._owners,
-                step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2,
+                step.scale, step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2,
                 WEIGHT=tl.int16 if bits else _TYPES[kind.weight], GRADIENT=_TYPES[kind.gradient],
                 MOMENTUM=_TYPES[kind.momentum], LOW=_TYPES[kind.low or torch.int8],
                 BLOCK=self._block, WIDTH=self._wide, HEIGHT=self._height,
@@ -110,7 +110,7 @@ def _pointer(tensor: Tensor | None) -> int:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations too, and knows no others than its own
-    table_ptr, owner_ptr, rate, decay, beta1, rest1, beta2, rest2,
+    table_ptr, owner_ptr, scale, rate, decay, beta1, rest1, beta2, rest2,
     WEIGHT: tl.constexpr, GRADIENT: tl.constexpr, MOMENTUM: tl.constexpr, LOW: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
     CODED: tl.constexpr, STOCHASTIC: tl.constexpr, LOW_BITS: tl.constexpr, ALIGNED: tl.constexpr,
@@ -138,7 +138,7 @@ def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations
         weight = (stored.to(tl.int32) << 16).to(tl.float32, bitcast=True)
     else:
         weight = stored.to(tl.float32)
-    gradient = tl.load(gradient_ptr + place, mask=inside, other=0).to(tl.float32)
+    gradient = tl.load(gradient_ptr + place, mask=inside, other=0).to(tl.float32) * scale
     momentum = tl.load(momentum_ptr + place, mask=inside, other=0).to(tl.float32)
     if CODED:
         scales_ptr = tl.load(columns + 3).to(tl.pointer_type(tl.float32))
@@ -165,9 +165,9 @@ def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations
         tl.store(weight_ptr + place, weight.to(WEIGHT), mask=inside)
 
     if CODED:
-        scale = tl.max(tl.abs(momentum), axis=1)
-        tl.store(scales_ptr + row, scale, mask=row * BLOCK < count)
-        share = momentum * tl.where(scale > _TINY, 1 / scale, 0.0)[:, None]
+        largest = tl.max(tl.abs(momentum), axis=1)
+        tl.store(scales_ptr + row, largest, mask=row * BLOCK < count)
+        share = momentum * tl.where(largest > _TINY, 1 / largest, 0.0)[:, None]
         code = (
             share / (1 + tl.abs(share)) * 254
             + _random_bits(place, tl.load(columns + 8)).to(tl.float32) * 0.0000152587890625

@@ -7,6 +7,7 @@ for rounding; bf16 weights are computed in fp32 and rounded once, where lion-pyt
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -74,17 +75,32 @@ class Lion(Parameterwise):
         self.block, self.compile = block, compile
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
+        self._scale = 1.0
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As ever; tables of the states before are forgotten."""
         self._together.clear()
         super().load_state_dict(state_dict)
 
+    def scale_next(self, factor: float) -> bool:
+        """As of ``Parameterwise``: where a kernel takes every step."""
+        if not all(map(self._has_kernel, self.numbers)):
+            return False
+        self._scale = factor
+        return True
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step for every parameter that has a gradient."""
+        try:
+            return super().step(closure)
+        finally:
+            self._scale = 1.0
+
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        by_kernel = [p for p in parameters if self._has_kernel(p)]
-        if by_kernel:
-            self._update_by_kernel(by_kernel, group)
-            parameters = [p for p in parameters if not self._has_kernel(p)]
+        by_kernel = [self._has_kernel(p) for p in parameters]
+        if any(by_kernel):
+            self._update_by_kernel([p for p, has in zip(parameters, by_kernel, strict=True) if has], group)
+            parameters = [p for p, has in zip(parameters, by_kernel, strict=True) if not has]
         alone: list[Tensor] = []
         together = Batch()
         for parameter in parameters:
@@ -105,15 +121,17 @@ class Lion(Parameterwise):
         from kosmos.train.optim.together import Together
 
         gradients = [_dense(p).contiguous() for p in parameters]
+        pointers = [gradient.data_ptr() for gradient in gradients]
         asked = tuple(map(id, parameters))
         together = self._together.get(asked)
-        if together is None or not together.still_holds(self.state, gradients):
+        if together is None or not together.still_holds(self.state, gradients, pointers):
             for parameter in parameters:
                 self._state(parameter)
             rows, numbers = [self._operands(p) for p in parameters], [self.numbers[p] for p in parameters]
             together = self._together[asked] = Together(parameters, self.state, rows, numbers)
         steps = [_counted(self.state[p]) for p in parameters]
-        together.lion(gradients, steps, self.seed, _step_of(group, stochastic=self.master == "stochastic"))
+        step = replace(_step_of(group, stochastic=self.master == "stochastic"), scale=self._scale)
+        together.lion(pointers, steps, self.seed, step)
 
     def _goes_together(self, parameter: Tensor) -> bool:
         """Whether it is small and plain: of one dtype, contiguous, no codes or low bits. Makes its state."""

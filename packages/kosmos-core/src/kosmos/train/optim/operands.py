@@ -60,6 +60,8 @@ class Step:
     """Key of the random bits, uint32; see ``noise``."""
     stochastic: bool = False
     """Round bf16 weights at random instead of to nearest."""
+    scale: float = 1.0
+    """What gradients are multiplied by as they are read. Only the kernel on a GPU does so: see ``Lion.scale_next``."""
 
 
 def equal_parts(count: int, most: int, block: int = 1) -> Iterator[slice]:

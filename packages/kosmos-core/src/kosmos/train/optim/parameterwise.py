@@ -50,6 +50,14 @@ class Parameterwise(torch.optim.Optimizer, ABC):
             self._update_all([p for p in group["params"] if p.grad is not None], group)
         return loss
 
+    def scale_next(self, factor: float) -> bool:
+        """Multiply all gradients by ``factor`` as the next step reads them, which spares a pass over memory.
+
+        Returns:
+            Whether it will; if not, the caller scales them.
+        """
+        return False
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state, in the dtypes that it has."""
         super().load_state_dict(state_dict)

@@ -6,10 +6,12 @@ The GPU waits while a step is prepared, because the norm of all gradients was wa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Any
 from weakref import ref
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -39,9 +41,12 @@ class Together:
         self._numbers = np.array(numbers, dtype=np.uint64)
         self._starts = np.array([first_place(p) for p in parameters], dtype=np.uint64)
         # Weakly: a state that was replaced, as by a checkpoint, is not to stay in memory until the next step.
-        self._kept = [(local(p).data_ptr(), [ref(t) for t in _tensors(states[p])]) for p in parameters]
-        assert all(local(t).is_contiguous() for p in parameters for t in _tensors(states[p])), "states are contiguous"
-        self._gradients = [(whole.gradient.dtype, _is_aligned(whole.gradient)) for whole in rows]
+        tensors = [(p, key, t) for p in parameters for key, t in states[p].items() if isinstance(t, Tensor)]
+        assert all(local(tensor).is_contiguous() for _, _, tensor in tensors), "states are contiguous"
+        self._places, self._kept = [(p, key) for p, key, _ in tensors], [ref(tensor) for _, _, tensor in tensors]
+        self._weights = [local(p).data_ptr() for p in parameters]
+        self._types = [whole.gradient.dtype for whole in rows]
+        self._aligned = _are_aligned([whole.gradient.data_ptr() for whole in rows])
         pairs = zip(parameters, rows, strict=True)
         self._copies = [(p, whole.weight) for p, whole in pairs if not local(p).is_contiguous()]
         members: dict[tuple[Kind, torch.device], list[int]] = {}
@@ -50,29 +55,28 @@ class Together:
                 members.setdefault((kind_of(whole), whole.weight.device), []).append(number)
         self._tables = [(Table(kind, [rows[i] for i in own]), own) for (kind, _), own in members.items()]
 
-    def still_holds(self, states: Mapping[Tensor, Mapping[str, Any]], gradients: Sequence[Tensor]) -> bool:
-        """Whether weights, states and the form of gradients are what they were."""
-        for parameter, (pointer, tensors), gradient, (dtype, aligned) in zip(
-            self._parameters, self._kept, gradients, self._gradients, strict=True
-        ):
-            own, now = local(parameter), _tensors(states[parameter])
-            if own.data_ptr() != pointer or not own.is_contiguous() or gradient.dtype is not dtype:
-                return False
-            if _is_aligned(gradient) != aligned or len(tensors) != len(now):
-                return False
-            if any(one() is not other for one, other in zip(tensors, now, strict=True)):
-                return False
-        return True
+    def still_holds(
+        self, states: Mapping[Tensor, Mapping[str, Any]], gradients: Sequence[Tensor], pointers: Sequence[int]
+    ) -> bool:
+        """Whether weights, states and the form of gradients, which are at ``pointers``, are what they were."""
+        own = [local(parameter) for parameter in self._parameters]
+        now = (states[parameter].get(key) for parameter, key in self._places)
+        return (
+            [weight.data_ptr() for weight in own] == self._weights
+            and all(map(Tensor.is_contiguous, own))
+            and [gradient.dtype for gradient in gradients] == self._types
+            and bool((_are_aligned(pointers) == self._aligned).all())
+            and all(map(is_, now, (kept() for kept in self._kept)))
+        )
 
-    def lion(self, gradients: Sequence[Tensor], steps: Sequence[int], seed: int, step: Step) -> None:
+    def lion(self, pointers: Sequence[int], steps: Sequence[int], seed: int, step: Step) -> None:
         """One step of Lion for each.
 
         Args:
-            gradients: contiguous, of this process.
+            pointers: of gradients of this process, which are contiguous.
             steps: of each parameter, counted from 1.
             seed: of the random bits.
         """
-        pointers = [gradient.data_ptr() for gradient in gradients]
         keys = noise_keys(seed, self._numbers, np.array(steps, dtype=np.uint64), self._starts)
         for table, own in self._tables:
             table.lion([pointers[i] for i in own], keys[own], step)
@@ -80,9 +84,6 @@ class Together:
             put_back(weight, parameter)
 
 
-def _is_aligned(tensor: Tensor) -> bool:
-    return tensor.data_ptr() % ALIGNED == 0
-
-
-def _tensors(state: Mapping[str, Any]) -> tuple[Tensor, ...]:
-    return tuple(value for value in state.values() if isinstance(value, Tensor))
+def _are_aligned(pointers: Sequence[int]) -> npt.NDArray[np.bool_]:
+    aligned: npt.NDArray[np.bool_] = np.array(pointers, dtype=np.int64) % ALIGNED == 0
+    return aligned

@@ -1,0 +1,61 @@
+"""Gradients of a step before the optimizer reads them: none missing, their norm known, clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import get_total_norm
+
+from kosmos.train.optim.parameterwise import Parameterwise
+
+CLIP_MARGIN = 1e-6
+"""What torch adds to a norm before it divides by it."""
+
+
+def fill_missing(parameters: Iterable[nn.Parameter]) -> None:
+    """Zeros for a parameter that no row of the step used, so that it is decayed at any number of ranks alike."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+def norm_of(parameters: Iterable[nn.Parameter]) -> float:
+    """The norm of all gradients. All ranks call this."""
+    norms = [whole(get_total_norm(gradients)) for gradients in _by_mesh(parameters)]
+    if not norms:
+        return 0.0
+    return float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
+
+
+def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:
+    """Scale the gradients, whose norm is ``norm``, so that it is ``most`` at most: now, or as the next step reads them.
+
+    The factor is that of ``torch.nn.utils.clip_grad_norm_``.
+    """
+    if norm + CLIP_MARGIN <= most:  # torch would read and write all gradients to multiply them by 1
+        return
+    factor = float((most / (torch.tensor(norm) + CLIP_MARGIN)).clamp(max=1.0))
+    if isinstance(optimizer, Parameterwise) and optimizer.scale_next(factor):
+        return
+    for gradients in _by_mesh(p for group in optimizer.param_groups for p in group["params"]):
+        torch._foreach_mul_(gradients, factor)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor that may be sharded, whole. All ranks call this."""
+    full = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()
+
+
+def _by_mesh(parameters: Iterable[nn.Parameter]) -> list[list[Tensor]]:
+    """Gradients by what they are sharded over: torch joins norms of one mesh only."""
+    found: dict[DeviceMesh | None, list[Tensor]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        if parameter.grad is not None:
+            found.setdefault(mesh, []).append(parameter.grad)
+    return list(found.values())
