@@ -200,8 +200,15 @@ def text(place: Place) -> None:
 
 def pictures(place: Place) -> None:
     """Pictures with captions: a ViT-L that is trained, in front of a small decoder and of one of 1.2 B."""
-    for name, backbone in {"124 M": {"preset": "small"}, "1.2 B": WIDE}.items():
-        _show(f"image and text, decoder of {name}", _run(_with_pictures(place, backbone, lanes=4), place, 12))
+    small = {"preset": "small"}
+    cases = {
+        "124 M, 4 rows of 8,192": (small, 4, 8192),
+        "124 M, 2 rows of 16,384": (small, 2, 16_384),
+        "1.2 B, 4 rows of 8,192": (WIDE, 4, 8192),
+    }
+    for name, (backbone, lanes, tokens) in cases.items():
+        over = _with_pictures(place, backbone, lanes=lanes, tokens=tokens)
+        _show(f"image and text, decoder of {name}", _run(over, place, 12))
 
 
 def lane(place: Place) -> None:
@@ -215,7 +222,7 @@ def lane(place: Place) -> None:
         )
 
 
-def _with_pictures(place: Place, backbone: dict[str, Any], **data: Any) -> dict[str, Any]:
+def _with_pictures(place: Place, backbone: dict[str, Any], *, tokens: int = 8192, **data: Any) -> dict[str, Any]:
     encoder = "test_vit" if place.tiny else "vit_large_patch14_clip_224.openai"
     source = DATA / "images/coco"
     if not source.exists():
@@ -228,7 +235,7 @@ def _with_pictures(place: Place, backbone: dict[str, Any], **data: Any) -> dict[
         "backbone": {"name": "decoder", **(backbone if not place.tiny else {"width": 64, "layers": 1, "heads": 2})},
         "data": {
             "sources": [str(source) if source.exists() else "shapes"], **data,
-            "tokens_per_pack": 2048 if place.tiny else 8192,
+            "tokens_per_pack": 2048 if place.tiny else tokens,
         },
         "train": MASTER,
     }  # fmt: skip

@@ -23,7 +23,7 @@ def parameters(norm: float) -> list[nn.Parameter]:
 @pytest.mark.parametrize("most", [1.0, 1e30])
 def test_gradients_are_clipped_as_by_torch_to_the_bit(norm, most):
     ours, theirs = parameters(norm), parameters(norm)
-    found, expected = gradients.norm_of(ours), float(clip_grad_norm_(theirs, most))
+    found, expected = float(gradients.norm_of(ours)), float(clip_grad_norm_(theirs, most))
     gradients.clip(torch.optim.SGD(ours), found, most)
     assert found == expected or (math.isnan(found) and math.isnan(expected))
     for mine, its in zip(ours, theirs, strict=True):
@@ -42,7 +42,7 @@ def test_an_optimizer_that_scales_as_it_reads_is_told_the_factor_and_nothing_is_
 
     ours, theirs = parameters(7.0), parameters(7.0)
     optimizer = Scaling(ours)
-    gradients.clip(optimizer, gradients.norm_of(ours), 1.0)
+    gradients.clip(optimizer, float(gradients.norm_of(ours)), 1.0)
     clip_grad_norm_(theirs, 1.0)
     assert ours[0].grad is not None and theirs[0].grad is not None
     assert torch.equal(ours[0].grad * optimizer.told, theirs[0].grad)
@@ -50,5 +50,5 @@ def test_an_optimizer_that_scales_as_it_reads_is_told_the_factor_and_nothing_is_
 
 def test_without_a_limit_gradients_stay_as_they_are_even_without_end():
     ours = parameters(math.inf)
-    gradients.clip(torch.optim.SGD(ours), gradients.norm_of(ours), math.inf)
+    gradients.clip(torch.optim.SGD(ours), float(gradients.norm_of(ours)), math.inf)
     assert ours[0].grad is not None and ours[0].grad.isinf().all()  # torch would make NaN of them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=device.type != "cpu")
 
 
-def on_their_way(tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
-    """Begin to copy tensors to the CPU; what is returned waits for them, and for nothing that a GPU was given since."""
-    copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]  # pinned
-    if not any(tensor.is_cuda for tensor in tensors):
-        return lambda: copies
+def on_its_way(tensor: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy a tensor to the CPU; what is returned waits for it, and for nothing that a GPU was given since."""
+    copy = tensor.detach().to("cpu", non_blocking=True)  # pinned
+    if not tensor.is_cuda:
+        return lambda: copy
     import torch
 
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record()
 
-    def arrived() -> list[Tensor]:
+    def arrived() -> Tensor:
         copied.synchronize()
-        return copies
+        return copy
 
     return arrived

@@ -23,12 +23,12 @@ def fill_missing(parameters: Iterable[nn.Parameter]) -> None:
             parameter.grad = torch.zeros_like(parameter)
 
 
-def norm_of(parameters: Iterable[nn.Parameter]) -> float:
-    """The norm of all gradients. All ranks call this."""
+def norm_of(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """The norm of all gradients, where they are: a GPU is not waited for. All ranks call this."""
     norms = [whole(get_total_norm(gradients)) for gradients in _by_mesh(parameters)]
     if not norms:
-        return 0.0
-    return float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
+        return torch.zeros(())
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
 
 
 def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:

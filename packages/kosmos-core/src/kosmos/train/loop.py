@@ -20,7 +20,7 @@ from kosmos.data.batch import IGNORED, PackedBatch, to_tensors
 from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
-from kosmos.data.transfer import on_their_way
+from kosmos.data.transfer import on_its_way
 from kosmos.errors import TrainingError, is_out_of_memory
 from kosmos.evaluate.meters import LossMeter
 from kosmos.model.recompute import uncompiled
@@ -32,6 +32,7 @@ from kosmos.train import gradients, memory
 from kosmos.train.compiling import compilations, compile_blocks
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
+from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
@@ -109,11 +110,14 @@ class Trainer:
         batches = [to_tensors(row.arrays) for row in rows]
         self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)
-        batches, per_token = self._backward_all(rows, batches, max(1, targets))
-        losses = on_their_way(per_token)  # a GPU is not asked for them again behind the norm and the clipping
+        batches, losses = self._backward_all(rows, batches, max(1, targets))
         self.at("update")
-        norm = self._gradient_norm()
-        metrics = self._metrics(batches, losses(), targets)
+        norm_on_device = self._gradient_norm()
+        # While a GPU computes the gradients, all is done that does not depend on them.
+        if isinstance(self.optimizer, Parameterwise) and self.release is None:
+            self.optimizer.prepare()
+        metrics = self._metrics(batches, [arrived() for arrived in losses], targets)
+        norm = float(norm_on_device)
         skipped = self._is_wrong(metrics["loss"], norm, batches)
         if not skipped and self.release is None:
             if (most := self.config.train.clip_norm) is not None:
@@ -184,7 +188,7 @@ class Trainer:
 
     def _backward_all(
         self, rows: list[Row], batches: list[PackedBatch], targets: int
-    ) -> tuple[list[PackedBatch], list[Tensor]]:
+    ) -> tuple[list[PackedBatch], list[Callable[[], Tensor]]]:
         """Add the gradients of all rows. Returns them, in smaller parts where memory asked for it, and their losses.
 
         Raises:
@@ -215,8 +219,8 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _backward(self, batch: PackedBatch, targets: int, lane: int, *, last: bool) -> Tensor:
-        """Add the row's gradients; its losses a target token are returned."""
+    def _backward(self, batch: PackedBatch, targets: int, lane: int, *, last: bool) -> Callable[[], Tensor]:
+        """Add the row's gradients. What is returned gives its losses a target token, on the CPU."""
         # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
         self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
         torch.manual_seed(_seed(self.config.train.seed, self.step, lane, self.distributed.part))
@@ -224,8 +228,9 @@ class Trainer:
         with self.distributed.row(last), uncompiled() if counted and self.compiled else nullcontext():
             with autocast(self.device, self.dtype), self.flops.counting(batch) if counted else nullcontext():
                 losses = self.distributed.losses(batch.to(self.device))
+            per_token = on_its_way(losses.per_token)  # before the backward pass, behind which it would have to wait
             torch.autograd.backward(losses.total / targets)
-        return losses.per_token
+        return per_token
 
     def _parts(self, batch: PackedBatch) -> list[PackedBatch]:
         if self.parts == 1:
@@ -251,8 +256,8 @@ class Trainer:
             options=train.schedule.options, path="train.schedule",
         )  # fmt: skip
 
-    def _gradient_norm(self) -> float:
-        """Of all gradients, before they are clipped."""
+    def _gradient_norm(self) -> Tensor | float:
+        """Of all gradients, before they are clipped; a GPU may still be computing it."""
         if self.release is not None:
             return float(self.release.finish())
         gradients.fill_missing(self.parameters)

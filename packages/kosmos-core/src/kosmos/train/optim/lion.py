@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from operator import is_
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +31,17 @@ from kosmos.train.optim.states import (
 
 if TYPE_CHECKING:
     from kosmos.train.optim.together import Together
+
+
+class Ready(NamedTuple):
+    """What a step of some parameters by the kernel needs."""
+
+    together: Together
+    given: list[Tensor | None]
+    """Their gradients as they are theirs."""
+    gradients: list[Tensor]
+    """The same of this process and contiguous: kept, because the step knows them by their addresses."""
+    pointers: list[int]
 
 
 class Lion(Parameterwise):
@@ -76,11 +88,26 @@ class Lion(Parameterwise):
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
         self._scale = 1.0
+        self._ready: dict[tuple[int, ...], Ready] = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As ever; what was prepared for the gradients is forgotten."""
+        self._ready.clear()
+        super().zero_grad(set_to_none)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As ever; tables of the states before are forgotten."""
         self._together.clear()
+        self._ready.clear()
         super().load_state_dict(state_dict)
+
+    @torch.no_grad()
+    def prepare(self) -> None:
+        """As of ``Parameterwise``: for parameters whose steps a kernel takes."""
+        for group in self.param_groups:
+            by_kernel = [p for p in group["params"] if p.grad is not None and self._has_kernel(p)]
+            if by_kernel:
+                self._ready[_ids(by_kernel)] = self._look_up(by_kernel)
 
     def scale_next(self, factor: float) -> bool:
         """As of ``Parameterwise``: where a kernel takes every step."""
@@ -95,6 +122,7 @@ class Lion(Parameterwise):
             return super().step(closure)
         finally:
             self._scale = 1.0
+            self._ready.clear()
 
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         by_kernel = [self._has_kernel(p) for p in parameters]
@@ -118,20 +146,26 @@ class Lion(Parameterwise):
         return local(parameter).is_cuda and has_triton()
 
     def _update_by_kernel(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        ready = self._ready.get(_ids(parameters))
+        if ready is None or not all(map(is_, (p.grad for p in parameters), ready.given)):
+            ready = self._look_up(parameters)
+        steps = [_counted(self.state[p]) for p in parameters]
+        step = replace(_step_of(group, stochastic=self.master == "stochastic"), scale=self._scale)
+        ready.together.lion(ready.pointers, steps, self.seed, step)
+
+    def _look_up(self, parameters: list[Tensor]) -> Ready:
         from kosmos.train.optim.together import Together
 
         gradients = [_dense(p).contiguous() for p in parameters]
         pointers = [gradient.data_ptr() for gradient in gradients]
-        asked = tuple(map(id, parameters))
+        asked = _ids(parameters)
         together = self._together.get(asked)
         if together is None or not together.still_holds(self.state, gradients, pointers):
             for parameter in parameters:
                 self._state(parameter)
             rows, numbers = [self._operands(p) for p in parameters], [self.numbers[p] for p in parameters]
             together = self._together[asked] = Together(parameters, self.state, rows, numbers)
-        steps = [_counted(self.state[p]) for p in parameters]
-        step = replace(_step_of(group, stochastic=self.master == "stochastic"), scale=self._scale)
-        together.lion(pointers, steps, self.seed, step)
+        return Ready(together, [p.grad for p in parameters], gradients, pointers)
 
     def _goes_together(self, parameter: Tensor) -> bool:
         """Whether it is small and plain: of one dtype, contiguous, no codes or low bits. Makes its state."""
@@ -198,6 +232,10 @@ class Lion(Parameterwise):
 
     def _block(self, parameter: Tensor) -> int | None:
         return blocks.block_of(parameter, self.block) if self.block else None
+
+
+def _ids(parameters: list[Tensor]) -> tuple[int, ...]:
+    return tuple(map(id, parameters))
 
 
 def _dense(parameter: Tensor) -> Tensor:

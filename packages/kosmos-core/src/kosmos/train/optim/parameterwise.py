@@ -50,6 +50,12 @@ class Parameterwise(torch.optim.Optimizer, ABC):
             self._update_all([p for p in group["params"] if p.grad is not None], group)
         return loss
 
+    def prepare(self) -> None:
+        """Look up what the next step needs besides the values of gradients, which a GPU may still be computing.
+
+        Nobody has to call this. A parameter may be given another gradient afterwards; weights stay where they are.
+        """
+
     def scale_next(self, factor: float) -> bool:
         """Multiply all gradients by ``factor`` as the next step reads them, which spares a pass over memory.
 
