@@ -4,10 +4,11 @@
 
 Limit: as many bare loops as there are cores, each in a process of its own, decoding its share of the same files with
 the same functions and keeping nothing. ``of the limit`` is what is left after planning, packing and handing rows to the
-trainer. Peers: torch's DataLoader with as many workers as cores over the same decoding, handing on fp32 tensors as
-image folders do; torchvision's ImageFolder in one, with its own decoding, where pictures lie in folders by class; and
-webdataset over a tar of the same files (where it is installed). Medians of interleaved rounds, of rates and of what
-they are of the limit in the same round.
+trainer. Peers: the same loops with what a user would call, without any check (Pillow, soundfile and torchaudio, PyAV,
+to pictures, log-mel frames and frames of the same sizes); torch's DataLoader with as many workers as cores over our
+decoding, handing on fp32 tensors as image folders do; torchvision's ImageFolder in one, with its own decoding, where
+pictures lie in folders by class; and webdataset over a tar of the same files (where it is installed). Medians of
+interleaved rounds, of rates and of what they are of the limit in the same round.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import random
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 from workload import DATA, First
@@ -101,7 +104,12 @@ def decode(parts: Composition, plan: DocumentPlan) -> list[Any]:
     return [decode_cells(medium, routes[medium.media.modality].processor) for medium in plan.media]
 
 
-def bare(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) -> float:
+def bare(
+    parts: Composition,
+    sources: Sequence[Any],
+    plans: list[DocumentPlan],
+    act: Callable[[Composition, DocumentPlan], Any] = decode,
+) -> float:
     """Files a second of one loop a core; the clock runs while all of them do."""
     context = multiprocessing.get_context("fork")
     gate, seconds = context.Barrier(CORES + 1), context.Queue()
@@ -111,7 +119,7 @@ def bare(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) 
         gate.wait()
         begin = perf_counter()
         for plan in mine:
-            decode(parts, plan)
+            act(parts, plan)
         seconds.put(perf_counter() - begin)
 
     loops = [context.Process(target=loop, args=(plans[i::CORES],)) for i in range(CORES)]
@@ -122,6 +130,57 @@ def bare(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) 
     for process in loops:
         process.join()
     return len(plans) / slowest
+
+
+def libraries(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) -> float:
+    return bare(parts, sources, plans, _by_libraries)
+
+
+def _by_libraries(parts: Composition, plan: DocumentPlan) -> None:
+    for medium in plan.media:
+        source = medium.media.source
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        _LIBRARIES[medium.media.modality](parts.planner.routes[medium.media.modality].processor, file)
+
+
+def _picture(processor: Any, file: Any) -> Any:
+    from PIL import Image
+
+    height, width = processor.size_px
+    with Image.open(file) as picture:
+        return np.asarray(picture.convert("RGB").resize((width, height), Image.Resampling.BICUBIC))
+
+
+def _sound(processor: Any, file: Any) -> Any:
+    import soundfile  # type: ignore[import-untyped]
+    from torchaudio.functional import resample  # type: ignore[import-untyped]
+
+    samples, rate_hz = soundfile.read(file, dtype="float32", always_2d=True)
+    wave = resample(torch.from_numpy(samples).mean(1), rate_hz, processor.input.sample_rate_hz)
+    return _mel(processor.input)(wave).clamp(min=1e-10).log10()
+
+
+@cache
+def _mel(wanted: Any) -> Any:
+    from torchaudio.transforms import MelSpectrogram  # type: ignore[import-untyped]
+
+    return MelSpectrogram(
+        wanted.sample_rate_hz, wanted.fft_size, hop_length=wanted.hop, n_mels=wanted.num_mels,
+        mel_scale=wanted.mel_scale, norm="slaney" if wanted.mel_scale == "slaney" else None,
+    )  # fmt: skip
+
+
+def _film(processor: Any, file: Any) -> Any:
+    import av
+
+    height, width = processor.size_px
+    with open(file, "rb") as opened, av.open(opened) as container:
+        frames = list(container.decode(video=0))
+    picked = np.linspace(0, len(frames) - 1, processor.clip.frames).round().astype(int)
+    return np.stack([frames[i].to_ndarray(format="rgb24", width=width, height=height) for i in picked])
+
+
+_LIBRARIES: dict[str, Callable[[Any, Any], Any]] = {"image": _picture, "audio": _sound, "video": _film}
 
 
 def kosmos(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) -> float:
@@ -211,7 +270,9 @@ def main() -> None:
     parser.add_argument("--kind", action="append", choices=list(KINDS))
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    arms: dict[str, Callable[..., float]] = {"bare loops": bare, "Kosmos": kosmos, "DataLoader": dataloader}
+    arms: dict[str, Callable[..., float]] = {
+        "bare loops": bare, "libraries": libraries, "Kosmos": kosmos, "DataLoader": dataloader,
+    }  # fmt: skip
     if importlib.util.find_spec("webdataset"):
         arms["webdataset"] = webdataset
     else:

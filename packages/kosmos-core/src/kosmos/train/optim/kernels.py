@@ -70,22 +70,23 @@ class Table:
         self._table[:, _FIRST] = np.cumsum(programs) - programs
         owners = np.repeat(np.arange(len(rows), dtype=np.int32), programs)
         self._owners = to_device(torch.from_numpy(owners), self._device)
+        self._on_device: Tensor | None = None
+        """The table as it was last, on the GPU."""
 
-    def lion(self, gradients: Sequence[int], keys: Keys, step: Step) -> None:
+    def lion(self, gradients: Sequence[int], keys: Keys | None, step: Step) -> None:
         """One step of Lion.
 
         Args:
             gradients: addresses.
-            keys: of the random bits (see ``noise``), for each row, below 2**32; that of ``step`` is not looked at.
+            keys: of the random bits (see ``noise``), for each row, below 2**32; that of ``step`` is not looked at. None
+                where nothing is rounded at random.
         """
-        kind, table = self.kind, self._table
-        table[:, _GRADIENT] = gradients
-        table[:, _KEY], table[:, _CODES_KEY] = keys, (keys + np.uint64(CODES)) % np.uint64(2**32)
+        kind, table = self.kind, self._current(gradients, keys)
         stochastic = step.stochastic and kind.weight is torch.bfloat16
         bits = kind.low is not None or stochastic
         with current(self._device):
             _lion_kernel[(self._programs,)](
-                to_device(torch.from_numpy(table), self._device), self._owners,
+                table, self._owners,
                 step.scale, step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2,
                 WEIGHT=tl.int16 if bits else _TYPES[kind.weight], GRADIENT=_TYPES[kind.gradient],
                 MOMENTUM=_TYPES[kind.momentum], LOW=_TYPES[kind.low or torch.int8],
@@ -94,6 +95,16 @@ class Table:
                 LOW_BITS=0 if kind.low is None else 8 * kind.low.itemsize, ALIGNED=ALIGNED if kind.aligned else 1,
                 num_warps=8,
             )  # fmt: skip
+
+    def _current(self, gradients: Sequence[int], keys: Keys | None) -> Tensor:
+        """The table of this step on the GPU, copied there if it is another than the last."""
+        table = self._table
+        if self._on_device is None or keys is not None or table[:, _GRADIENT].tolist() != gradients:
+            table[:, _GRADIENT] = gradients
+            if keys is not None:
+                table[:, _KEY], table[:, _CODES_KEY] = keys, (keys + np.uint64(CODES)) % np.uint64(2**32)
+            self._on_device = to_device(torch.from_numpy(table), self._device)
+        return self._on_device
 
 
 def kind_of(whole: Operands) -> Kind:

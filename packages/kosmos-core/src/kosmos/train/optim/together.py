@@ -74,12 +74,12 @@ class Together:
 
         Args:
             pointers: of gradients of this process, which are contiguous.
-            steps: of each parameter, counted from 1.
+            steps: of each parameter, counted from 1; all 0 where nothing is rounded at random.
             seed: of the random bits.
         """
-        keys = noise_keys(seed, self._numbers, np.array(steps, dtype=np.uint64), self._starts)
+        keys = noise_keys(seed, self._numbers, np.array(steps, dtype=np.uint64), self._starts) if any(steps) else None
         for table, own in self._tables:
-            table.lion([pointers[i] for i in own], keys[own], step)
+            table.lion([pointers[i] for i in own], None if keys is None else keys[own], step)
         for parameter, weight in self._copies:
             put_back(weight, parameter)
 
