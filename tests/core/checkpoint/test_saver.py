@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
+from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint import saver as module
 from kosmos.checkpoint import tensors as stored
 from kosmos.checkpoint.folder import committed, load_newest, verify
@@ -219,6 +222,21 @@ def test_one_that_is_waited_for_says_that_it_gets_on(tmp_path: Path, monkeypatch
     one.save(1, {"model.x": torch.zeros(16 << 20)}, {"step": 1})
     assert one.wait() is not None
     assert len(moves) >= 2 and moves == sorted(moves)
+
+
+def test_what_is_written_can_be_counted_while_it_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partial = folders.begin(tmp_path, 1)
+    (partial / "tensors" / "a").write_bytes(bytes(10))
+    assert folders.bytes_written(tmp_path) == 10
+    scan = os.scandir
+
+    def late(folder: Path) -> Any:  # the folder is renamed as it is about to be looked into
+        if Path(folder) == partial:
+            partial.rename(tmp_path / "step-00000001")
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", late)
+    assert folders.bytes_written(tmp_path) == 0
 
 
 def test_nothing_but_tensors_and_json_is_written(tmp_path: Path) -> None:

@@ -74,9 +74,11 @@ def begin(folder: Path, step: int) -> Path:
 def bytes_written(folder: Path) -> int:
     """Of checkpoints that are not committed yet."""
     total = 0
-    for file in (file for partial in folder.glob(f"{PARTIAL}*") for file in partial.rglob("*")):
-        with suppress(FileNotFoundError):  # it was renamed or removed in between
-            total += file.stat().st_size
+    for partial in folder.glob(f"{PARTIAL}*"):
+        for parent, _, names in os.walk(partial):  # which, unlike rglob, bears that a folder is renamed in between
+            for name in names:
+                with suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 
