@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent
 WHEELS = ROOT / "dist"
 PACKAGES = ["kosmos-core", "kosmos-vision", "kosmos-audio", "kosmos-video"]
 EDITABLE = [part for name in PACKAGES for part in ("-e", f"packages/{name}")]
+IN_TWO = ["-n", "2", "--dist", "loadfile"]
+"""Two processes, files whole: tests of a file share what took long to make. Each may start processes of its own."""
 EXAMPLE_PLUGINS = sorted(file.parent for file in ROOT.glob("examples/plugins/*/pyproject.toml"))
 
 CHECK_INSTALLED = """
@@ -70,7 +72,7 @@ def nodes(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """pytest; further arguments after ``--``."""
     install(session, *EDITABLE, "-r", "requirements-test.txt")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", *IN_TWO, *session.posargs)
 
 
 @nox.session(default=False)
@@ -79,7 +81,7 @@ def newest_torch(session: nox.Session) -> None:
     install(session, *EDITABLE, "-r", "requirements-test.txt")
     session.install("--upgrade", "torch", "torchvision", "torchaudio", "-e", "packages/kosmos-core")
     without_mypy = ("--deselect", "tests/test_code_quality.py::test_mypy_strict_finds_nothing")
-    session.run("python", "-m", "pytest", *without_mypy, *session.posargs)
+    session.run("python", "-m", "pytest", *IN_TWO, *without_mypy, *session.posargs)
 
 
 @nox.session

@@ -27,7 +27,7 @@ def test_the_readme_tests_in_one_line_which_installs_every_package() -> None:
     line = command("test")
     assert "\n" not in line
     assert all(f"-e packages/{name}" in line for name in PROJECTS)
-    assert line.endswith("-m pytest")
+    assert line.endswith("-m pytest -n 2 --dist loadfile")
 
 
 @pytest.mark.parametrize("name", PROJECTS)
