@@ -57,6 +57,7 @@ def differences(case: str) -> dict[str, float]:
     ours, plain = (parameters(dtype, contiguous) for _ in range(2))
     optimizers = [KernelLion(ours, 1e-2, weight_decay=0.1, **options), Lion(plain, 1e-2, weight_decay=0.1, **options)]
     made = 0
+    kept: list[torch.Tensor | None] = []
     create = Together.__init__
 
     def counted(*given: Any) -> None:
@@ -76,10 +77,19 @@ def differences(case: str) -> dict[str, float]:
             optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
             if step % 2:
                 optimizer.prepare()
-            if step == 1:  # what was prepared holds no longer
-                of[3].grad = of[3].grad + 0.0
+            if step == 1:
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            if step == 5:  # another gradient than was prepared, and the same ones changed
+                kept.append(of[0].grad)
+                of[0].grad = -3 * of[0].grad
+                for parameter in of[1:]:
+                    parameter.grad *= 0.5
+            if step == 6:  # momentum from the beginning
+                optimizer.state.clear()
             optimizer.step()
+    optimizers[0].prepare()
+    optimizers[0].zero_grad()
+    assert not optimizers[0]._ready, "gradients that nobody wants any more stay in memory"
     apart = [
         float((a.detach().double() - b.detach().double()).abs().max())
         for a, b in zip(ours, plain, strict=True)

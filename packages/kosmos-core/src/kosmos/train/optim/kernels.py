@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 
 class Table:
     """Parameters of one kind on one GPU, none of them empty; a row for each, of which addresses of gradients and
-    keys change every step."""
+    keys may change every step."""
 
     def __init__(self, kind: Kind, rows: Sequence[Operands]) -> None:
         self.kind = kind

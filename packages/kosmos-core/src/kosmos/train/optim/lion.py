@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -37,10 +36,8 @@ class Ready(NamedTuple):
     """What a step of some parameters by the kernel needs."""
 
     together: Together
-    given: list[Tensor | None]
-    """Their gradients as they are theirs."""
     gradients: list[Tensor]
-    """The same of this process and contiguous: kept, because the step knows them by their addresses."""
+    """Of this process and contiguous: kept, because the step knows them by their addresses."""
     pointers: list[int]
 
 
@@ -106,9 +103,11 @@ class Lion(Parameterwise):
         """As of ``Parameterwise``: for parameters whose steps a kernel takes."""
         for group in self.param_groups:
             by_kernel = [p for p in group["params"] if p.grad is not None and self._has_kernel(p)]
-            if by_kernel:
+            # Of what is not contiguous the step takes a copy, whose values are those of the step.
+            if by_kernel and all(local(p).is_contiguous() and _dense(p).is_contiguous() for p in by_kernel):
                 self._ready[_ids(by_kernel)] = self._look_up(by_kernel)
 
+    @torch.no_grad()  # with it, a DTensor gives its local part through an autograd function
     def scale_next(self, factor: float) -> bool:
         """As of ``Parameterwise``: where a kernel takes every step."""
         if not all(map(self._has_kernel, self.numbers)):
@@ -147,7 +146,7 @@ class Lion(Parameterwise):
 
     def _update_by_kernel(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         ready = self._ready.get(_ids(parameters))
-        if ready is None or not all(map(is_, (p.grad for p in parameters), ready.given)):
+        if ready is None or [_dense(p).data_ptr() for p in parameters] != ready.pointers:
             ready = self._look_up(parameters)
         steps = [_counted(self.state[p]) for p in parameters]
         step = replace(_step_of(group, stochastic=self.master == "stochastic"), scale=self._scale)
@@ -165,7 +164,7 @@ class Lion(Parameterwise):
                 self._state(parameter)
             rows, numbers = [self._operands(p) for p in parameters], [self.numbers[p] for p in parameters]
             together = self._together[asked] = Together(parameters, self.state, rows, numbers)
-        return Ready(together, [p.grad for p in parameters], gradients, pointers)
+        return Ready(together, gradients, pointers)
 
     def _goes_together(self, parameter: Tensor) -> bool:
         """Whether it is small and plain: of one dtype, contiguous, no codes or low bits. Makes its state."""

@@ -1,6 +1,6 @@
 """Parameters on a GPU that take their steps together: what stays from step to step is looked up once.
 
-The GPU waits while a step is prepared, because the norm of all gradients was waited for just before.
+The CPU has this to do for hundreds of parameters at every step, and a GPU that is not busy waits for it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Together:
     ) -> bool:
         """Whether weights, states and the form of gradients, which are at ``pointers``, are what they were."""
         own = [local(parameter) for parameter in self._parameters]
-        now = (states[parameter].get(key) for parameter, key in self._places)
+        # A state that was dropped is no tensor, and not None: that is what a reference to a tensor gone gives.
+        now = (states[parameter].get(key, self) for parameter, key in self._places)
         return (
             [weight.data_ptr() for weight in own] == self._weights
             and all(map(Tensor.is_contiguous, own))
