@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -39,3 +40,14 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> float:
     parameters = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     tensors = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
     return sum(t.numel() * t.element_size() for t in tensors) / parameters
+
+
+@contextmanager
+def threads_of_torch(number: int) -> Iterator[None]:
+    """So many; tests have one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -9,8 +9,6 @@ from torch.nn.utils import clip_grad_norm_
 
 from kosmos.train import gradients
 from kosmos.train.optim.lion import Lion
-from kosmos.train.run import train_model
-from support.runs import rows_of, small_run, ticks_registry
 
 
 def parameters(norm: float) -> list[nn.Parameter]:
@@ -54,32 +52,3 @@ def test_without_a_limit_gradients_stay_as_they_are_even_without_end():
     ours = parameters(math.inf)
     gradients.clip(torch.optim.SGD(ours), float(gradients.norm_of(ours)), math.inf)
     assert ours[0].grad is not None and ours[0].grad.isinf().all()  # torch would make NaN of them
-
-
-def test_a_run_clips_by_the_norm_that_it_logs(tmp_path, monkeypatch):
-    factors: list[float] = []
-
-    def noted(optimizer: Lion, factor: float) -> bool:
-        factors.append(factor)
-        return False
-
-    monkeypatch.setattr(Lion, "scale_next", noted)
-    train = {"steps": 3, "warmup_steps": 1, "precision": "fp32", "optimizer": "lion", "clip_norm": 0.01}
-    train_model(small_run(tmp_path / "run", train=train), registry=ticks_registry())
-    norms = [row["grad_norm"] for row in rows_of(tmp_path / "run" / "metrics.jsonl") if "grad_norm" in row]
-    assert len(norms) == 3 and min(norms) > 0.01
-    assert factors == pytest.approx([0.01 / norm for norm in norms], rel=1e-3)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_step_is_the_same_with_any_number_of_threads(threads):
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        weight = nn.Parameter(torch.linspace(-1, 1, 500_000))
-        weight.grad = torch.linspace(1, -2, 500_000)
-        Lion([weight], 0.1, weight_decay=0.5).step()
-    finally:
-        torch.set_num_threads(before)
-    start, slope = torch.linspace(-1, 1, 500_000), torch.linspace(1, -2, 500_000)
-    assert torch.allclose(weight.detach(), start * 0.95 - 0.1 * slope.sign(), atol=1e-6)

@@ -21,6 +21,7 @@ from kosmos.compose import compose, make_feed, open_sources
 from kosmos.config import RunConfig
 from kosmos.data.feeder import open_feeder
 from kosmos.errors import TrainingError
+from kosmos.train.optim.lion import Lion
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -107,6 +108,25 @@ def test_a_skipped_step_changes_no_weight_and_the_run_goes_on(tmp_path: Path) ->
     saved = {step: weights(tmp_path / "run", step) for step in (3, 4, 5)}
     assert same(saved[3], saved[4])
     assert not same(saved[4], saved[5])
+
+
+def test_a_run_clips_by_the_norm_that_it_logs_and_only_steps_that_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factors: list[float] = []
+
+    def noted(optimizer: Lion, factor: float) -> bool:
+        factors.append(factor)
+        return False
+
+    monkeypatch.setattr(Lion, "scale_next", noted)
+    train = {"optimizer": "lion", "clip_norm": 0.01}
+    config, _ = broken_at(tmp_path / "run", "infinite", [4], guard={"non_finite": "skip"}, train=train)
+    train_model(config, registry=ticks_registry(), reporter=Lines())
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    norms = [row["grad_norm"] for row in rows if "grad_norm" in row and not row.get("skipped")]
+    assert len(norms) == 5 and min(norms) > 0.01
+    assert factors == pytest.approx([0.01 / norm for norm in norms], rel=1e-3)
 
 
 def test_an_incident_that_comes_again_after_a_resume_is_noted_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 from kosmos.train.optim import compiled
 from kosmos.train.optim.lion import Lion
 from support.backends import CASES, by_kernel, differences
+from support.steps import threads_of_torch
 from support.triton_kernels import interpreted as interpreted_json
 
 inductor = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
@@ -53,7 +54,8 @@ def test_the_triton_kernel_on_a_gpu_takes_the_step_of_the_passes(case):
 @pytest.mark.parametrize("case", CASES)
 def test_the_compiled_pass_takes_the_step_of_the_passes(case):
     compiled.check_compiler("compile")
-    check(differences(compiled.lion, case))
+    with threads_of_torch(2):
+        check(differences(compiled.lion, case))
 
 
 @inductor

@@ -9,7 +9,7 @@ from kosmos.errors import CheckpointError
 from kosmos.train.optim import passes
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.passes import Batch
-from support.steps import give_gradients, stepped
+from support.steps import give_gradients, stepped, threads_of_torch
 
 SETTINGS = {"lr": 1e-3, "weight_decay": 0.1}
 
@@ -18,9 +18,11 @@ SHAPES = ((300, 192), (65,), (), (1_200_017,))
 """The first three are small enough to be taken together, the last is taken in four parts."""
 
 
-def test_fp32_steps_are_those_of_lion_pytorch_but_for_rounding(monkeypatch):
-    monkeypatch.setattr(passes, "CPU_ELEMENTS", 400_000 // torch.get_num_threads())
-    ours, our_optimizer = stepped(lambda p: Lion(p, **SETTINGS), shapes=SHAPES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_fp32_steps_are_those_of_lion_pytorch_but_for_rounding(monkeypatch, threads):
+    monkeypatch.setattr(passes, "CPU_ELEMENTS", 400_000 // threads)
+    with threads_of_torch(threads):
+        ours, our_optimizer = stepped(lambda p: Lion(p, **SETTINGS), shapes=SHAPES)
     theirs, their_optimizer = stepped(lambda p: PeerLion(p, **SETTINGS), shapes=SHAPES)
     for mine, its in zip(ours, theirs, strict=True):
         apart = (mine - its).detach().abs()

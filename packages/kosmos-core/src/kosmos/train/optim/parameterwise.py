@@ -53,7 +53,8 @@ class Parameterwise(torch.optim.Optimizer, ABC):
     def prepare(self) -> None:
         """Look up what the next step needs besides the values of gradients, which a GPU may still be computing.
 
-        Nobody has to call this. A parameter may be given another gradient afterwards; weights stay where they are.
+        Nobody has to call this. Until the step a parameter may be given another gradient; weights and states stay where
+        they are, unless ``load_state_dict`` replaces them.
         """
 
     def scale_next(self, factor: float) -> bool:
