@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import sleep, time
 from typing import Any, Literal, Protocol
 
 from kosmos.config import ComponentConfig, RunConfig
@@ -34,6 +35,7 @@ class TensorBoard:
     def __init__(self, output: Path, run: Mapping[str, Any]) -> None:
         self.open: Callable[..., Any] = partial(_summary_writer, str(output / "tensorboard"))
         self.writer: Any = None
+        self.opened_s = 0
 
     def resume(self, step: int) -> None:
         self.close()
@@ -41,7 +43,10 @@ class TensorBoard:
 
     def log(self, row: Mapping[str, Any]) -> None:
         if self.writer is None:
-            self.writer = self.open()
+            # Files are read in the order of their names, which begin with the second; what follows does not sort.
+            while int(time()) == self.opened_s:
+                sleep(0.05)
+            self.writer, self.opened_s = self.open(), int(time())
         for name, value in flat(row).items():
             self.writer.add_scalar(name, value, row["step"])
 
