@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import ComponentConfig, RunConfig, SourceConfig, StreamConfig
@@ -14,9 +14,9 @@ from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
-from kosmos.data.sources import open_source
 from kosmos.data.sources.folders import MANIFEST
-from kosmos.data.sources.opening import short_name
+from kosmos.data.sources.opening import Parts, open_parts, short_name
+from kosmos.data.sources.splits import Split
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.errors import ConfigError, EmptySplit
 from kosmos.model.omni import OmniModel, Stream
@@ -177,7 +177,7 @@ def _checkpoint_gradients(model: OmniModel, wanted: Recompute) -> None:
 def open_sources(
     config: RunConfig,
     registry: Registry,
-    split: Literal["train", "held_out"],
+    split: Split,
     entries: Sequence[SourceConfig] | None = None,
 ) -> list[Source]:
     """The sources of the run, or ``entries`` in their place. No source named: the modalities' sample sets.
@@ -186,8 +186,7 @@ def open_sources(
         ConfigError: a modality has no sample set, two sources have one name, or only some have a weight.
         DataError: a source cannot be opened.
     """
-    entries = list(entries if entries is not None else config.data.sources) or _sample_sets(config, registry)
-    return _distinct([_open(config, registry, split, number, entry) for number, entry in enumerate(entries)])
+    return _parts_of(_open_all(config, registry, entries), split, config.data.held_out)
 
 
 def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
@@ -195,13 +194,31 @@ def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
 
     Raises: as ``open_sources``.
     """
+    return _held_out_of(_open_all(config, registry), config.data.held_out)
+
+
+def open_both(config: RunConfig, registry: Registry) -> tuple[list[Source], list[Source]]:
+    """As ``open_sources`` for what is trained on, and ``open_held_out``; every row is looked at once."""
+    opened, share = _open_all(config, registry), config.data.held_out
+    return _parts_of(opened, "train", share), _held_out_of(opened, share)
+
+
+def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceConfig] | None = None) -> list[Parts]:
+    """The sources of the run, or ``entries`` in their place, of which no part is chosen yet."""
+    entries = list(entries if entries is not None else config.data.sources) or _sample_sets(config, registry)
+    return [_open(config, registry, number, entry) for number, entry in enumerate(entries)]
+
+
+def _parts_of(opened: Sequence[Parts], split: Split, share: float) -> list[Source]:
+    return _distinct([parts.part(split, share) for parts in opened])
+
+
+def _held_out_of(opened: Sequence[Parts], share: float) -> list[Source]:
     sources = []
-    for number, entry in enumerate(config.data.sources or _sample_sets(config, registry)):
-        try:
-            sources.append(_open(config, registry, "held_out", number, entry))
-        except EmptySplit:
-            continue
-    return _distinct([source for source in sources if len(source)])
+    for parts in opened:
+        with suppress(EmptySplit):
+            sources.append(parts.part("held_out", share))
+    return _distinct(sources)
 
 
 def open_named(
@@ -221,16 +238,16 @@ def open_named(
     for number, path in enumerate(paths):
         entry = _entry_of_run(config, path)
         if entry is not None:
-            sources.append(_open(config, registry, "held_out", number, entry))
+            sources.append(_open(config, registry, number, entry).part("held_out", config.data.held_out))
             continue
         for other in config.data.sources:
             if _overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
-        entry = SourceConfig(path=path)
+        parts = _open(config, registry, number, SourceConfig(path=path))
         try:
-            sources.append(_open(config, registry, "held_out", number, entry, share=0.0))
+            sources.append(parts.part("held_out", 0.0))
         except EmptySplit:
-            sources.append(_open(config, registry, "train", number, entry, share=0.0))
+            sources.append(parts.part("train", 0.0))
     return _distinct(sources, "score them one after the other")
 
 
@@ -253,26 +270,16 @@ def _overlap(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and (one.is_relative_to(other) or other.is_relative_to(one))
 
 
-def _open(
-    config: RunConfig,
-    registry: Registry,
-    split: Literal["train", "held_out"],
-    number: int,
-    entry: SourceConfig,
-    *,
-    share: float | None = None,
-) -> Source:
-    """Source ``number`` of the run. ``share`` is held out where the data state no split."""
-    return open_source(
+def _open(config: RunConfig, registry: Registry, number: int, entry: SourceConfig) -> Parts:
+    """Source ``number`` of the run."""
+    return open_parts(
         entry.path,
-        split=split,
         registry=registry,
         modalities=list(config.modalities),
         name=entry.name,
         template=entry.template,
         columns=entry.columns,
         options=entry.options,
-        held_out=config.data.held_out if share is None else share,
         where=f"data.sources.{number}",
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.checkpoint.saver import Saver
-from kosmos.compose import check_components, compose, make_feed, open_held_out, open_sources
+from kosmos.compose import check_components, compose, make_feed, open_both
 from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
@@ -84,8 +84,7 @@ class Session:
         self.composition = compose(config, self.registry, tokenizer_folder=tokenizer, draw=draw)
         check_strategy(config.parallel, parallel)
         check_sharing(self.composition.model, config.parallel, parallel.world_size)
-        self.sources = open_sources(config, self.registry, "train")
-        self.held_out = open_held_out(config, self.registry)
+        self.sources, self.held_out = open_both(config, self.registry)
         self.feed = make_feed(self.composition, self.sources)
         self.lanes = parallel.lanes(config.data.lanes)
         if config.train.release_gradients:

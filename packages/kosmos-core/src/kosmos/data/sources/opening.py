@@ -39,33 +39,57 @@ class Components(Protocol):
     ) -> Any: ...
 
 
-def open_source(
+class Parts(Protocol):
+    """A data set that was opened, of which both parts can be had."""
+
+    def part(self, split: Split, share: float) -> Source:
+        """The documents that are trained on or held out; of data that state no split ``share`` is held out.
+
+        Raises:
+            EmptySplit: no document belongs to this part.
+        """
+        ...
+
+
+def open_source(path: str, *, split: Split, held_out: float = 0.05, **given: Any) -> Source:
+    """The documents of one part of a data set.
+
+    Args:
+        path: as in ``open_parts``.
+        split: ``train`` or ``held_out``.
+        held_out: share of the rows held out where the data state no split.
+        given: as in ``open_parts``.
+
+    Raises:
+        ConfigError: a wrong template, column role or option.
+        DataError: nothing there, or nothing in it that can be used.
+    """
+    return open_parts(path, **given).part(split, held_out)
+
+
+def open_parts(
     path: str,
     *,
-    split: Split,
     registry: Components,
     modalities: Sequence[str],
     name: str | None = None,
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
-    held_out: float = 0.05,
     where: str = "",
-) -> Source:
-    """The documents of one part of a data set.
+) -> Parts:
+    """A data set, whose every row is looked at once for both parts.
 
     Args:
         path: name of a registered dataset; a folder with ``manifest.jsonl``; a folder of media in class folders; a
             ``.jsonl``, ``.parquet`` or ``.txt`` file or a folder of them; a Hugging Face dataset folder, or a hub
             id ``namespace/name`` or ``namespace/name:config``.
-        split: ``train`` or ``held_out``.
         registry: the installed plugins.
         modalities: those of the run; rows with media of others are left out and counted in ``left_out``.
         name: what metrics call it; None takes the last part of the path.
         template: layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``.
         columns: role or modality to the column that holds it, where that is named otherwise.
         options: of a registered dataset, or ``chunk_chars`` and ``max_text_bytes`` of files.
-        held_out: share of the rows held out where the data state no split.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
 
     Raises:
@@ -76,17 +100,15 @@ def open_source(
     if path in datasets:
         if template is not None or columns:
             raise ConfigError(f"dataset {path!r} makes its own documents: template and columns do not apply to it")
-        return _registered(path, split, registry, modalities, name, options or {}, where)
+        return _registered(path, registry, modalities, name, options or {}, where)
     request = Request(
         path=path,
         name=name or short_name(path),
-        split=split,
         modalities=tuple(modalities),
         specs=registry.specs("modality"),
         template=template,
         columns=columns or {},
         options=read_options(options or {}, where),
-        held_out=held_out,
     )
     return _open_path(request, datasets)
 
@@ -115,27 +137,40 @@ class Renamed:
             return self.source.document(index)
 
 
+@dataclass(frozen=True)
+class _Registered:
+    """A dataset of a plugin, which makes each part by itself (``Parts``)."""
+
+    path: str
+    registry: Components
+    name: str | None
+    options: Mapping[str, Any]
+    prefix: str
+    """What messages on its options begin with."""
+
+    def part(self, split: Split, share: float) -> Source:
+        source: Source = self.registry.build("dataset", self.path, split, options=self.options, path=self.prefix)
+        if len(source) == 0:
+            raise EmptySplit(f"dataset {self.path!r}: its {split} part is empty")
+        return source if self.name in (None, source.name) else Renamed(str(self.name), source)
+
+
 def _registered(
     path: str,
-    split: Split,
     registry: Components,
     modalities: Sequence[str],
     name: str | None,
     options: Mapping[str, Any],
     where: str,
-) -> Source:
+) -> Parts:
     spec = registry.specs("dataset")[path]
     missing = sorted(set(spec.modalities) - set(modalities)) if isinstance(spec, DatasetSpec) else []
     if missing:
         raise DataError(f"dataset {path!r} holds {listed(missing)}, which this run has not; {add_modalities(missing)}")
-    prefix = f"{where}.options" if where else f"dataset {path}"
-    source: Source = registry.build("dataset", path, split, options=options, path=prefix)
-    if len(source) == 0:
-        raise EmptySplit(f"dataset {path!r}: its {split} part is empty")
-    return source if name in (None, source.name) else Renamed(str(name), source)
+    return _Registered(path, registry, name, options, f"{where}.options" if where else f"dataset {path}")
 
 
-def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Source:
+def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
     path = Path(request.path)
     try:
         there = bool(request.path) and path.exists()
@@ -159,7 +194,7 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Source:
     )
 
 
-def _from_folder(path: Path, request: Request) -> Source:
+def _from_folder(path: Path, request: Request) -> Parts:
     if (path / folders.MANIFEST).is_file():
         return _from_manifest(path / folders.MANIFEST, request)
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
@@ -181,7 +216,7 @@ def _from_folder(path: Path, request: Request) -> Source:
     )
 
 
-def _from_manifest(path: Path, request: Request) -> Source:
+def _from_manifest(path: Path, request: Request) -> Parts:
     layout = request.layout()
     if not isinstance(layout, DefaultLayout):
         return finish(index_jsonl([path]), layout, request, rows_vary=True)
@@ -190,7 +225,7 @@ def _from_manifest(path: Path, request: Request) -> Source:
     return finish(table, layout, request, rows_vary=True)
 
 
-def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Request) -> Source:
+def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Request) -> Parts:
     paths, splits = [folder / name for name in names], folders.splits_of_files(names)
     if len(names) < 2 or None in splits:
         splits = [None] * len(names)
@@ -206,7 +241,7 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
     raise DataError(f"{folder / names[0]}: expected a .jsonl, .parquet or .txt file, or a folder")
 
 
-def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Source:
+def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Parts:
     from kosmos.data.sources.parquet import ParquetTable
 
     tables = [ParquetTable(path) for path in paths]
@@ -216,7 +251,7 @@ def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request
     return finish(join(tables, splits), layout, request)
 
 
-def _from_hub(parts: list[tuple[str, HubTable]], request: Request) -> Source:
+def _from_hub(parts: list[tuple[str, HubTable]], request: Request) -> Parts:
     from kosmos.data.sources.hub import join_splits
 
     layout = request.layout(parts[0][1].features.media_columns(request.known))

@@ -1,4 +1,4 @@
-"""What was asked of a source of files, and the last step of opening one: choosing its rows."""
+"""What was asked of a source of files, and the last step of opening one: a look at every row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.layouts import ROLES, DefaultLayout, Layout
-from kosmos.data.sources.source import Examiner, RowSource, Table, choose_rows
+from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
@@ -42,14 +42,12 @@ class Request:
 
     path: str
     name: str
-    split: Split
     modalities: tuple[str, ...]
     specs: Mapping[str, Any]
     """The installed modalities."""
     template: str | None
     columns: Mapping[str, str]
     options: FileOptions
-    held_out: float
     left_out: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -82,14 +80,33 @@ def read_options(options: Mapping[str, Any], where: str) -> FileOptions:
     return FileOptions(**options)
 
 
-def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = False) -> Source:
-    """Look at every row, and take those of the part that was asked for.
+@dataclass(frozen=True)
+class Examined:
+    """A table of which every row was looked at, which is what opening takes its time for (``Parts``)."""
+
+    request: Request
+    table: Table
+    layout: Layout
+    facts: Facts
+    left_out: dict[str, int]
+
+    def part(self, split: Split, share: float) -> Source:
+        rows = choose_rows(self.facts, split, share)
+        if len(rows) == 0:
+            path, usable = self.request.path, int(self.facts.usable.sum())
+            raise EmptySplit(f"{path}: its {split} part is empty: none of its {usable} rows belong to it")
+        most = self.request.options.max_text_bytes
+        return RowSource(self.request.name, self.table, self.layout, rows, self.left_out, most)
+
+
+def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = False) -> Examined:
+    """Look at every row.
 
     Args:
         rows_vary: each row has columns of its own, so nobody has looked at them yet.
 
     Raises:
-        DataError: no row is left.
+        DataError: no row can be used.
     """
     columns = layout.columns
     foreign = check = None
@@ -103,11 +120,7 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
         _refuse(request, left_out)
     if facts.readable == 0:
         raise DataError(f"{request.path}: none of its {len(table)} rows can be read; the first: {facts.first_error}")
-    rows = choose_rows(facts, request.split, request.held_out)
-    if len(rows) == 0:
-        usable = int(facts.usable.sum())
-        raise EmptySplit(f"{request.path}: its {request.split} part is empty: none of its {usable} rows belong to it")
-    return RowSource(request.name, table, layout, rows, left_out, request.options.max_text_bytes)
+    return Examined(request, table, layout, facts, left_out)
 
 
 def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
