@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,15 @@ MAX_ROW_BYTES = 64 << 20
 """Most bytes of one line; base64 media in a chat are part of it."""
 
 _BOM = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n" + _BOM
+"""Bytes of a line in which nothing can be read."""
+_IS_BLANK = np.isin(np.arange(256), list(_BLANK))
+_NEWLINE = 10
+_PIECE = 8 << 20
+"""Bytes of a file that are searched for the ends of lines at once."""
+_SPAN = 1 << 16
+"""Rows whose places are taken from arrays at once."""
+_decode = json.JSONDecoder().decode
 
 
 def parse_row(line: bytes) -> Row:
@@ -33,7 +41,7 @@ def parse_row(line: bytes) -> Row:
     if len(line) > MAX_ROW_BYTES:
         raise SampleError(f"a row of more than {MAX_ROW_BYTES:,} bytes")
     try:
-        row: Any = json.loads(line.removeprefix(_BOM).decode("utf-8"))
+        row: Any = _decode(line.removeprefix(_BOM).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise SampleError(f"not UTF-8 at byte {error.start} of the line") from error
     except RecursionError as error:
@@ -92,13 +100,22 @@ class JsonlTable:
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         del layout  # a line can only be read whole
         for number, path in enumerate(self.files):
+            rows = np.flatnonzero(self.file == number)
             try:
                 with path.open("rb") as stream:
-                    for offset in self.offset[self.file == number]:
-                        stream.seek(int(offset))
-                        yield _row_or_error(stream.readline(MAX_ROW_BYTES + 1))
+                    for first in range(0, len(rows), _SPAN):
+                        yield from self._read(stream, rows[first : first + _SPAN])
             except OSError as error:
                 raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+    def _read(self, stream: BinaryIO, rows: NDArray[np.int64]) -> Iterator[Row | SampleError]:
+        place = -1
+        for begin, end in zip(self.offset[rows].tolist(), self.end[rows].tolist(), strict=True):
+            if begin != place:
+                stream.seek(begin)
+            line = stream.read(min(end - begin, MAX_ROW_BYTES + 1))
+            place = begin + len(line)
+            yield _row_or_error(line)
 
     def row_blocks(self) -> None:
         return None
@@ -116,28 +133,40 @@ def index_jsonl(files: Sequence[Path]) -> JsonlTable:
     """
     found = [_lines(path) for path in files]
     number = np.repeat(np.arange(len(found), dtype=np.int32), [len(lines) for lines in found])
-    begin, end, line = np.concatenate(found).T
-    return JsonlTable(tuple(files), number, begin.copy(), end.copy(), line.copy())
+    begin, end, line = np.ascontiguousarray(np.concatenate(found).T)
+    return JsonlTable(tuple(files), number, begin, end, line)
 
 
 def _lines(path: Path) -> NDArray[np.int64]:
     """First byte, byte behind the last and number of each line of a file that is not blank: [lines, 3]."""
-    lines = array("q")  # 24 bytes a line, where a list of tuples would take 160
-    begin, place, number, inside = 0, 0, 1, False
+    found = [np.empty((0, 3), np.int64)]
+    begin, place, number, inside = 0, 0, 1, False  # of the line that has not ended; whether it is not blank so far
     forget(path)
     try:
         with path.open("rb") as stream:
             # Pieces of bounded size, so that a file without line ends does not fill the memory.
-            while piece := stream.readline(1 << 20):
-                if not inside and piece.strip(b" \t\r\n\xef\xbb\xbf"):
-                    begin, inside = place, True
+            while piece := stream.read(_PIECE):
+                values = np.frombuffer(piece, np.uint8)
+                if len(newlines := np.flatnonzero(values == _NEWLINE)):
+                    kept = _not_blank(piece, values, newlines)
+                    kept[0] |= inside
+                    ends = newlines + (place + 1)
+                    begins = np.concatenate([[begin], ends[:-1]])
+                    found.append(np.stack([begins, ends, np.arange(number, number + len(ends))], 1)[kept])
+                    begin, number, inside = int(ends[-1]), number + len(ends), False
+                inside = inside or bool(piece[max(0, begin - place) :].strip(_BLANK))
                 place += len(piece)
-                if piece.endswith(b"\n"):
-                    if inside:
-                        lines.extend((begin, place, number))
-                    number, inside = number + 1, False
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     if inside:
-        lines.extend((begin, place, number))
-    return np.array(lines, np.int64).reshape(-1, 3)
+        found.append(np.array([[begin, place, number]], np.int64))
+    return np.concatenate(found)
+
+
+def _not_blank(piece: bytes, values: NDArray[np.uint8], newlines: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of the lines that end in a piece of a file, those of which something can be read there: [lines]."""
+    begins = np.concatenate([[0], newlines[:-1] + 1])
+    kept: NDArray[np.bool_] = ~_IS_BLANK[values[begins]]  # mostly the first byte says it
+    for line in np.flatnonzero(~kept):
+        kept[line] = bool(piece[begins[line] : newlines[line]].strip(_BLANK))
+    return kept

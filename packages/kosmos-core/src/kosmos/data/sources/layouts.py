@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -116,12 +117,16 @@ class DefaultLayout:
 
     def media_of(self, row: Row) -> list[str]:
         """The modalities whose column holds something, in the row's order."""
-        tops = {modality: top_column(self.columns.get(modality, modality), row) for modality in self.modalities}
-        there = [modality for modality, top in tops.items() if holds_medium(row.get(top))]
+        there = [modality for modality in self.modalities if holds_medium(row.get(self._top(modality, row)))]
         if len(there) < 2:
             return there
         order = list(row)
-        return sorted(there, key=lambda modality: order.index(tops[modality]))
+        return sorted(there, key=lambda modality: order.index(self._top(modality, row)))
+
+    def _top(self, modality: str, row: Row) -> str:
+        """The row's column that a modality's media are in."""
+        path = self.columns.get(modality)
+        return modality if path is None else top_column(path, row)
 
     def _chat(self, row: Row) -> tuple[Any, str] | None:
         """The turns of the row's chat, and the role that they stand under."""
@@ -129,16 +134,31 @@ class DefaultLayout:
 
     def _chat_media(self, row: Row) -> dict[str, str]:
         """Modality to the column that the row's chat takes media from: one that was named, else one in the plural."""
-        found = {}
+        found: dict[str, str] = {}
+        for modality, path, plain in self._chat_columns:
+            if modality not in found and holds_medium(row.get(path if plain else top_column(path, row))):
+                found[modality] = path
+        return found
+
+    @cached_property
+    def _chat_columns(self) -> list[tuple[str, str, bool]]:
+        """Modalities with the columns that chats may take their media from, in order; whether that is a plain name."""
+        found = []
         for modality in self.modalities:
             asked, plural = self.column(modality), f"{modality}s"
             paths = (asked, plural) if modality in self.columns else (plural, asked)
-            held = [path for path in paths if holds_medium(row.get(top_column(path, row)))]
-            if held:
-                found[modality] = held[0]
+            found += [(modality, path, path.isidentifier()) for path in paths]
         return found
 
+    @cached_property
+    def _beside_text(self) -> frozenset[str] | None:
+        """Columns without which a row is text alone; None where one of them is named otherwise."""
+        columns = frozenset(("segments", *CHATS, *self.modalities))
+        return columns if columns.isdisjoint(self.columns) else None
+
     def needs(self, row: Row) -> frozenset[str]:
+        if self._beside_text is not None and self._beside_text.isdisjoint(row):
+            return frozenset()
         if (parts := self.value(row, "segments")) is not None:
             return frozenset(kind for kind, _ in segment_kinds(parts) if kind != "text")
         if (chat := self._chat(row)) is not None:

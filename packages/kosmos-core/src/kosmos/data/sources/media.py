@@ -161,6 +161,8 @@ def read_clip(value: Any) -> tuple[float, float] | None:
 
 def holds_medium(value: Any) -> bool:
     """Whether a value is a medium or a list with one. No medium is null, an empty list or an object of nulls."""
+    if value is None or isinstance(value, str):  # most are; this runs for every row at opening
+        return value is not None
     if isinstance(value, list | tuple):
         return any(map(holds_medium, value))
     if isinstance(value, Mapping):

@@ -100,7 +100,7 @@ def _turns(turns: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if not isinstance(turns, list | tuple) or not turns:
         raise SampleError(f"{name}: expected a list that is not empty, got {kind_of(turns)}")
     for number, turn in enumerate(turns):
-        if not isinstance(turn, Mapping):
+        if not isinstance(turn, dict | Mapping):  # to ask a dict whether it is a Mapping takes ten times as long
             raise SampleError(f"{name}[{number}]: expected an object, got {kind_of(turn)}")
         if turn.get("role") is None and turn.get("from") is not None:
             turn = {"role": turn["from"], "content": turn.get("value")}
@@ -116,7 +116,11 @@ def needs(turns: Any, name: str) -> frozenset[str]:
     Raises:
         SampleError: the chat is malformed.
     """
-    return frozenset(kind for where, turn in _turns(turns, name) for kind, _ in _parts(turn, where) if kind != "text")
+    found: set[str] = set()
+    for where, turn in _turns(turns, name):
+        if not isinstance(turn.get("content"), str):
+            found.update(kind for kind, _ in _parts(turn, where))
+    return frozenset(found - {"text"})
 
 
 def read(turns: Any, name: str, own: RowMedia, root: Path) -> Iterator[Segment]:

@@ -142,7 +142,8 @@ class Examiner:
         foreign: Callable[[Row, Table, int], str | None] | None = None,
         check: Callable[[Collection[str]], None] | None = None,
     ) -> None:
-        self.layout, self.modalities, self.columns = layout, frozenset(modalities), columns
+        self.layout, self.modalities = layout, frozenset(modalities)
+        self.id_column, self.split_column = (columns.get(role, role) for role in ("id", "split"))
         self.foreign, self.check = foreign, check
 
     def examine(self, table: Table) -> Facts:
@@ -183,18 +184,20 @@ class Examiner:
         return needs - self.modalities
 
     def _hash(self, row: Row | SampleError, index: int) -> int:
-        identity = None if isinstance(row, SampleError) else row.get(self.columns.get("id", "id"))
+        identity = None if isinstance(row, SampleError) else row.get(self.id_column)
         return row_hash(f"id {identity}" if isinstance(identity, str | int) else f"row {index}")
 
     def _split(self, row: Row, table: Table, index: int) -> int:
-        said = row.get(self.columns.get("split", "split"))
+        said = row.get(self.split_column)
+        if said is None:
+            return _UNSAID
         part = split_of(said)
-        if said is not None and part is None:
+        if part is None:
             raise DataError(
                 f"{table.origin(index)}: unknown split {said!r:.60}; expected train, or test, validation, val, dev, "
                 "eval or held_out"
             )
-        return {None: _UNSAID, "train": _TRAIN, "held_out": _HELD_OUT}[part]
+        return _TRAIN if part == "train" else _HELD_OUT
 
 
 class _ColumnsCheck:
