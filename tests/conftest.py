@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of two processes on the
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["KOSMOS_CACHE"] = ""  # nothing that an earlier run of the tests has found
 os.environ["KOSMOS_PLUGINS"] = "all"  # whatever the person who runs the tests has disabled
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": FOUND,
     "run_file": FOUND | {"config"},
     "runtime": SURFACE,
-    "data": FOUND,
+    "data": FOUND | {"files"},
     "model": FOUND | {"data", "runtime"},
     "compose": RUN,
     "checkpoint": SURFACE | {"runtime"},

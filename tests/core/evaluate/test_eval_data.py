@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from kosmos import DatasetSpec, hookimpl
-from kosmos.compose import open_held_out, open_named, open_sources
+from kosmos.compose import open_both, open_held_out, open_named, open_sources
 from kosmos.config import RunConfig
+from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.errors import ConfigError, DataError
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
@@ -88,6 +89,16 @@ def test_a_source_of_one_row_is_trained_on_and_has_no_held_out_part(tmp_path: Pa
     config = run_on(write(tmp_path / "a", [None]), write(tmp_path / "b", [None] * 8))
     assert [len(source) for source in open_sources(config, REGISTRY, "train")] == [1, 6]
     assert [(source.name, len(source)) for source in open_held_out(config, REGISTRY)] == [("b", 2)]
+
+
+def test_every_row_is_looked_at_once_for_both_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, real = [], JsonlTable.scan
+    monkeypatch.setattr(JsonlTable, "scan", lambda table, layout: seen.append(len(table)) or real(table, layout))
+    config = run_on(write(tmp_path / "a", [None] * 20), write(tmp_path / "b", [None]))
+    train, held_out = open_both(config, REGISTRY)
+    assert seen == [20, 1]
+    for one, other in ((train, open_sources(config, REGISTRY, "train")), (held_out, open_held_out(config, REGISTRY))):
+        assert [(s.name, s.rows.tolist()) for s in one] == [(s.name, s.rows.tolist()) for s in other]
 
 
 def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:

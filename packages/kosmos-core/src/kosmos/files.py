@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def replace_text(file: Path, text: str) -> None:
-    """Put ``text`` in the place of ``file``: whoever reads it, now or after a crash, sees the old or the new whole.
+@contextmanager
+def replacing(file: Path) -> Iterator[BinaryIO]:
+    """A new file in the place of ``file``, once the block is left: whoever reads it, now or after a crash, sees the old
+    or the new whole.
 
     Raises:
         OSError: it cannot be written; the old one is as it was.
     """
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with aside.open("w", encoding="utf-8") as written:
-            written.write(text)
+        with aside.open("wb") as written:
+            yield written
             written.flush()
             os.fsync(written.fileno())
         aside.replace(file)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Put ``text`` in the place of ``file``; see ``replacing``."""
+    with replacing(file) as written:
+        written.write(text.encode("utf-8"))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from kosmos.data.document import Media, Text
+from kosmos.data.sources import jsonl
 from kosmos.errors import DataError, SampleError
 
 
@@ -53,6 +60,34 @@ def test_blank_lines_byte_order_mark_and_windows_line_ends_keep_line_numbers(ope
     source = open_(path)
     assert [source.document(i).origin for i in range(2)] == [f"{path}:1", f"{path}:4"]
     assert segments(source, 1) == [Text("four", train=True)]
+
+
+@given(
+    parts=st.lists(st.sampled_from([b"\n", b" ", b"\t\r", b"\xef\xbb\xbf", b"{}", b"a b", b"\xef"]), max_size=30),
+    piece=st.integers(1, 12),
+)
+@example(parts=[], piece=1)
+@example(parts=[b"{}", b"\n", b" ", b"\n"], piece=3)
+def test_lines_are_found_wherever_a_file_is_cut_into_pieces(parts, piece):
+    content = b"".join(parts)
+    expected, place = [], 0
+    for number, line in enumerate(io.BytesIO(content)):
+        if line.strip(b" \t\r\n\xef\xbb\xbf"):
+            expected.append([place, place + len(line), number + 1])
+        place += len(line)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "_PIECE", piece)
+        path = Path(folder, "rows.jsonl")
+        path.write_bytes(content)
+        table = jsonl.index_jsonl([path])
+    assert np.stack([table.offset, table.end, table.line], 1).tolist() == expected
+
+
+def test_a_row_after_blank_lines_and_between_files_is_read_where_it_is(open_, rows):
+    folder = rows({"text": "one"}, b"", b" ", {"text": "two"}, name="set/a.jsonl").parent
+    rows(b"", {"text": "three"}, name="set/b.jsonl")
+    source = open_(folder)
+    assert [source.document(i).segments[0].text for i in range(3)] == ["one", "two", "three"]
 
 
 BAD = {

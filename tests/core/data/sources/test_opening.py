@@ -6,11 +6,22 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import PurePosixPath
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from kosmos.data.sources import open_source
+from kosmos.data.sources.folders import suffix_of
 from kosmos.errors import ConfigError, DataError, KosmosError
+
+
+@given(st.text(st.sampled_from("aB./é "), max_size=12))
+def test_suffixes_are_those_of_pathlib(name):
+    name = name.strip("/")
+    assume("//" not in name and "/./" not in f"/{name}/")  # as no listing of a folder has them
+    assert suffix_of(name) == PurePosixPath(name).suffix.lower()
 
 
 def test_registered_dataset_is_built_with_its_options(open_):

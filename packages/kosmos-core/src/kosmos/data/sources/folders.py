@@ -12,7 +12,7 @@ import numpy as np
 
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.joined import ClassFolderTable, JoinedTable
-from kosmos.data.sources.jsonl import index_jsonl
+from kosmos.data.sources.jsonl import index_jsonl, mentions
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.source import Table
@@ -78,6 +78,8 @@ def open_manifest(path: Path, layout: DefaultLayout, left_out: Counter[str], chu
         left_out: gets the rows whose ``file`` is no text file, by its suffix.
     """
     table = index_jsonl([path])
+    if not mentions(path, b'"file"'):
+        return table
     keep = np.ones(len(table), np.bool_)
     files: list[Path] = []
     splits: list[Split | None] = []
@@ -195,6 +197,8 @@ class ForeignMedia:
         self._known = frozenset(known)
         self._found: dict[frozenset[str], str] = {}
         self._tries: Counter[frozenset[str]] = Counter()
+        self.asked = False
+        """Whether the answer hung on what files are there."""
 
     def __call__(self, row: Row, table: Table, index: int) -> str | None:
         """The key of the foreign medium. Rows with the same keys are looked up a few times only."""
@@ -205,15 +209,19 @@ class ForeignMedia:
             return None
         self._tries[keys] += 1
         for key in row:
-            if key not in self._known and _names_file(row[key], table.root(index)):
-                self._found[keys] = key
-                return key
+            if key not in self._known and _may_name_file(row[key]):
+                self.asked = True
+                if _names_file(row[key], table.root(index)):
+                    self._found[keys] = key
+                    return key
         return None
 
 
-def _names_file(value: Any, root: Path) -> bool:
-    if not isinstance(value, str) or len(value) > 1024 or not PurePosixPath(value).suffix:
-        return False
+def _may_name_file(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 1024 and "://" not in value and bool(PurePosixPath(value).suffix)
+
+
+def _names_file(value: str, root: Path) -> bool:
     try:
         return bool(resolve(root, value))
     except SampleError:

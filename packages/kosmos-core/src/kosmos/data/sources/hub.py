@@ -14,7 +14,7 @@ from kosmos.data.sources.joined import JoinedTable
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.media import NO_FILES
 from kosmos.data.sources.reach import unreachable_hub
-from kosmos.data.sources.source import Table
+from kosmos.data.sources.source import Extent, Table
 from kosmos.data.sources.splits import split_of
 from kosmos.errors import DataError, SampleError
 
@@ -79,6 +79,10 @@ class HubTable:
 
     def row_blocks(self) -> None:
         return None  # the library maps its files into memory and finds rows in them
+
+    def extent(self) -> Extent | None:
+        files = tuple(Path(file["filename"]) for file in self.dataset.cache_files)
+        return Extent(files, f"{self.label} {len(self)} {self.columns}") if files else None
 
 
 def open_saved(path: Path) -> list[tuple[str, HubTable]]:

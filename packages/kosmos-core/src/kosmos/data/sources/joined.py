@@ -10,7 +10,7 @@ import numpy as np
 
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.source import RowBlocks, Table
+from kosmos.data.sources.source import Extent, RowBlocks, Table
 from kosmos.data.sources.splits import Split
 from kosmos.errors import SampleError
 
@@ -43,6 +43,12 @@ class JoinedTable:
         begins = [0, *self._ends[:-1]]
         ends = [blocks.ends + begin for blocks, begin in zip(found, begins, strict=True)]
         return RowBlocks(np.concatenate(ends), np.concatenate([blocks.nbytes for blocks in found]))
+
+    def extent(self) -> Extent | None:
+        found = [extent for table in self.tables if (extent := table.extent()) is not None]
+        if len(found) < len(self.tables):
+            return None
+        return Extent(tuple(f for extent in found for f in extent.files), f"{[e.rows for e in found]} {self.splits}")
 
     def row(self, index: int) -> Row:
         table, place = self._place(index)
@@ -98,3 +104,6 @@ class ClassFolderTable:
 
     def row_blocks(self) -> None:
         return None
+
+    def extent(self) -> None:
+        return None  # the folder had to be listed, which takes as long

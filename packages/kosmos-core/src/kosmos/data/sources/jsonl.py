@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.open_files import forget, read_bytes
+from kosmos.data.sources.scan_cache import digest
+from kosmos.data.sources.source import Extent
 from kosmos.errors import DataError, SampleError
 
 MAX_ROW_BYTES = 64 << 20
@@ -120,6 +123,9 @@ class JsonlTable:
     def row_blocks(self) -> None:
         return None
 
+    def extent(self) -> Extent:
+        return Extent(self.files, digest(self.file, self.offset, self.end))
+
     def only(self, keep: NDArray[np.bool_]) -> JsonlTable:
         """The table of some of the rows; ``keep`` is bool [rows]."""
         return replace(self, file=self.file[keep], offset=self.offset[keep], end=self.end[keep], line=self.line[keep])
@@ -135,6 +141,17 @@ def index_jsonl(files: Sequence[Path]) -> JsonlTable:
     number = np.repeat(np.arange(len(found), dtype=np.int32), [len(lines) for lines in found])
     begin, end, line = np.ascontiguousarray(np.concatenate(found).T)
     return JsonlTable(tuple(files), number, begin, end, line)
+
+
+def mentions(path: Path, word: bytes) -> bool:
+    """Whether a file holds ``word`` anywhere, which takes a hundredth of the time of parsing it."""
+    try:
+        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(word) >= 0
+    except ValueError:  # an empty file cannot be mapped
+        return False
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _lines(path: Path) -> NDArray[np.int64]:

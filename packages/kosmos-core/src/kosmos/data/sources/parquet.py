@@ -21,7 +21,7 @@ from kosmos.data.sources.arrow import present_values, read_row, reading, shadow_
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.source import RowBlocks
+from kosmos.data.sources.source import Extent, RowBlocks
 from kosmos.errors import DataError, SampleError
 
 MOST_KEPT_BYTES = 512 << 20
@@ -88,6 +88,9 @@ class ParquetTable:
     def row_blocks(self) -> RowBlocks:
         """The row groups."""
         return RowBlocks(self.ends, self._nbytes.sum(1))
+
+    def extent(self) -> Extent:
+        return Extent((self.path,), f"{self.columns}")
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0

@@ -13,6 +13,7 @@ from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.layouts import ROLES, DefaultLayout, Layout
+from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
@@ -108,19 +109,32 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
     Raises:
         DataError: no row can be used.
     """
-    columns = layout.columns
-    foreign = check = None
-    if rows_vary:
-        check = layout.check
-        if isinstance(layout, DefaultLayout):
-            foreign = folders.ForeignMedia((*request.known, *ROLES, *columns.values()))
-    facts = Examiner(layout, request.modalities, columns, foreign, check).examine(table)
+    facts = _facts(table, layout, request, rows_vary=rows_vary)
     left_out = dict(sorted((Counter(facts.left_out) + request.left_out).items()))
     if not np.any(facts.usable):
         _refuse(request, left_out)
     if facts.readable == 0:
         raise DataError(f"{request.path}: none of its {len(table)} rows can be read; the first: {facts.first_error}")
     return Examined(request, table, layout, facts, left_out)
+
+
+def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -> Facts:
+    """Of every row, from the record of an earlier look where there is one."""
+    record = None
+    if (extent := table.extent()) is not None:
+        what = repr(("facts", layout, sorted(request.modalities), request.known, rows_vary, extent.rows))
+        record = ScanRecord(what, extent.files)
+        if (known := record.read()) is not None:
+            return Facts.of_record(known)
+    foreign = check = None
+    if rows_vary:
+        check = layout.check
+        if isinstance(layout, DefaultLayout):
+            foreign = folders.ForeignMedia((*request.known, *ROLES, *layout.columns.values()))
+    facts = Examiner(layout, request.modalities, layout.columns, foreign, check).examine(table)
+    if record is not None and not (foreign is not None and foreign.asked):
+        record.write(facts.record())
+    return facts
 
 
 def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Segment, Text
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.scan_cache import Record
 from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
 from kosmos.errors import DataError, SampleError
 
@@ -25,6 +27,14 @@ class RowBlocks(NamedTuple):
     """Number of the row behind the last of each block: [blocks]."""
     nbytes: NDArray[np.int64]
     """What each takes, by the table's own account: [blocks]. Values that repeat may take more in memory."""
+
+
+class Extent(NamedTuple):
+    """What a scan reads."""
+
+    files: tuple[Path, ...]
+    rows: str
+    """Which rows of them, for comparison."""
 
 
 AT_ONCE_BYTES = 64 << 20
@@ -54,6 +64,10 @@ class Table(Protocol):
 
     def row_blocks(self) -> RowBlocks | None:
         """None where a row is read alone."""
+        ...
+
+    def extent(self) -> Extent | None:
+        """None where scanning is no work worth a record, or where files alone do not say what is found."""
         ...
 
 
@@ -119,6 +133,19 @@ class Facts:
     """Rows that were readable."""
     first_error: str
     """What was wrong with the first that was not."""
+
+    def record(self) -> Record:
+        """As arrays."""
+        said = json.dumps([self.left_out, self.readable, self.first_error]).encode()
+        return {
+            "usable": self.usable, "hashes": self.hashes, "splits": self.splits, "said": np.frombuffer(said, np.uint8),
+        }  # fmt: skip
+
+    @classmethod
+    def of_record(cls, record: Record) -> Facts:
+        left_out, readable, first_error = json.loads(record["said"].tobytes())
+        usable, hashes, splits = (record[name] for name in ("usable", "hashes", "splits"))
+        return cls(usable, hashes, splits, left_out, readable, first_error)  # type: ignore[arg-type]
 
 
 _UNSAID, _TRAIN, _HELD_OUT = 0, 1, 2

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.open_files import forget, read_bytes
+from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.splits import Split
 from kosmos.errors import DataError, SampleError
 
@@ -68,6 +69,9 @@ class TextTable:
     def row_blocks(self) -> None:
         return None
 
+    def extent(self) -> None:
+        return None  # nothing is read
+
 
 def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_chars: int = CHUNK_CHARS) -> TextTable:
     """Cut text files into documents. Every character is in exactly one, but for pieces of blank space alone.
@@ -79,21 +83,28 @@ def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_char
     Raises:
         DataError: a file cannot be read.
     """
-    number: list[int] = []
-    pieces: list[tuple[int, int, int]] = []
-    for position, path in enumerate(files):
-        forget(path)
-        try:
-            with path.open("rb") as stream:
-                bom = len(_BOM) if stream.read(len(_BOM)) == _BOM else 0
-                stream.seek(bom)
-                found = [(p.begin + bom, p.end + bom, p.line) for p in cut_text(stream, chunk_chars) if not p.blank]
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-        pieces += found
-        number += [position] * len(found)
-    table = np.array(pieces, np.int64).reshape(-1, 3)
-    return TextTable(tuple(files), tuple(splits), np.array(number, np.int32), table[:, 0], table[:, 1], table[:, 2])
+    found = [_pieces(path, chunk_chars) for path in files]
+    number = np.repeat(np.arange(len(found), dtype=np.int32), [len(pieces) for pieces in found])
+    begin, end, line = np.ascontiguousarray(np.concatenate([np.empty((0, 3), np.int64), *found]).T)
+    return TextTable(tuple(files), tuple(splits), number, begin, end, line)
+
+
+def _pieces(path: Path, chunk_chars: int) -> NDArray[np.int64]:
+    """First byte, byte behind the last and first line of each document of a file: [documents, 3]."""
+    forget(path)
+    record = ScanRecord(f"text in pieces of {chunk_chars}", [path])
+    if (known := record.read()) is not None:
+        return known["pieces"].astype(np.int64, copy=False)
+    try:
+        with path.open("rb") as stream:
+            bom = len(_BOM) if stream.read(len(_BOM)) == _BOM else 0
+            stream.seek(bom)
+            found = [(p.begin + bom, p.end + bom, p.line) for p in cut_text(stream, chunk_chars) if not p.blank]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    pieces = np.array(found, np.int64).reshape(-1, 3)
+    record.write({"pieces": pieces})
+    return pieces
 
 
 class Piece(NamedTuple):
