@@ -95,9 +95,10 @@ def test_scores_of_sources_and_modalities_are_the_sums_over_their_documents(trai
     assert packed.by_modality["ticks"] == packed.by_source["ticks"]
 
 
-def test_scores_are_the_same_with_and_without_a_worker(trained, sources):
-    few = {"device": CPU, "max_documents": 10}
-    assert score(trained, sources, workers=0, **few) == score(trained, sources, workers=1, **few)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_scores_are_the_same_with_and_without_workers(trained, sources, workers):
+    few = {"device": CPU, "max_documents": 100}
+    assert score(trained, sources, workers=0, **few) == score(trained, sources, workers=workers, **few)
 
 
 def test_at_most_so_many_documents_of_each_source_are_scored(trained, sources):

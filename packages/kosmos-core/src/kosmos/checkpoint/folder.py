@@ -20,6 +20,7 @@ from typing import Any
 
 from kosmos.checkpoint.threads import for_each
 from kosmos.errors import CheckpointError
+from kosmos.runtime.cores import usable_cores
 
 PARTIAL = ".partial-"
 MANIFEST = "manifest.json"
@@ -207,9 +208,7 @@ def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
         for file in sorted(present):
             if file != STATE and not _SHARD.fullmatch(file):
                 return f"{file} is of no kind that a checkpoint has"
-        problems = for_each(
-            lambda f: _mismatch(checkpoint, f, wanted[f]), sorted(present), threads or os.cpu_count() or 1
-        )
+        problems = for_each(lambda f: _mismatch(checkpoint, f, wanted[f]), sorted(present), threads or usable_cores())
         if any(problems):
             return next(filter(None, problems))
         file = STATE

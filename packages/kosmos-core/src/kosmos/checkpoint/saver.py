@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint.tensors import ShardWriter, cause_of, copied
 from kosmos.errors import CheckpointError, TrainingError
+from kosmos.runtime.cores import helpers_of_rank
 from kosmos.runtime.parallel import Parallel
 
 LOOK_S = 2.0
@@ -32,12 +32,6 @@ class Saved:
     """Seconds that training stood still for it."""
     written_s: float
     """Seconds from the order to the commit."""
-
-
-def default_threads(parallel: Parallel) -> int:
-    """That write and hash beside a rank: half the cores that are its share, one at least, eight at most."""
-    share = (os.cpu_count() or 1) // parallel.local_world_size
-    return min(8, max(1, share // 2))
 
 
 class Saver:
@@ -63,7 +57,7 @@ class Saver:
         """
         self.folder, self.parallel, self.report, self.moves = folder, parallel.beside(), report, moves
         self.keep_last, self.keep_every = keep_last, keep_every
-        self.threads = default_threads(parallel)
+        self.threads = helpers_of_rank(parallel)
         self.thread: threading.Thread | None = None
         self.outcome: Saved | TrainingError | None = None
         self.stage = 0

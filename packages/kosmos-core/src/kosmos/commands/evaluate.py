@@ -29,7 +29,10 @@ def evaluate(
         ),
     ] = None,
     max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source.")] = 1_000_000,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Processes that decode; 0 decodes in this one; by default by the number of cores."),
+    ] = None,
     generate: Annotated[
         int, typer.Option(min=0, help="Also write out the answers of so many documents of each source, and score them.")
     ] = 0,
@@ -38,6 +41,8 @@ def evaluate(
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
     from kosmos.compose import open_held_out, open_named
     from kosmos.evaluate.score import score
+    from kosmos.runtime.cores import helpers_of_rank
+    from kosmos.runtime.parallel import Parallel
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
 
@@ -51,8 +56,9 @@ def evaluate(
     if not sources:
         raise DataError(f"{output}: its data have no held-out part; name documents with --data")
     scores = score(
-        composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers
-    )
+        composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents,
+        workers=helpers_of_rank(Parallel()) if workers is None else workers,
+    )  # fmt: skip
     result = {"output": output, "step": run.step, **asdict(scores)}
     if generate:
         result["generated"] = _generated(run, sources, generate)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
+from kosmos.runtime.cores import usable_cores
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 LEFT_TO_TORCHRUN = "SIGHUP"
@@ -50,7 +51,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logging.disable(logging.ERROR)  # the processes say what is wrong
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=uuid.uuid4().hex,
         rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
 from kosmos.run_file import with_absolute_sources
+from kosmos.runtime.cores import helpers_of_rank
 from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.early import EarlyStopping
@@ -48,12 +48,6 @@ class RunResult:
     """Held-out scores after the last step; None where nothing is held out."""
 
 
-def default_workers(parallel: Parallel) -> int:
-    """Decoding processes of a rank: half the cores that are its share, one at least, eight at most."""
-    share = (os.cpu_count() or 1) // parallel.world_size
-    return min(8, max(1, share // 2))
-
-
 class Session:
     """One call of ``train_model`` or ``resume_run``."""
 
@@ -77,7 +71,7 @@ class Session:
         self.parallel = parallel = self.parallel.shared_by(config.parallel.tensor * config.parallel.sequence)
         self.device = pick_device(config.train.device, parallel.local_rank)
         self.dtype = pick_precision(config.train.precision, self.device)
-        self.workers = default_workers(parallel) if config.data.workers is None else config.data.workers
+        self.workers = helpers_of_rank(parallel) if config.data.workers is None else config.data.workers
         check_components(config, self.registry)
         tokenizer = folder.tokenizer if folder else None
         draw = folder is None and parallel.world_size == 1  # else a checkpoint may be read, or each rank holds a share
@@ -325,7 +319,7 @@ class Session:
             return score(
                 self.composition, self.held_out,
                 device=self.device, dtype=self.dtype, max_documents=self.config.evaluate.max_documents,
-                workers=min(1, self.workers), parallel=self.parallel, losses=self.trainer.distributed.losses,
+                workers=self.workers, parallel=self.parallel, losses=self.trainer.distributed.losses,
                 should_stop=self.stop.wanted, at=self.watch.at,
             )  # fmt: skip
 

@@ -1,0 +1,60 @@
+"""How many cores a run takes: those of its container and of its rank, not of the machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from math import inf
+
+import pytest
+
+from kosmos.runtime import cores
+from kosmos.runtime.parallel import Parallel
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "expected"),
+    [
+        ({}, "/", inf),
+        ({"cpu.max": "max 100000"}, "/", inf),
+        ({"cpu.max": "250000 100000"}, "/", 2.5),
+        ({"job/step/cpu.max": "max 100000", "job/cpu.max": "800000 100000"}, "/job/step", 8.0),
+        ({"job/cpu.max": "200000 100000", "cpu.max": "400000 100000"}, "/job", 2.0),
+        ({"job/cpu.max": "200000 100000"}, "/another", inf),
+        ({"cpu/cpu.cfs_quota_us": "600000", "cpu/cpu.cfs_period_us": "100000"}, "", 6.0),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "", inf),
+        ({"cpu.max": "nonsense"}, "/", inf),
+        ({"cpu.max": "100000 0"}, "/", inf),
+        ({"cpu.max": "50000 100000"}, "/../../elsewhere", 0.5),
+    ],
+)
+def test_time_that_the_groups_of_a_process_have(tmp_path, said, own, expected):
+    for name, text in said.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert cores.quota(tmp_path, own) == expected
+
+
+def test_a_process_that_is_held_to_one_core_uses_one():
+    program = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    program += "from kosmos.runtime.cores import usable_cores; print(usable_cores())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
+def test_a_group_with_less_time_than_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(96)))
+    monkeypatch.setattr(cores, "GROUPS", tmp_path)
+    assert cores.usable_cores() == 96
+    (tmp_path / "cpu.max").write_text("1650000 100000\n")
+    assert cores.usable_cores() == 16
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert cores.usable_cores() == 1
+
+
+@pytest.mark.parametrize(("local", "expected"), [(1, 8), (8, 6), (48, 1), (96, 1)])
+def test_helpers_are_half_the_share_of_a_rank_on_its_own_node(monkeypatch, local, expected):
+    monkeypatch.setattr(cores, "usable_cores", lambda: 96)
+    for nodes in (1, 8):
+        assert cores.helpers_of_rank(Parallel(world_size=nodes * local, local_world_size=local)) == expected
