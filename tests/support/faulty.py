@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,17 @@ class Plain(Numbered):
 
     def document(self, index: int) -> Document:
         return Document(f"{self.name} {index}", (Text(f"number {index}", train=True),))
+
+
+@dataclass(frozen=True)
+class Heavy(Numbered):
+    """With ones of which every document reads a few."""
+
+    numbers: Any = None
+
+    def document(self, index: int) -> Document:
+        assert self.numbers[:: 1 << 12].all()
+        return super().document(index)
 
 
 @dataclass(frozen=True)

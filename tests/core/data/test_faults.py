@@ -15,22 +15,10 @@ import pytest
 
 from kosmos.data import supervisor
 from kosmos.data.feeder import StopWaiting, open_feeder
-from kosmos.data.lane import DECODE, PLAN, Feed
-from kosmos.data.mixture import Mixture
-from kosmos.data.plan import Planner, Route
-from kosmos.data.slots import OnePerCell
-from kosmos.data.tokenizer import load_tokenizer
+from kosmos.data.lane import DECODE, PLAN
 from kosmos.errors import DataError, PluginError
-from support.faulty import DiesBetweenSamples, DiesOnArrival, Faulty, Numbered, Plain
-
-
-def feed_of(*sources, fates=None, processor=None, lanes=2, weights=None, tokens=128):
-    marks = ("<ticks>", "</ticks>")
-    route = Route(processor or Faulty(fates or {}), "ticks", OnePerCell(), frozenset(marks))
-    planner = Planner(load_tokenizer("bytes", marks), {"ticks": route}, tokens, {})
-    sources = sources or (Numbered(40),)
-    mixture = Mixture(sources, weights or tuple(float(len(s)) for s in sources), weights is None, 0, num_lanes=lanes)
-    return Feed(mixture, planner, 12, ("ticks",))
+from support.faulty import DiesBetweenSamples, DiesOnArrival, Numbered, Plain
+from support.feeds import feed_of
 
 
 def take(feed, steps, workers=0, state=None, **settings):

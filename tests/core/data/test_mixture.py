@@ -161,6 +161,6 @@ def test_no_more_than_two_permutations_of_a_source_are_held_and_none_travels():
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 2.5 * 50_000 * 8
+    assert held < 2.5 * 50_000 * 2
     assert [mixture.row(0, draw) for draw in range(0, 500_000, 25_000)] == first
     assert len(pickle.dumps(mixture)) < 1000

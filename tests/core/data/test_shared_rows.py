@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from kosmos.data import shared_rows
-from kosmos.data.shared_rows import MOST_SLOTS, RowReceiver, RowSender, open_memory
+from kosmos.data.shared_rows import MOST_SLOTS, RowReceiver, RowSender, open_slots
 
 SLOTS, SLOT_BYTES = 3, 1 << 20
 
@@ -27,7 +27,7 @@ ANY_ARRAY = arrays.arrays(
 
 def ends() -> tuple[RowSender, RowReceiver]:
     out, into = os.pipe()
-    memory = open_memory(SLOTS)
+    memory = open_slots(SLOTS)
     sender = RowSender(Connection(into, readable=False), memory)
     receiver = RowReceiver(Connection(out, writable=False), memory)
     os.close(memory)
@@ -123,7 +123,7 @@ def test_what_is_made_in_the_memory_is_not_copied(both: tuple[RowSender, RowRece
 
 
 def test_slots_have_a_limit() -> None:
-    fd = open_memory(MOST_SLOTS + 5)
+    fd = open_slots(MOST_SLOTS + 5)
     try:
         assert os.fstat(fd).st_size == shared_rows.mmap.PAGESIZE + MOST_SLOTS * SLOT_BYTES
     finally:

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from kosmos.data.lane import PLAN, Empty, Feed, Lane, Row, Touch
-from kosmos.data.orders import Place, Share
+from kosmos.data.orders import Place, Share, SharedFeed
 from kosmos.data.supervisor import HANG_S, Died, StopWaiting, Supervisor
 from kosmos.errors import DataError
 
@@ -169,12 +169,13 @@ class WorkerFeeder(_Steps):
         """Of each lane, by turns."""
         shares = _shares(list(states), workers if feed.streams else min(workers, len(states)))
         try:
-            for share in shares:
-                worker = Supervisor(share, hang_s)
-                worker.start(feed, self.places)
-                self.workers.append(worker)
-                for lane in share:
-                    self.owners[lane].append(worker)
+            with SharedFeed(feed) as shared:
+                for share in shares:
+                    worker = Supervisor(share, hang_s)
+                    worker.start(shared, self.places)
+                    self.workers.append(worker)
+                    for lane in share:
+                        self.owners[lane].append(worker)
         except BaseException:
             self.close()
             raise
@@ -188,7 +189,7 @@ class WorkerFeeder(_Steps):
             if isinstance(taken, Died):
                 if (blamed := worker.autopsy()) is not None:
                     self.feed = replace(self.feed, deadly={**self.feed.deadly, blamed[0]: blamed[1]})
-                worker.start(self.feed, self.places)
+                self._start(worker)
             elif again or taken.before in (None, place.state):
                 if taken.found is None:
                     worker.ended.add(lane)
@@ -197,9 +198,13 @@ class WorkerFeeder(_Steps):
                 # A file that one of a lane's workers could not read, and another could: they go on from one state. It
                 # is this one's where it cannot come to the other's, so that the others will come to it.
                 worker.stop()
-                worker.start(self.feed, self.places)
+                self._start(worker)
                 again = True
         return None
+
+    def _start(self, worker: Supervisor) -> None:
+        with SharedFeed(self.feed) as shared:
+            worker.start(shared, self.places)
 
     def close(self) -> None:
         for worker in self.workers:

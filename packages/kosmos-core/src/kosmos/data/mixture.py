@@ -21,7 +21,7 @@ from kosmos.data.document import Source
 from kosmos.data.shuffle import blocks_of, in_blocks
 
 EPOCHS_KEPT = 2
-"""Permutations of a source that are held, 8 bytes a row each: lanes near the end of an epoch need two."""
+"""Permutations of a source that are held, 4 bytes a row each: lanes near the end of an epoch need two."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Mixture:
     """For scoring: each source once, in its own order, at most so many documents of it, evenly spread."""
     num_lanes: int = 1
     """Lanes that the draws are dealt to."""
-    _orders: dict[int, dict[int, NDArray[np.int64]]] = field(
+    _orders: dict[int, dict[int, NDArray[np.unsignedinteger[Any]]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """By source and epoch, the one used last at the end."""
@@ -54,7 +54,7 @@ class Mixture:
         epoch, place = divmod(draw, size)
         return self._order(source, epoch).item(place)
 
-    def _order(self, source: int, epoch: int) -> NDArray[np.int64]:
+    def _order(self, source: int, epoch: int) -> NDArray[np.unsignedinteger[Any]]:
         orders = self._orders.setdefault(source, {})
         if epoch in orders:
             orders[epoch] = orders.pop(epoch)
@@ -64,13 +64,15 @@ class Mixture:
         orders[epoch] = self._new_order(source, epoch)
         return orders[epoch]
 
-    def _new_order(self, source: int, epoch: int) -> NDArray[np.int64]:
+    def _new_order(self, source: int, epoch: int) -> NDArray[np.unsignedinteger[Any]]:
         size = len(self.sources[source])
         random = np.random.Generator(np.random.PCG64([self._seed(source), epoch]))
         blocks = blocks_of(self.sources[source])
         if blocks is None:
-            return random.permutation(size)
-        return in_blocks(blocks, self.num_lanes, epoch * size % self.num_lanes, random)
+            order = random.permutation(size)
+        else:
+            order = in_blocks(blocks, self.num_lanes, epoch * size % self.num_lanes, random)
+        return order.astype(np.min_scalar_type(size))
 
     def origin(self, source: int, row: int) -> str:
         """Name of a row for humans, as good as the source can give it without reading the row."""

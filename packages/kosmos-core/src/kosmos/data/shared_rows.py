@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
-import tempfile
 from collections.abc import Sequence
 from math import prod
 from multiprocessing.connection import Connection
@@ -20,39 +19,29 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from kosmos.data.shared_memory import aligned, open_memory
+
 SLOT_BYTES = 32 * 1024 * 1024
 """Of address space; what is never written to takes no memory."""
-ALIGNMENT = 64
 _FLAGS_BYTES = mmap.PAGESIZE
 """The first page holds for each slot whether it is full: int64."""
 MOST_SLOTS = _FLAGS_BYTES // 8
 
 
-def open_memory(slots: int) -> int:
+def open_slots(slots: int) -> int:
     """A file descriptor of empty memory for ``RowSender`` and ``RowReceiver``.
 
     Args:
         slots: rows that find room at once, at most ``MOST_SLOTS``.
     """
-    try:
-        fd = os.memfd_create("kosmos-rows")
-    except (AttributeError, OSError):  # another system, or one that forbids it
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
-    os.truncate(fd, _FLAGS_BYTES + min(slots, MOST_SLOTS) * SLOT_BYTES)
-    return fd
-
-
-def _aligned(place: int) -> int:
-    """The next place at which an array of any type may begin."""
-    return -(-place // ALIGNMENT) * ALIGNMENT
+    return open_memory("kosmos-rows", _FLAGS_BYTES + min(slots, MOST_SLOTS) * SLOT_BYTES)
 
 
 class _End:
     def __init__(self, pipe: Connection, memory: int) -> None:
         """
         Args:
-            memory: of ``open_memory``; it may be closed afterwards.
+            memory: of ``open_slots``; it may be closed afterwards.
         """
         self.pipe = pipe
         nbytes = os.fstat(memory).st_size
@@ -88,7 +77,7 @@ class RowSender(_End):
 
     def _take(self, size: int) -> NDArray[np.uint8] | None:
         """The next ``size`` bytes of the slot; None where they find no room, or are none."""
-        begin = _aligned(self._used)
+        begin = aligned(self._used)
         if self._slot is None or not size or begin + size > SLOT_BYTES:
             return None
         self._used = begin + size

@@ -17,10 +17,10 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from kosmos.data.foreign import first_line
-from kosmos.data.lane import Empty, Feed, Row, Touch
+from kosmos.data.lane import Empty, Row, Touch
 from kosmos.data.marker import NBYTES, Marker
-from kosmos.data.orders import Place, Share, pickled
-from kosmos.data.shared_rows import RowReceiver, open_memory
+from kosmos.data.orders import Place, Share, SharedFeed
+from kosmos.data.shared_rows import RowReceiver, open_slots
 from kosmos.errors import DataError
 
 PROGRAM = Path(__file__).with_name("worker.py")
@@ -82,33 +82,32 @@ class Supervisor:
         self.deaths = 0
         self.suspect: Touch | None = None
 
-    def start(self, feed: Feed, places: Mapping[int, Place]) -> None:
+    def start(self, shared: SharedFeed, places: Mapping[int, Place]) -> None:
         """Start the process, at these places of the lanes that have not ended.
 
         Raises:
-            PluginError: what it has to be given cannot be pickled.
             DataError: the system starts no process.
         """
         going = {lane: share for lane, share in self.shares.items() if lane not in self.ended}
-        orders = [pickled(feed, {lane: (share, places[lane]) for lane, share in going.items()})]
-        self.feed = feed
+        orders = shared.places, {lane: (share, places[lane]) for lane, share in going.items()}
+        self.feed = shared.feed
         self.inbox: queue.Queue[Any] = queue.Queue(self.waiting)
         self.ready: dict[int, list[Taken]] = {lane: [] for lane in self.shares}
         self.stopping = threading.Event()
         self.hung_at: int | None = None
         try:
-            with tempfile.TemporaryFile() as shared:
-                shared.truncate(NBYTES)
-                self.marker = Marker(shared.fileno())
+            with tempfile.TemporaryFile() as touched:
+                touched.truncate(NBYTES)
+                self.marker = Marker(touched.fileno())
                 self.marker.clear()
-                orders_in, rows = self._spawn(shared.fileno())
+                orders_in, rows = self._spawn(touched.fileno(), shared.fd)
         except OSError as error:
             raise DataError(f"a data worker cannot be started ({first_line(error)}); lower data.workers") from error
         given = (orders, orders_in, rows, self.inbox, self.stopping)
         self.reader = threading.Thread(target=_converse, args=given, daemon=True)
         self.reader.start()
 
-    def _spawn(self, marker: int) -> tuple[Connection, RowReceiver]:
+    def _spawn(self, marker: int, feed: int) -> tuple[Connection, RowReceiver]:
         """The process, and this side's ends for orders and rows. Raises OSError, and leaves nothing open then."""
         with ExitStack() as theirs, ExitStack() as ours:
             orders_out, orders_in = os.pipe()
@@ -117,10 +116,10 @@ class Supervisor:
             rows_out, rows_in = os.pipe()
             theirs.callback(os.close, rows_in)
             rows = ours.enter_context(Connection(rows_out, writable=False))
-            memory = open_memory(self.waiting + 2 * len(self.shares) + 2)
+            memory = open_slots(self.waiting + 2 * len(self.shares) + 2)
             theirs.callback(os.close, memory)
             receiver = RowReceiver(rows, memory)
-            self.process = self._start_process((orders_out, rows_in, memory, marker))
+            self.process = self._start_process((orders_out, rows_in, memory, marker, feed))
             ours.pop_all()
         return orders, receiver
 
@@ -238,13 +237,13 @@ def _how(status: int) -> str:
 
 
 def _converse(
-    orders: list[bytes], orders_in: Connection, rows: RowReceiver, inbox: queue.Queue[Any], stopping: threading.Event
+    orders: Any, orders_in: Connection, rows: RowReceiver, inbox: queue.Queue[Any], stopping: threading.Event
 ) -> None:
     """Give the worker its orders, then take its rows, until it is dead. Runs in a thread: both may have to wait."""
     with orders_in, rows.pipe:
         try:
             orders_in.send(sys.path)
-            orders_in.send_bytes(orders.pop())  # with large sources they are large, and this thread stays
+            orders_in.send(orders)
             orders_in.close()
             while not stopping.is_set():
                 _put(rows.receive(), inbox, stopping)

@@ -1,8 +1,8 @@
 """The program of a process that reads, plans, packs and decodes some lanes.
 
-Started by ``kosmos.data.supervisor`` with four inherited file descriptors: orders, rows, memory for the rows' arrays,
-and a marker that names the sample under way, so that the parent knows which one killed a decoder. A plain program
-rather than a fork: it shares no threads, locks or device with the trainer.
+Started by ``kosmos.data.supervisor`` with five inherited file descriptors: orders, rows, memory for the rows' arrays, a
+marker that names the sample under way, so that the parent knows which one killed a decoder, and the feed. A plain
+program rather than a fork: it shares no threads, locks or device with the trainer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kosmos.data.shared_rows import RowSender
 
 
-def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int) -> None:
+def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int, feed_fd: int) -> None:
     """Make rows until the parent closes the pipe."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they go to the whole group; the parent decides
         signal.signal(number, signal.SIG_IGN)
@@ -30,7 +30,7 @@ def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int) -> None:
         from kosmos.data.marker import Marker
         from kosmos.data.shared_rows import RowSender
 
-        feed, lanes = _receive(orders)
+        feed, lanes = _receive(orders, feed_fd)
         _serve(feed, lanes, RowSender(rows, memory_fd), Marker(marker_fd))
     except (BrokenPipeError, EOFError):
         return
@@ -38,13 +38,15 @@ def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int) -> None:
         _report(rows, error)
 
 
-def _receive(orders: Connection) -> Any:
-    """What to feed. Objects of plugins are rebuilt here, by the names of their classes."""
+def _receive(orders: Connection, feed_fd: int) -> Any:
+    """The feed, and what is this worker's. Objects of plugins are rebuilt here, by the names of their classes."""
     from kosmos.data.foreign import first_line
+    from kosmos.data.orders import received
     from kosmos.errors import PluginError
 
+    places, lanes = orders.recv()
     try:
-        return orders.recv()
+        return received(feed_fd, places), lanes
     except (BrokenPipeError, EOFError, MemoryError):
         raise
     except Exception as error:
@@ -93,4 +95,4 @@ def _notes(error: BaseException) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(*(int(fd) for fd in sys.argv[1:5]))
+    main(*(int(fd) for fd in sys.argv[1:6]))
