@@ -153,6 +153,14 @@ def test_a_state_of_an_old_checkpoint_has_no_fruitless_draws():
     assert cursor.state() == {"draws": [3, 4], "tokens": [90, 100], "fruitless": [0, 0]}
 
 
+@pytest.mark.parametrize("size", [1, 255, 256, 70_000])
+def test_the_order_is_that_of_wide_numbers_so_that_old_checkpoints_go_on(size):
+    mixture = Mixture((TicksSource("train", size),), (1.0,), True, 5)
+    for epoch in range(2):
+        wide = np.random.Generator(np.random.PCG64([mixture._seed(0), epoch])).permutation(size)
+        assert [mixture.row(0, epoch * size + place) for place in range(size)] == wide.tolist()
+
+
 def test_no_more_than_two_permutations_of_a_source_are_held_and_none_travels():
     mixture = Mixture((TicksSource("train", 50_000), TicksSource("train", 7, name="few")), (1.0, 1.0), True, 0)
     tracemalloc.start()

@@ -68,11 +68,12 @@ class Mixture:
         size = len(self.sources[source])
         random = np.random.Generator(np.random.PCG64([self._seed(source), epoch]))
         blocks = blocks_of(self.sources[source])
-        if blocks is None:
-            order = random.permutation(size)
-        else:
-            order = in_blocks(blocks, self.num_lanes, epoch * size % self.num_lanes, random)
-        return order.astype(np.min_scalar_type(size))
+        narrow = np.min_scalar_type(size)
+        if blocks is not None:
+            return in_blocks(blocks, self.num_lanes, epoch * size % self.num_lanes, random).astype(narrow)
+        order = np.arange(size, dtype=narrow)
+        random.shuffle(order)
+        return order
 
     def origin(self, source: int, row: int) -> str:
         """Name of a row for humans, as good as the source can give it without reading the row."""
