@@ -15,6 +15,7 @@ from kosmos.data.sources.joined import ClassFolderTable, JoinedTable
 from kosmos.data.sources.jsonl import index_jsonl, mentions
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.media import resolve
+from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.splits import Split, split_of
 from kosmos.data.sources.textfiles import index_text
@@ -122,7 +123,7 @@ def class_folders(
     if len(splits) < len(placed) or None in splits:
         splits = [None] * len(placed)
     modalities = [_modality_of(folder, name, suffixes) for name in placed]
-    return ClassFolderTable(folder, tuple(placed), tuple(modalities), tuple(splits))
+    return ClassFolderTable(folder, PackedTexts(placed), PackedKinds(modalities), PackedKinds(splits))
 
 
 def splits_of_files(files: Sequence[str]) -> list[Split | None]:

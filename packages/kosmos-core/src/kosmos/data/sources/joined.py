@@ -10,6 +10,7 @@ import numpy as np
 
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Extent, RowBlocks, Table
 from kosmos.data.sources.splits import Split
 from kosmos.errors import SampleError
@@ -79,11 +80,11 @@ class ClassFolderTable:
     """Files in folders named by their text (a ``Table``)."""
 
     folder: Path
-    files: tuple[str, ...]
+    files: PackedTexts
     """Paths below the folder, ``/`` between their parts: [rows]."""
-    modalities: tuple[str, ...]
+    modalities: PackedKinds[str]
     """Modality of each file: [rows]."""
-    splits: tuple[Split | None, ...]
+    splits: PackedKinds[Split | None]
     """What the outermost folder says, where it is named as a split: [rows]."""
 
     def __len__(self) -> int:
@@ -96,11 +97,12 @@ class ClassFolderTable:
         return self.folder
 
     def row(self, index: int) -> Row:
-        return {self.modalities[index]: self.files[index], "text": self.files[index].split("/")[-2]}
+        file = self.files[index]
+        return {self.modalities[index]: file, "text": file.split("/")[-2]}
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
-        for index in range(len(self)):
-            yield {**self.row(index), "id": self.files[index], "split": self.splits[index]}
+        for file, modality, split in zip(self.files, self.modalities, self.splits, strict=True):
+            yield {modality: file, "text": file.split("/")[-2], "id": file, "split": split}
 
     def row_blocks(self) -> None:
         return None

@@ -206,7 +206,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
-        layout.check({*classes.modalities, "text"})
+        layout.check({*classes.modalities.kinds, "text"})
         return finish(classes, layout, request)
     if (found := folders.data_files(path, files)) is not None:
         return _from_files(path, found[1], found[0], request)
