@@ -31,6 +31,13 @@ def test_rows_with_the_smallest_hashes_are_held_out(hashes, share):
         assert array[held].max() <= array[~held].min()
 
 
+@given(st.lists(st.integers(0, 5), max_size=60), st.floats(0, 0.9))
+def test_of_equal_hashes_the_first_are_held_out(hashes, share):
+    order = sorted(range(len(hashes)), key=lambda row: (hashes[row], row))
+    held = held_out_rows(np.array(hashes, np.uint64), share)
+    assert np.flatnonzero(held).tolist() == sorted(order[: num_held_out(len(hashes), share)])
+
+
 def test_hash_is_blake2b():
     assert row_hash("row 7") == int.from_bytes(blake2b(b"row 7", digest_size=8).digest(), "big")
 

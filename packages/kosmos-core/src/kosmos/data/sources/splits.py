@@ -60,6 +60,10 @@ def held_out_rows(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]
     Returns:
         bool [rows].
     """
-    chosen = np.zeros(len(hashes), dtype=np.bool_)
-    chosen[np.argsort(hashes, kind="stable")[: num_held_out(len(hashes), share)]] = True
+    count = num_held_out(len(hashes), share)
+    if not count:
+        return np.zeros(len(hashes), dtype=np.bool_)
+    largest = np.partition(hashes, count - 1)[count - 1]  # of the chosen; sorting all takes ten times as long
+    chosen: NDArray[np.bool_] = hashes < largest
+    chosen[np.flatnonzero(hashes == largest)[: count - np.count_nonzero(chosen)]] = True
     return chosen
