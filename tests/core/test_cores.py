@@ -16,17 +16,18 @@ from kosmos.runtime.parallel import Parallel
 @pytest.mark.parametrize(
     ("said", "own", "expected"),
     [
-        ({}, "/", inf),
-        ({"cpu.max": "max 100000"}, "/", inf),
-        ({"cpu.max": "250000 100000"}, "/", 2.5),
-        ({"job/step/cpu.max": "max 100000", "job/cpu.max": "800000 100000"}, "/job/step", 8.0),
-        ({"job/cpu.max": "200000 100000", "cpu.max": "400000 100000"}, "/job", 2.0),
-        ({"job/cpu.max": "200000 100000"}, "/another", inf),
-        ({"cpu/cpu.cfs_quota_us": "600000", "cpu/cpu.cfs_period_us": "100000"}, "", 6.0),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "", inf),
-        ({"cpu.max": "nonsense"}, "/", inf),
-        ({"cpu.max": "100000 0"}, "/", inf),
-        ({"cpu.max": "50000 100000"}, "/../../elsewhere", 0.5),
+        ({}, {"": "/"}, inf),
+        ({"cpu.max": "max 100000"}, {"": "/"}, inf),
+        ({"cpu.max": "250000 100000"}, {"": "/"}, 2.5),
+        ({"job/step/cpu.max": "max 100000", "job/cpu.max": "800000 100000"}, {"": "/job/step"}, 8.0),
+        ({"job/cpu.max": "200000 100000", "cpu.max": "400000 100000"}, {"": "/job"}, 2.0),
+        ({"job/cpu.max": "200000 100000"}, {"": "/another"}, inf),
+        ({"cpu/cpu.cfs_quota_us": "600000", "cpu/cpu.cfs_period_us": "100000"}, {"": "/", "cpu": "/of/the/host"}, 6.0),
+        ({"cpu/job/cpu.cfs_quota_us": "50000", "cpu/job/cpu.cfs_period_us": "20000"}, {"cpu": "/job"}, 2.5),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, {"cpu": "/"}, inf),
+        ({"cpu.max": "nonsense"}, {"": "/"}, inf),
+        ({"cpu.max": "100000 0"}, {"": "/"}, inf),
+        ({"cpu.max": "50000 100000"}, {"": "/../../elsewhere"}, 0.5),
     ],
 )
 def test_time_that_the_groups_of_a_process_have(tmp_path, said, own, expected):
@@ -53,8 +54,21 @@ def test_a_group_with_less_time_than_cores(tmp_path, monkeypatch):
     assert cores.usable_cores() == 1
 
 
-@pytest.mark.parametrize(("local", "expected"), [(1, 8), (8, 6), (48, 1), (96, 1)])
-def test_helpers_are_half_the_share_of_a_rank_on_its_own_node(monkeypatch, local, expected):
-    monkeypatch.setattr(cores, "usable_cores", lambda: 96)
+@pytest.mark.parametrize(
+    ("ranks", "own", "of_launcher", "time", "expected"),
+    [
+        (1, 96, 96, inf, 8),
+        (8, 96, 96, inf, 6),
+        (48, 96, 96, inf, 1),
+        (96, 96, 96, inf, 1),
+        (8, 12, 96, inf, 6),  # each bound to cores of its own
+        (8, 12, 12, inf, 1),  # all in a container of twelve
+        (8, 12, 96, 32.0, 2),
+        (2, 96, 96, 12.5, 3),
+    ],
+)
+def test_helpers_are_half_the_share_of_a_rank_on_its_own_node(monkeypatch, ranks, own, of_launcher, time, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(of_launcher if process else own)))
+    monkeypatch.setattr(cores, "quota", lambda groups, own: time)
     for nodes in (1, 8):
-        assert cores.helpers_of_rank(Parallel(world_size=nodes * local, local_world_size=local)) == expected
+        assert cores.helpers_of_rank(Parallel(world_size=nodes * ranks, local_world_size=ranks)) == expected

@@ -17,7 +17,7 @@ def replacing(file: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: it cannot be written; the old one is as it was.
     """
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    aside = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")  # other hosts have such processes too
     try:
         with aside.open("wb") as written:
             yield written

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kosmos.data.document import Text
-from kosmos.data.sources import scan_cache, textfiles
+from kosmos.data.sources import request, scan_cache, textfiles
 from kosmos.data.sources.hub import HubTable
 from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.parquet import ParquetTable
@@ -108,7 +110,8 @@ def test_a_file_that_changed_is_looked_at_again(open_, rows, scans, change):
 @pytest.mark.parametrize(
     "other",
     [
-        {"modalities": ("audio",)},
+        {"modalities": ("image",)},
+        {"modalities": ("image", "audio", "video")},
         {"template": "{text}"},
         {"columns": {"text": "id"}},
         {"columns": {"split": "set"}},
@@ -142,22 +145,103 @@ def test_a_file_that_changes_while_it_is_looked_at_leaves_no_record(open_, rows,
     assert not list(folder.glob("*"))
 
 
-@pytest.mark.parametrize("damage", [b"", b"PK", b"something else"])
-def test_a_damaged_record_is_made_anew(open_, rows, folder, scans, damage):
+def test_of_another_modality_less_or_more_other_rows_are_left_out(open_, rows):
+    path = rows(*MIXED)
+    counts = [len(open_(path, modalities=given)) for given in (("image",), ("image", "video"), ())]
+    assert counts == [3, 4, 2]
+
+
+def test_the_same_files_in_a_folder_that_says_their_split(open_, tmp_path, scans):
+    folder = tmp_path / "set" / "test"
+    folder.mkdir(parents=True)
+    for name in "ab":
+        (folder / f"{name}.jsonl").write_text('{"text": "one"}\n')
+    assert len(open_(folder)) == 2
+    assert len(open_(folder.parent, split="held_out", held_out=0.1)) == 2
+    assert len(scans) == 4
+
+
+def test_a_manifest_of_which_a_text_file_was_not_there_at_first(open_, rows):
+    manifest = rows({"file": "a.txt"}, {"text": "one"}, name="set/manifest.jsonl")
+    assert len(open_(manifest.parent)) == 2
+    (manifest.parent / "a.txt").write_text("first\n\nsecond\n")
+    assert texts(open_(manifest.parent, options={"chunk_chars": 8})) == [["one"], ["first\n\n"], ["second\n"]]
+
+
+def test_names_of_classes_that_say_the_split_of_a_saved_dataset(open_, tmp_path):
+    import datasets
+
+    names = ["train", "test"]
+    features = datasets.Features({"text": datasets.Value("string"), "split": datasets.ClassLabel(names=names)})
+    rows = {"text": list("abc"), "split": [0, 0, 1]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "set")
+    info = tmp_path / "set" / "dataset_info.json"
+    assert len(open_(tmp_path / "set")) == 2
+    said = info.read_text()
+    info.write_text(said.replace('"train"', '"_"').replace('"test"', '"train"').replace('"_"', '"test"'))
+    assert len(open_(tmp_path / "set")) == 1
+
+
+def test_each_part_of_a_files_state_counts_and_so_do_the_versions(monkeypatch):
+    class File:
+        def __init__(self, **changed):
+            state = {"st_size": 9, "st_ino": 8, "st_mtime_ns": 7, "st_ctime_ns": 6} | changed
+            self.stat = lambda: SimpleNamespace(**state)
+            self.absolute = lambda: "/file"
+
+    states = [{}, {"st_size": 1}, {"st_ino": 1}, {"st_mtime_ns": 1}, {"st_ctime_ns": 1}]
+    names = [scan_cache.record_name("rows", [File(**changed)]) for changed in states]
+    monkeypatch.setattr(scan_cache, "FORMAT", 0)
+    names.append(scan_cache.record_name("rows", [File()]))
+    monkeypatch.setattr("kosmos.__version__", "0")
+    names.append(scan_cache.record_name("rows", [File()]))
+    assert None not in names
+    assert len(set(names)) == len(states) + 2
+
+
+def test_a_record_of_which_any_byte_is_another_is_made_anew(open_, rows, folder, scans):
     path = rows(*MIXED)
     open_(path)
-    for record in folder.glob("*.npz"):
+    [record] = folder.iterdir()
+    content = record.read_bytes()
+    damaged = [content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :] for place in range(len(content))]
+    for damage in (b"", b"PK", content[:-1], content + b"0", *damaged):
+        scans.clear()
         record.write_bytes(damage)
-    assert [open_(path).rows.tolist() for _ in range(2)] == [[0, 1, 3]] * 2
+        assert [open_(path).rows.tolist() for _ in range(2)] == [[0, 1, 3]] * 2
+        assert len(scans) == 1
+
+
+def test_a_record_that_may_only_be_read_is_used(open_, rows, scans, monkeypatch):
+    def refused(*given):
+        raise PermissionError
+
+    path = rows(*MIXED)
+    open_(path)
+    monkeypatch.setattr(os, "utime", refused)
+    open_(path)
+    assert len(scans) == 1
+
+
+def test_nobody_else_may_read_a_record(open_, rows, folder):
+    open_(rows(*MIXED))
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (folder, *folder.iterdir())] == [0o700, 0o600]
+
+
+def test_where_files_beside_it_decide_they_are_looked_for_again(open_, rows, scans):
+    path = rows({"text": "one", "depth": "map.png", "title": "St. Petersburg"}, {"text": "two"})
+    assert [len(open_(path)) for _ in range(2)] == [2, 2]
+    assert len(scans) == 1
+    (path.parent / "map.png").write_bytes(b"a medium of a modality that nobody has installed")
+    for _ in range(2):
+        source = open_(path)
+        assert (len(source), source.left_out) == (1, {"depth": 1})
     assert len(scans) == 2
 
 
-def test_no_record_where_files_beside_it_decide(open_, rows, folder, scans):
-    path = rows({"text": "one", "depth": "map.png"}, {"text": "two"})
-    assert len(open_(path)) == 2
-    (path.parent / "map.png").write_bytes(b"a medium of a modality that nobody has installed")
-    source = open_(path)
-    assert (len(source), source.left_out) == (1, {"depth": 1})
+def test_no_record_where_many_files_beside_it_decide(open_, rows, folder, monkeypatch):
+    monkeypatch.setattr(request, "MOST_ASKED", 2)
+    open_(rows(*({"text": "one", "depth": f"{n}.png"} for n in range(3))))
     assert not list(folder.glob("*"))
 
 
@@ -185,7 +269,11 @@ def test_the_home_of_records_is_the_folder_of_caches(open_, rows, tmp_path, monk
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     open_(rows({"text": "one"}))
     for folder in ("xdg/kosmos/scans", "home/.cache/kosmos/scans"):
-        assert [file.suffix for file in (tmp_path / folder).iterdir()] == [".npz"]
+        assert len(list((tmp_path / folder).iterdir())) == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "relative")
+    open_(rows({"text": "one"}))
+    assert not (tmp_path / "relative").exists()
 
 
 def test_the_records_that_were_not_used_for_longest_go_first(open_, rows, folder, monkeypatch, scans):
@@ -204,6 +292,17 @@ def test_the_records_that_were_not_used_for_longest_go_first(open_, rows, folder
     assert scans == []
     open_(second)
     assert scans == ["JsonlTable"]
+
+
+def test_what_a_killed_process_left_behind_goes(open_, rows, folder):
+    folder.mkdir(parents=True)
+    old, new = folder / ".old.1.aa", folder / ".new.2.bb"
+    for file in (old, new):
+        file.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    open_(rows({"text": "one"}))
+    assert new.exists()
+    assert not old.exists()
 
 
 def test_a_source_of_which_no_row_can_be_used_says_so_each_time(open_, rows):

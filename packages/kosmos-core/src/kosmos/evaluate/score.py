@@ -26,6 +26,9 @@ from kosmos.model.loss import TokenLosses
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
 
+DOCUMENTS_A_WORKER = 128
+"""To start a worker takes as long as to decode some hundred small files."""
+
 
 class ScoringStopped(Exception):
     """It was to stop; there are no scores."""
@@ -88,7 +91,7 @@ def score(
 
     Args:
         dtype: of matrix products.
-        workers: processes that decode; 0 decodes here.
+        workers: processes that decode, fewer where there is little to decode; 0 decodes here.
         losses: the model's forward pass where it is spread over ranks; None is that of the composition's model.
         should_stop: asked before every row.
         at: told what begins, row by row.
@@ -98,7 +101,9 @@ def score(
     """
     parallel = parallel or Parallel()
     feed = make_scoring_feed(composition, sources, lanes=parallel.data_world_size, max_documents=max_documents)
-    feeder = open_feeder(feed, [parallel.data_rank], workers=workers)
+    documents = sum(feed.mixture.limit(source) for source in range(len(sources))) // parallel.data_world_size
+    useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER)
+    feeder = open_feeder(feed, [parallel.data_rank], workers=useful)
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     incidents: list[Incident] = []
     forward = losses or composition.model

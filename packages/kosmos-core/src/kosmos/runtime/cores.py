@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,25 +18,42 @@ MOST_HELPERS = 8
 
 def usable_cores() -> int:
     """Those that the process may run on, or as many as its groups have time of, where that is less; 1 at least."""
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        allowed = os.cpu_count() or 1
-    return max(1, int(min(allowed, quota(GROUPS, _own_group()))))
+    return max(1, int(min(len(_affinity()), quota(GROUPS, _own_groups()))))
 
 
 def helpers_of_rank(parallel: Parallel) -> int:
     """Processes or threads that work beside a rank: half the cores that are its share, 1 to ``MOST_HELPERS``."""
-    return min(MOST_HELPERS, max(1, usable_cores() // parallel.local_world_size // 2))
+    ranks, cores = parallel.local_world_size, _affinity()
+    # What started a rank has bound it to some of its own cores, or all its ranks share them.
+    alone = cores < _affinity(os.getppid())
+    share = min(len(cores) if alone else len(cores) / ranks, quota(GROUPS, _own_groups()) / ranks)
+    return min(MOST_HELPERS, max(1, int(share / 2)))
 
 
-def quota(groups: Path, own: str) -> float:
-    """Cores' worth of time that the group ``own`` and those above it have (cgroup v2, else v1); inf without a limit."""
-    found, place = inf, groups / own.strip("/")
-    while place.is_relative_to(groups):
-        found = min(found, _share(place / "cpu.max"))
-        place = place.parent
-    return min(found, _share(groups / "cpu" / "cpu.cfs_quota_us", groups / "cpu" / "cpu.cfs_period_us"))
+def _affinity(process: int = 0) -> set[int]:
+    """The cores that a process, or this one, may run on."""
+    try:
+        return os.sched_getaffinity(process)
+    except (AttributeError, OSError):  # not on macOS; or the process is gone
+        return set(range(os.cpu_count() or 1))
+
+
+def quota(groups: Path, own: Mapping[str, str]) -> float:
+    """Cores' worth of time that a process has by the system's groups; inf without a limit.
+
+    Args:
+        groups: where they are shown.
+        own: hierarchy ("" is that of cgroup v2) to the process's own group; those above it limit it too.
+    """
+    found = inf
+    for hierarchy, group in own.items():
+        top = groups / hierarchy
+        place = top / group.strip("/")
+        while place.is_relative_to(top):
+            found = min(found, _share(place / "cpu.max"))
+            found = min(found, _share(place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us"))
+            place = place.parent
+    return found
 
 
 def _share(*files: Path) -> float:
@@ -47,10 +65,14 @@ def _share(*files: Path) -> float:
     return time / period if time > 0 and period > 0 else inf
 
 
-def _own_group() -> str:
-    """Path of this process's group (cgroup v2)."""
+def _own_groups() -> dict[str, str]:
+    """This process's groups of cgroup v2 and of the hierarchy of v1 that deals out time."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
-        return ""
-    return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
+        lines = []
+    found = {"": "", "cpu": ""}
+    for _, kinds, group in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if not kinds or "cpu" in kinds.split(","):
+            found["cpu" if kinds else ""] = group
+    return found

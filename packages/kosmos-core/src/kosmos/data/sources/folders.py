@@ -79,7 +79,7 @@ def open_manifest(path: Path, layout: DefaultLayout, left_out: Counter[str], chu
         left_out: gets the rows whose ``file`` is no text file, by its suffix.
     """
     table = index_jsonl([path])
-    if not mentions(path, b'"file"'):
+    if not mentions(path, [b'"file"', rb"\u006"]):  # its letters may be written so
         return table
     keep = np.ones(len(table), np.bool_)
     files: list[Path] = []
@@ -198,8 +198,8 @@ class ForeignMedia:
         self._known = frozenset(known)
         self._found: dict[frozenset[str], str] = {}
         self._tries: Counter[frozenset[str]] = Counter()
-        self.asked = False
-        """Whether the answer hung on what files are there."""
+        self.asked: list[tuple[str, str, bool]] = []
+        """Folders and names that were looked for there, and whether such a file was there."""
 
     def __call__(self, row: Row, table: Table, index: int) -> str | None:
         """The key of the foreign medium. Rows with the same keys are looked up a few times only."""
@@ -211,8 +211,10 @@ class ForeignMedia:
         self._tries[keys] += 1
         for key in row:
             if key not in self._known and _may_name_file(row[key]):
-                self.asked = True
-                if _names_file(row[key], table.root(index)):
+                root = table.root(index)
+                there = names_file(row[key], root)
+                self.asked.append((str(root), row[key], there))
+                if there:
                     self._found[keys] = key
                     return key
         return None
@@ -222,7 +224,8 @@ def _may_name_file(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 1024 and "://" not in value and bool(PurePosixPath(value).suffix)
 
 
-def _names_file(value: str, root: Path) -> bool:
+def names_file(value: str, root: Path) -> bool:
+    """Whether a text names a file below ``root``."""
     try:
         return bool(resolve(root, value))
     except SampleError:

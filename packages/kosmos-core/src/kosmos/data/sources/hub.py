@@ -82,7 +82,8 @@ class HubTable:
 
     def extent(self) -> Extent | None:
         files = tuple(Path(file["filename"]) for file in self.dataset.cache_files)
-        return Extent(files, f"{self.label} {len(self)} {self.columns}") if files else None
+        # Names of classes are not in those files, and a split may be such a class.
+        return Extent(files, f"{len(self)} {self.columns} {self.features}") if files else None
 
 
 def open_saved(path: Path) -> list[tuple[str, HubTable]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +27,7 @@ _BLANK = b" \t\r\n" + _BOM
 """Bytes of a line in which nothing can be read."""
 _IS_BLANK = np.isin(np.arange(256), list(_BLANK))
 _NEWLINE = 10
-_PIECE = 8 << 20
+_PIECE = 4 << 20
 """Bytes of a file that are searched for the ends of lines at once."""
 _SPAN = 1 << 16
 """Rows whose places are taken from arrays at once."""
@@ -143,15 +142,19 @@ def index_jsonl(files: Sequence[Path]) -> JsonlTable:
     return JsonlTable(tuple(files), number, begin, end, line)
 
 
-def mentions(path: Path, word: bytes) -> bool:
-    """Whether a file holds ``word`` anywhere, which takes a hundredth of the time of parsing it."""
+def mentions(path: Path, words: Sequence[bytes]) -> bool:
+    """Whether a file holds any of some words anywhere, which takes a hundredth of the time of parsing it."""
+    overlap = max(map(len, words)) - 1
+    end = b""
     try:
-        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content.find(word) >= 0
-    except ValueError:  # an empty file cannot be mapped
-        return False
+        with path.open("rb") as stream:
+            while piece := stream.read(_PIECE):
+                if any(word in piece or word in end + piece[:overlap] for word in words):
+                    return True
+                end = (end + piece)[-overlap:]
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    return False
 
 
 def _lines(path: Path) -> NDArray[np.int64]:
@@ -165,7 +168,7 @@ def _lines(path: Path) -> NDArray[np.int64]:
             while piece := stream.read(_PIECE):
                 values = np.frombuffer(piece, np.uint8)
                 if len(newlines := np.flatnonzero(values == _NEWLINE)):
-                    kept = _not_blank(piece, values, newlines)
+                    kept = _not_blank(values, newlines)
                     kept[0] |= inside
                     ends = newlines + (place + 1)
                     begins = np.concatenate([[begin], ends[:-1]])
@@ -180,10 +183,11 @@ def _lines(path: Path) -> NDArray[np.int64]:
     return np.concatenate(found)
 
 
-def _not_blank(piece: bytes, values: NDArray[np.uint8], newlines: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _not_blank(values: NDArray[np.uint8], newlines: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Of the lines that end in a piece of a file, those of which something can be read there: [lines]."""
     begins = np.concatenate([[0], newlines[:-1] + 1])
-    kept: NDArray[np.bool_] = ~_IS_BLANK[values[begins]]  # mostly the first byte says it
-    for line in np.flatnonzero(~kept):
-        kept[line] = bool(piece[begins[line] : newlines[line]].strip(_BLANK))
+    kept: NDArray[np.bool_] = ~_IS_BLANK[values[begins]]
+    if not kept.all():  # mostly the first byte says it of all
+        read = np.cumsum(~_IS_BLANK[values], dtype=np.int32)  # such bytes up to each, which is one of them or not
+        kept = read[newlines] - read[begins] + ~_IS_BLANK[values[begins]] > 0
     return kept

@@ -90,7 +90,7 @@ class ParquetTable:
         return RowBlocks(self.ends, self._nbytes.sum(1))
 
     def extent(self) -> Extent:
-        return Extent((self.path,), f"{self.columns}")
+        return Extent((self.path,), "")
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -118,21 +119,28 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
     return Examined(request, table, layout, facts, left_out)
 
 
+MOST_ASKED = 256
+"""Files that are looked for again where a record hangs on whether they are there."""
+
+
 def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -> Facts:
     """Of every row, from the record of an earlier look where there is one."""
     record = None
     if (extent := table.extent()) is not None:
-        what = repr(("facts", layout, sorted(request.modalities), request.known, rows_vary, extent.rows))
-        record = ScanRecord(what, extent.files)
+        record = ScanRecord(repr((layout, sorted(request.modalities), extent.rows)), extent.files)
         if (known := record.read()) is not None:
-            return Facts.of_record(known)
+            facts = Facts.of_record(known)
+            if all(folders.names_file(name, Path(root)) == there for root, name, there in facts.asked):
+                return facts
     foreign = check = None
     if rows_vary:
         check = layout.check
         if isinstance(layout, DefaultLayout):
             foreign = folders.ForeignMedia((*request.known, *ROLES, *layout.columns.values()))
     facts = Examiner(layout, request.modalities, layout.columns, foreign, check).examine(table)
-    if record is not None and not (foreign is not None and foreign.asked):
+    if foreign is not None:
+        facts = replace(facts, asked=foreign.asked)
+    if record is not None and len(facts.asked) <= MOST_ASKED:
         record.write(facts.record())
     return facts
 

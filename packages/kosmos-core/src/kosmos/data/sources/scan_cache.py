@@ -1,8 +1,9 @@
-"""What opening found in large files, kept on disk, so that the next start or the next rank need not look again.
+"""What opening found in large files, kept on disk, so that the next start need not look again.
 
-A record holds numbers alone. It belongs to files as they are (path, size, inode, times of the last changes), to what
-was asked and to this version of Kosmos; where any of these is another, or the record cannot be read, it is made anew.
-It lies in ``$KOSMOS_CACHE`` (nowhere where that is empty), else in ``kosmos`` below the user's folder of caches.
+A record belongs to files as they are (path, size, inode, times of the last changes), to what was asked and to this
+version of Kosmos; where any of these is another, or a byte of the record is, it is made anew. It holds numbers, and of
+the rows no more than a message says of the first that was bad, names of keys, and texts that may be names of files. It
+lies in ``$KOSMOS_CACHE`` (nowhere where that is empty), else in ``kosmos`` below the user's folder of caches.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from zipfile import BadZipFile
+from time import time
 
 import numpy as np
 from numpy.typing import NDArray
 
+import kosmos
 from kosmos.files import replacing
 
 FORMAT = 1
 """To be raised when opening comes to find something else in the same rows."""
 LEAST_BYTES = 8 << 20
-"""Files that are smaller altogether are looked at each time, which takes less than half a second."""
+"""Sources of which all files together are smaller are looked at each time, which takes half a second at most."""
 MOST_BYTES = 4 << 30
 """Of all records; the ones that were not used for longest go first."""
+LEFT_BEHIND_S = 86_400.0
+"""Age from which on a file that was being written belongs to a process that was killed."""
+_DIGEST_BYTES = 20
 
 Record = dict[str, NDArray[np.generic]]
 
@@ -40,55 +45,50 @@ class ScanRecord:
     def __init__(self, what: str, files: Sequence[Path]) -> None:
         self.what, self.files = what, tuple(files)
         self.folder = _folder()
-        self.name = _name(what, files) if self.folder is not None else None
+        self.name = record_name(what, files) if self.folder is not None else None
 
     def read(self) -> Record | None:
         """What was found when the files were last looked at; None where nobody has, as they are now."""
+        from safetensors.numpy import load
+
         if self.folder is None or self.name is None:
             return None
-        file = self.folder / f"{self.name}.npz"
+        file = self.folder / self.name
         try:
-            with np.load(file, allow_pickle=False) as stored:
-                record: Record = dict(stored)
-            os.utime(file)
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            content = file.read_bytes()
+        except OSError:
             return None
-        return record
+        digest, arrays = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        if digest != _digest(arrays):
+            return None
+        with suppress(OSError):  # others may share their records for reading
+            os.utime(file)
+        return dict(load(arrays))
 
     def write(self, record: Record) -> None:
         """Keep what was found, unless the files have changed since. That it cannot be written costs time alone."""
-        if self.folder is None or self.name is None or self.name != _name(self.what, self.files):
+        from safetensors.numpy import save
+
+        if self.folder is None or self.name is None or self.name != record_name(self.what, self.files):
             return
+        arrays = save(record)
         with suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with replacing(self.folder / f"{self.name}.npz") as written:
-                np.savez(written, **record)  # type: ignore[arg-type]
+            with replacing(self.folder / self.name) as written:
+                os.fchmod(written.fileno(), 0o600)
+                written.write(_digest(arrays))
+                written.write(arrays)
             _prune(self.folder)
 
 
 def digest(*arrays: NDArray[np.generic]) -> str:
     """Of the values of arrays."""
-    found = blake2b(digest_size=20)
-    for array in arrays:
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
+    return _digest(*(np.ascontiguousarray(array).data for array in arrays)).hex()
 
 
-def _folder() -> Path | None:
-    given = os.environ.get("KOSMOS_CACHE")
-    if given is not None:
-        return Path(given) / "scans" if given else None
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kosmos" / "scans"
-    except RuntimeError:  # there is no home
-        return None
-
-
-def _name(what: str, files: Sequence[Path]) -> str | None:
+def record_name(what: str, files: Sequence[Path]) -> str | None:
     """Of the record; None where the files are small, or cannot be read."""
-    from kosmos import __version__
-
-    size, parts = 0, [str(FORMAT), __version__, np.__version__, what]
+    size, parts = 0, [str(FORMAT), kosmos.__version__, what]
     try:
         for file in files:
             state = file.stat()
@@ -96,16 +96,38 @@ def _name(what: str, files: Sequence[Path]) -> str | None:
             parts.append(f"{file.absolute()} {state.st_size} {state.st_ino} {state.st_mtime_ns} {state.st_ctime_ns}")
     except OSError:
         return None
-    if size < LEAST_BYTES:
+    return _digest("\n".join(parts).encode("utf-8", "surrogateescape")).hex() if size >= LEAST_BYTES else None
+
+
+def _digest(*parts: bytes | memoryview) -> bytes:
+    found = blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        found.update(part)
+    return found.digest()
+
+
+def _folder() -> Path | None:
+    given = os.environ.get("KOSMOS_CACHE")
+    if given is not None:
+        return Path(given) / "scans" if given else None
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kosmos" / "scans"
+    except RuntimeError:  # there is no home
         return None
-    return blake2b("\n".join(parts).encode("utf-8", "surrogateescape"), digest_size=20).hexdigest()
+    return folder if folder.is_absolute() else None
 
 
 def _prune(folder: Path) -> None:
-    records = sorted(((state := file.stat()).st_mtime, state.st_size, file) for file in folder.glob("*.npz"))
-    total = sum(size for _, size, _ in records)
-    for _, size, file in records[:-1]:
-        if total <= MOST_BYTES:
-            return
-        file.unlink(missing_ok=True)
-        total -= size
+    found = []
+    for file in folder.iterdir():
+        with suppress(OSError):  # another process prunes too
+            state = file.stat()
+            if file.name.startswith(".") and time() - state.st_mtime > LEFT_BEHIND_S:
+                file.unlink()
+            else:
+                found.append((state.st_mtime, state.st_size, file))
+    total = sum(size for _, size, _ in found)
+    for _, size, file in sorted(found)[:-1]:
+        if total > MOST_BYTES:
+            file.unlink(missing_ok=True)
+            total -= size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -134,18 +134,20 @@ class Facts:
     first_error: str
     """What was wrong with the first that was not."""
 
+    asked: Sequence[tuple[str, str, bool]] = ()
+    """Folders, names in them and whether there is such a file: what this hangs on beside the rows."""
+
     def record(self) -> Record:
         """As arrays."""
-        said = json.dumps([self.left_out, self.readable, self.first_error]).encode()
+        said = json.dumps([self.left_out, self.readable, self.first_error, self.asked]).encode()
         return {
             "usable": self.usable, "hashes": self.hashes, "splits": self.splits, "said": np.frombuffer(said, np.uint8),
         }  # fmt: skip
 
     @classmethod
     def of_record(cls, record: Record) -> Facts:
-        left_out, readable, first_error = json.loads(record["said"].tobytes())
         usable, hashes, splits = (record[name] for name in ("usable", "hashes", "splits"))
-        return cls(usable, hashes, splits, left_out, readable, first_error)  # type: ignore[arg-type]
+        return cls(usable, hashes, splits, *json.loads(record["said"].tobytes()))  # type: ignore[arg-type]
 
 
 _UNSAID, _TRAIN, _HELD_OUT = 0, 1, 2

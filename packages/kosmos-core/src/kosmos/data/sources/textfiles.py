@@ -83,18 +83,22 @@ def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_char
     Raises:
         DataError: a file cannot be read.
     """
-    found = [_pieces(path, chunk_chars) for path in files]
-    number = np.repeat(np.arange(len(found), dtype=np.int32), [len(pieces) for pieces in found])
-    begin, end, line = np.ascontiguousarray(np.concatenate([np.empty((0, 3), np.int64), *found]).T)
-    return TextTable(tuple(files), tuple(splits), number, begin, end, line)
+    for path in files:
+        forget(path)
+    record = ScanRecord(f"text in pieces of {chunk_chars}", files)
+    if (known := record.read()) is None:
+        found = [_pieces(path, chunk_chars) for path in files]
+        known = {
+            "file": np.repeat(np.arange(len(found), dtype=np.int32), [len(pieces) for pieces in found]),
+            "pieces": np.ascontiguousarray(np.concatenate([np.empty((0, 3), np.int64), *found]).T),
+        }
+        record.write(known)
+    begin, end, line = known["pieces"]
+    return TextTable(tuple(files), tuple(splits), known["file"], begin, end, line)  # type: ignore[arg-type]
 
 
 def _pieces(path: Path, chunk_chars: int) -> NDArray[np.int64]:
     """First byte, byte behind the last and first line of each document of a file: [documents, 3]."""
-    forget(path)
-    record = ScanRecord(f"text in pieces of {chunk_chars}", [path])
-    if (known := record.read()) is not None:
-        return known["pieces"].astype(np.int64, copy=False)
     try:
         with path.open("rb") as stream:
             bom = len(_BOM) if stream.read(len(_BOM)) == _BOM else 0
@@ -102,9 +106,7 @@ def _pieces(path: Path, chunk_chars: int) -> NDArray[np.int64]:
             found = [(p.begin + bom, p.end + bom, p.line) for p in cut_text(stream, chunk_chars) if not p.blank]
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    pieces = np.array(found, np.int64).reshape(-1, 3)
-    record.write({"pieces": pieces})
-    return pieces
+    return np.array(found, np.int64).reshape(-1, 3)
 
 
 class Piece(NamedTuple):
