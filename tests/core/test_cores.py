@@ -8,9 +8,11 @@ import sys
 from math import inf
 
 import pytest
+import torch
 
 from kosmos.runtime import cores
 from kosmos.runtime.parallel import Parallel
+from support.steps import threads_of_torch
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,14 @@ def test_helpers_are_half_the_share_of_a_rank_on_its_own_node(monkeypatch, ranks
     monkeypatch.setattr(cores, "quota", lambda groups, own: time)
     for nodes in (1, 8):
         assert cores.helpers_of_rank(Parallel(world_size=nodes * ranks, local_world_size=ranks)) == expected
+
+
+@pytest.mark.parametrize(("cores_there", "told", "expected"), [(3, None, 3), (8, None, 5), (3, "5", 5)])
+def test_threads_are_no_more_than_cores(monkeypatch, cores_there, told, expected):
+    monkeypatch.setattr(cores, "usable_cores", lambda: cores_there)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if told:
+        monkeypatch.setenv("OMP_NUM_THREADS", told)
+    with threads_of_torch(5):
+        cores.hold_threads()
+        assert torch.get_num_threads() == expected

@@ -21,6 +21,15 @@ def usable_cores() -> int:
     return max(1, int(min(len(_affinity()), quota(GROUPS, _own_groups()))))
 
 
+def hold_threads() -> None:
+    """Let PyTorch have no more threads than cores' worth of time: it counts the cores that it may run on, and threads that
+    wait for their turn hold up the others. ``OMP_NUM_THREADS`` goes before."""
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ and (cores := usable_cores()) < torch.get_num_threads():
+        torch.set_num_threads(cores)
+
+
 def helpers_of_rank(parallel: Parallel) -> int:
     """Processes or threads that work beside a rank: half the cores that are its share, 1 to ``MOST_HELPERS``."""
     ranks, cores = parallel.local_world_size, _affinity()

@@ -16,6 +16,7 @@ from kosmos.lock import check_lock
 from kosmos.model.weights import materialize
 from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import make_run
+from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.train.output import RunFolder
 
@@ -59,6 +60,7 @@ def load_run(
     config = make_run(folder.read_config(), where=str(folder.run_file))
     plugins = registry or load_plugins(config.plugins)
     changed = check_lock(output, plugins, accept=True)
+    hold_threads()
     composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
     where = pick_device(device)
     materialize(composition.model, where, draw=False)

@@ -19,7 +19,7 @@ from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
 from kosmos.run_file import with_absolute_sources
-from kosmos.runtime.cores import helpers_of_rank
+from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.early import EarlyStopping
@@ -69,6 +69,7 @@ class Session:
         """All that can fail before a run leaves anything behind. Tells other ranks nothing."""
         config, folder = self.config, self.given
         self.parallel = parallel = self.parallel.shared_by(config.parallel.tensor * config.parallel.sequence)
+        hold_threads()
         self.device = pick_device(config.train.device, parallel.local_rank)
         self.dtype = pick_precision(config.train.precision, self.device)
         self.workers = helpers_of_rank(parallel) if config.data.workers is None else config.data.workers
