@@ -22,8 +22,10 @@ def usable_cores() -> int:
 
 
 def hold_threads() -> None:
-    """Let PyTorch have no more threads than cores' worth of time: it counts the cores that it may run on, and threads that
-    wait for their turn hold up the others. ``OMP_NUM_THREADS`` goes before."""
+    """Let PyTorch have no more threads than cores' worth of time. ``OMP_NUM_THREADS`` goes before.
+
+    It counts the cores that it may run on, and threads that wait for their turn hold up the others.
+    """
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ and (cores := usable_cores()) < torch.get_num_threads():
