@@ -2,10 +2,11 @@
 
     python benchmarks/opening.py [--rows 400000] [--rounds 3]
 
-Files are written anew: JSONL of lines of text, JSONL of chats about pictures (LLaVA's form), parquet of the same lines,
-a text file, and a folder of files in class folders. Kosmos keeps what it found for the second start. Limit, for JSONL:
-``json.loads`` of each line, once. Peer: ``datasets.load_dataset``, which converts the rows to Arrow the first time and
-finds them in its cache the second. Medians of rounds in turn; the files are in the page cache for all.
+Files are written anew: JSONL of lines of text, JSONL of chats about pictures (LLaVA's form), these as one JSON list,
+parquet of the lines, a text file, and a folder of files in class folders. Kosmos keeps what it found for the second
+start. Limit, for JSONL: ``json.loads`` of each line, once. Peer: ``datasets.load_dataset``, which converts the rows to
+Arrow the first time and finds them in its cache the second. Medians of rounds in turn; the files are in the page cache
+for all.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def write(folder: Path, rows: int) -> dict[str, Path]:
         for number in range(rows):
             turns = [{"from": "human", "value": f"<image>\n{text(20)}"}, {"from": "gpt", "value": text(40)}]
             file.write(json.dumps({"id": str(number), "image": "one.jpg", "conversations": turns}) + "\n")
+    one_list = folder / "pictures" / "chats.json"
+    one_list.write_text(json.dumps([json.loads(line) for line in chats.open()]))
     plain = folder / "plain.txt"
     with plain.open("w") as file:
         file.writelines(text(60) + "\n" for _ in range(rows))
@@ -59,8 +62,8 @@ def write(folder: Path, rows: int) -> dict[str, Path]:
     table = folder / "lines.parquet"
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines.open()]), table, row_group_size=10_000)
     return {
-        "JSONL, lines": lines, "JSONL, chats": chats, "parquet, lines": table, "text": plain,
-        "class folders": folder / "classes",
+        "JSONL, lines": lines, "JSONL, chats": chats, "JSON list, chats": one_list, "parquet, lines": table,
+        "text": plain, "class folders": folder / "classes",
     }  # fmt: skip
 
 
@@ -109,7 +112,7 @@ def main() -> None:
                 arms = {"Kosmos, first": kosmos, "Kosmos, again": kosmos}
                 if path.suffix == ".jsonl":
                     arms["json.loads of each line"] = limit
-                if path.suffix in (".jsonl", ".parquet"):
+                if path.suffix in (".jsonl", ".json", ".parquet"):
                     load = datasets(cache)
                     arms |= {"datasets, first": load, "datasets, again": load}
                 for side, act in arms.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kosmos.data.document import Document, Mark, Media, Segment, Text
-from kosmos.data.sources.jsonl import MAX_ROW_BYTES, parse_row
+from kosmos.data.sources.json_list import first_row
 from kosmos.data.tokenizer import ASSISTANT, END, SYSTEM, USER
 from kosmos.errors import SampleError
 
@@ -44,11 +44,11 @@ def _turn(role: str, content: Sequence[Text | Media]) -> Iterator[Segment]:
 
 
 def holds_chats(path: Path, *, column: str = "messages") -> bool:
-    """Whether the first row of the first JSONL or parquet file at ``path`` (a file, or the folder it is in) has a chat.
+    """Whether the first row at ``path`` has a chat: a file of rows, or the first JSONL or parquet file of a folder.
 
     A glance, for a hint: False where there is no such file, or it cannot be read.
     """
-    kinds = (".jsonl", ".parquet")
+    kinds = (".jsonl", ".parquet") if path.is_dir() else (".jsonl", ".json", ".parquet")
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         first = next((file for file in files if file.suffix.lower() in kinds and file.is_file()), None)
@@ -58,7 +58,6 @@ def holds_chats(path: Path, *, column: str = "messages") -> bool:
             from pyarrow import parquet
 
             return column in parquet.read_schema(first).names
-        with first.open("rb") as stream:
-            return column in parse_row(stream.readline(MAX_ROW_BYTES + 1))
+        return column in first_row(first)
     except (OSError, ValueError, SampleError):
         return False

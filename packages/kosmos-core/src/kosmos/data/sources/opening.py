@@ -14,6 +14,7 @@ from kosmos.data.foreign import calling
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources import folders
 from kosmos.data.sources.joined import join
+from kosmos.data.sources.json_list import index_json
 from kosmos.data.sources.jsonl import index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.request import Request, add_modalities, finish, read_options
@@ -82,8 +83,8 @@ def open_parts(
 
     Args:
         path: name of a registered dataset; a folder with ``manifest.jsonl``; a folder of media in class folders; a
-            ``.jsonl``, ``.parquet`` or ``.txt`` file or a folder of them; a Hugging Face dataset folder, or a hub
-            id ``namespace/name`` or ``namespace/name:config``.
+            ``.jsonl``, ``.parquet`` or ``.txt`` file or a folder of them; a ``.json`` file; a Hugging Face dataset
+            folder, or a hub id ``namespace/name`` or ``namespace/name:config``.
         registry: the installed plugins.
         modalities: those of the run; rows with media of others are left out and counted in ``left_out``.
         name: what metrics call it; None takes the last part of the path.
@@ -116,7 +117,7 @@ def open_parts(
 def short_name(path: str) -> str:
     """The last part of a path, without a suffix of files, as text that can be written anywhere."""
     last = (Path(path.rstrip("/")).name or path).encode("utf-8", "replace").decode()
-    return re.sub(r"\.(jsonl|parquet|txt)$", "", last)
+    return re.sub(r"\.(jsonl?|parquet|txt)$", "", last)
 
 
 @dataclass(eq=False)
@@ -238,7 +239,9 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
         return finish(index_text(paths, splits, request.options.chunk_chars), layout, request)
     if suffix == ".parquet":
         return _from_parquet(paths, splits, request)
-    raise DataError(f"{folder / names[0]}: expected a .jsonl, .parquet or .txt file, or a folder")
+    if suffix == ".json":
+        return finish(index_json(paths[0]), request.layout(), request, rows_vary=True)
+    raise DataError(f"{folder / names[0]}: expected a .jsonl, .json, .parquet or .txt file, or a folder")
 
 
 def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Parts:
