@@ -39,10 +39,11 @@ from kosmos.data.feeder import open_feeder
 from kosmos.data.plan import DocumentPlan, decode_cells
 from kosmos.plugins import load_plugins
 
-IN_PARQUET = "in parquet"
+IN_PARQUET, IN_TAR = "in parquet", "in tar"
 KINDS = {
     "JPEG, 640 pixels": (["image"], ["images/coco"], 800, 1200),
     "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], 8000, 1200),
+    "JPEG, 640 pixels, in tar": (["image"], [IN_TAR], 8000, 1200),
     "JPEG, 160 pixels": (["image"], ["images/flowers"], 800, 9600),
     "FLAC, half a second": (["audio"], ["audio/fsdd"], 800, 9600),
     "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868, 9600),
@@ -67,6 +68,20 @@ def parquet_of_pictures(folder: Path) -> Path:
         pictures = [{"bytes": file.read_bytes() + row.to_bytes(4), "path": file.name} for row, file in picked]
         table = pa.table({"image": pictures, "text": [file.stem for _, file in picked]})
         pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=ROWS_IN_GROUP)
+    return folder
+
+
+def tar_of_pictures(folder: Path) -> Path:
+    """Four tar files of pictures and their names, as webdataset has them."""
+    files = sorted((DATA / "images" / "coco").rglob("*.jpg"))
+    for number in range(4):
+        with tarfile.open(folder / f"{number:05d}.tar", "w") as archive:
+            for row in range(number, 2000, 4):
+                file = files[row % len(files)]
+                for suffix, content in ((".jpg", file.read_bytes()), (".txt", file.stem.encode())):
+                    entry = tarfile.TarInfo(f"{row:06d}{suffix}")
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
     return folder
 
 
@@ -246,7 +261,8 @@ def webdataset(parts: Composition, sources: Sequence[Any], plans: list[DocumentP
         for shard in range(CORES):
             with tarfile.open(f"{folder}/{shard:03d}.tar", "w") as tar:
                 for number, plan in list(enumerate(plans))[shard::CORES]:
-                    content = Path(str(plan.media[0].media.source)).read_bytes()
+                    source = plan.media[0].media.source
+                    content = source if isinstance(source, bytes) else Path(str(source)).read_bytes()
                     entry = tarfile.TarInfo(f"{number:06d}.bin")
                     entry.size = len(content)
                     tar.addfile(entry, io.BytesIO(content))
@@ -287,7 +303,8 @@ def main() -> None:
 def compare(kind: str, folder: Path, arms: dict[str, Callable[..., float]], rounds: int) -> None:
     """The rows of one kind. ``folder`` is empty."""
     modalities, names, most, count = KINDS[kind]
-    places = [parquet_of_pictures(folder) if name == IN_PARQUET else DATA / name for name in names]
+    made = {IN_PARQUET: parquet_of_pictures, IN_TAR: tar_of_pictures}
+    places = [made[name](folder) if name in made else DATA / name for name in names]
     parts, sources = composed(modalities, places, most)
     plans = plans_of(parts, sources, count)
     sides = dict(arms)

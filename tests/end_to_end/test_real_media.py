@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,3 +85,33 @@ def test_resume_goes_on_with_more_steps(run: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"going on from step 2 ({run / 'checkpoints' / 'step-00000002'})" in done.stderr
     assert [row["step"] for row in rows_of(run / "metrics.jsonl")] == [1, 2, 3]
+
+
+def test_a_folder_of_shards_is_trained_on_and_gone_on_with(shared_data: Find, tmp_path: Path) -> None:
+    """Pictures with captions as img2dataset writes them, and one of them broken."""
+    pictures = sorted(shared_data("images/flowers").rglob("*.jpg"))[:60]
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    for shard in range(2):
+        with tarfile.open(shards / f"{shard:05d}.tar", "w") as archive:
+            for number, picture in enumerate(pictures[shard::2]):
+                archive.add(picture, f"{number:04d}.jpg")
+                caption = picture.parent.name.encode() if number else b""
+                entry = tarfile.TarInfo(f"{number:04d}.txt")
+                entry.size = len(caption)
+                archive.addfile(entry, io.BytesIO(caption))
+    few = ("data.workers=2", "evaluate.max_documents=4")
+
+    def train(output: str, *given: object) -> list[float]:
+        done = kosmos("train", *given)
+        assert done.returncode == 0, done.stderr
+        return [row["loss"] for row in rows_of(tmp_path / output / "metrics.jsonl")]
+
+    steady = ("train.precision=fp32", "train.schedule=constant")
+    fresh = ("--modalities", "image", "--data", shards, *steady, *few, *SMALL)
+    whole = train("whole", *fresh, "--steps", 4, "--output", tmp_path / "whole")
+    train("half", *fresh, "--steps", 2, "--output", tmp_path / "half")
+    assert train("half", "--resume", tmp_path / "half", "--steps", 4) == whole
+    bad = rows_of(tmp_path / "whole" / "quarantine.jsonl")
+    assert {row["origin"] for row in bad} <= {f"{shards}/{shard:05d}.tar:0000" for shard in range(2)}
+    assert bad

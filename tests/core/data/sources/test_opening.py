@@ -82,7 +82,7 @@ def test_hub_id_offline_fails_at_once_in_one_line(open_):
 
 def test_files_of_other_kinds_are_refused(open_, tmp_path):
     (tmp_path / "a.csv").write_text("x")
-    with pytest.raises(DataError, match=r"expected a .jsonl, .json, .parquet or .txt file"):
+    with pytest.raises(DataError, match=r"expected a .jsonl, .json, .parquet, .tar or .txt file"):
         open_(tmp_path / "a.csv")
     with pytest.raises(DataError, match=r"no media in class folders \(suffixes of the installed modalities: .flac"):
         open_(tmp_path)

@@ -26,6 +26,7 @@ MANIFEST = "manifest.jsonl"
 NO_SUFFIX = "no suffix"
 """What files without one are counted under."""
 
+_DATA = (".jsonl", ".parquet", ".tar", ".txt")
 _NOT_DATA = ("readme", "license", "licence", "notice", "changelog", "credits", "requirements")
 
 
@@ -122,7 +123,7 @@ def class_folders(
     splits = splits_of_files([n for n in placed if n.count("/") > 1])
     if len(splits) < len(placed) or None in splits:
         splits = [None] * len(placed)
-    modalities = [_modality_of(folder, name, suffixes) for name in placed]
+    modalities = [modality_of(folder / name, suffix_of(name), suffixes) for name in placed]
     return ClassFolderTable(folder, PackedTexts(placed), PackedKinds(modalities), PackedKinds(splits))
 
 
@@ -152,12 +153,12 @@ def data_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | No
 def refuse_rows_beside(media: ClassFolderTable, files: Sequence[str]) -> None:
     """Raises DataError where rows lie beside media in class folders: they may hold the texts of those media.
 
-    Text files may lie there: lists of labels often do.
+    Text and tar files may lie there: lists of labels often do, and what the media were unpacked from.
 
     Args:
         files: as ``list_files`` gives them.
     """
-    kinds = {suffix: names for suffix, names in _data_kinds(files).items() if suffix != ".txt"}
+    kinds = {suffix: names for suffix, names in _data_kinds(files).items() if suffix not in (".txt", ".tar")}
     rows = [name for names in kinds.values() for name in names]
     if not rows:
         return
@@ -177,7 +178,7 @@ def _data_kinds(files: Sequence[str]) -> dict[str, list[str]]:
     kinds: dict[str, list[str]] = {}
     for name in files:
         suffix = suffix_of(name)
-        if suffix in (".jsonl", ".parquet", ".txt") and not PurePosixPath(name).stem.lower().startswith(_NOT_DATA):
+        if suffix in _DATA and not PurePosixPath(name).stem.lower().startswith(_NOT_DATA):
             kinds.setdefault(suffix, []).append(name)
     return kinds
 
@@ -253,11 +254,12 @@ def _preferred(names: Collection[str], wanted: Collection[str]) -> tuple[str, ..
     return tuple(name for name in names if name in wanted) or tuple(names)
 
 
-def _modality_of(folder: Path, name: str, suffixes: Mapping[str, Sequence[str]]) -> str:
-    claims = suffixes[suffix_of(name)]
+def modality_of(file: Path, suffix: str, suffixes: Mapping[str, Sequence[str]]) -> str:
+    """The modality that a suffix means. Raises DataError, about ``file``, where several of the run claim it."""
+    claims = suffixes[suffix]
     if len(claims) > 1:
         raise DataError(
-            f"{folder / name}: {suffix_of(name)} may be {listed(claims)}; say which in the source's template, "
+            f"{file}: {suffix} may be {listed(claims)}; say which in the source's template, "
             f'such as "[{claims[0]}] → {{text}}", or list the files in a {MANIFEST}'
         )
     return claims[0]

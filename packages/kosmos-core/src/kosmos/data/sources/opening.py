@@ -83,8 +83,8 @@ def open_parts(
 
     Args:
         path: name of a registered dataset; a folder with ``manifest.jsonl``; a folder of media in class folders; a
-            ``.jsonl``, ``.parquet`` or ``.txt`` file or a folder of them; a ``.json`` file; a Hugging Face dataset
-            folder, or a hub id ``namespace/name`` or ``namespace/name:config``.
+            ``.jsonl``, ``.parquet``, ``.tar`` or ``.txt`` file or a folder of them; a ``.json`` file; a Hugging Face
+            dataset folder, or a hub id ``namespace/name`` or ``namespace/name:config``.
         registry: the installed plugins.
         modalities: those of the run; rows with media of others are left out and counted in ``left_out``.
         name: what metrics call it; None takes the last part of the path.
@@ -117,7 +117,7 @@ def open_parts(
 def short_name(path: str) -> str:
     """The last part of a path, without a suffix of files, as text that can be written anywhere."""
     last = (Path(path.rstrip("/")).name or path).encode("utf-8", "replace").decode()
-    return re.sub(r"\.(jsonl?|parquet|txt)$", "", last)
+    return re.sub(r"\.(jsonl?|parquet|tar|txt)$", "", last)
 
 
 @dataclass(eq=False)
@@ -212,8 +212,8 @@ def _from_folder(path: Path, request: Request) -> Parts:
     if (found := folders.data_files(path, files)) is not None:
         return _from_files(path, found[1], found[0], request)
     raise DataError(
-        f"{path}: no {folders.MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet or .txt files, and no media in "
-        f"class folders (suffixes of the installed modalities: {listed(sorted(suffixes))})"
+        f"{path}: no {folders.MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet, .tar or .txt files, and no "
+        f"media in class folders (suffixes of the installed modalities: {listed(sorted(suffixes))})"
     )
 
 
@@ -239,9 +239,11 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
         return finish(index_text(paths, splits, request.options.chunk_chars), layout, request)
     if suffix == ".parquet":
         return _from_parquet(paths, splits, request)
+    if suffix == ".tar":
+        return _from_tar(paths, splits, request)
     if suffix == ".json":
         return finish(index_json(paths[0]), request.layout(), request, rows_vary=True)
-    raise DataError(f"{folder / names[0]}: expected a .jsonl, .json, .parquet or .txt file, or a folder")
+    raise DataError(f"{folder / names[0]}: expected a .jsonl, .json, .parquet, .tar or .txt file, or a folder")
 
 
 def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Parts:
@@ -252,6 +254,15 @@ def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request
     for table in tables:
         table.use(layout)
     return finish(join(tables, splits), layout, request)
+
+
+def _from_tar(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Parts:
+    from kosmos.data.sources.tar import open_tar
+
+    layout = request.layout()
+    claims = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
+    tables = [open_tar(path, claims, layout) for path in paths]
+    return finish(join(tables, splits), layout, request, rows_vary=True)
 
 
 def _from_hub(parts: list[tuple[str, HubTable]], request: Request) -> Parts:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 Value = TypeVar("Value")
 
@@ -17,6 +18,17 @@ class PackedTexts(Sequence[str]):
         encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
         self._bytes = np.frombuffer(b"".join(encoded), np.uint8)
         self._ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+
+    @classmethod
+    def of(cls, texts: NDArray[np.uint8], ends: NDArray[np.int64]) -> PackedTexts:
+        """Of what ``arrays`` gave."""
+        found = cls(())
+        found._bytes, found._ends = texts, ends
+        return found
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All texts as ``bytes`` one after another, and the ``ends`` of each."""
+        return {"bytes": self._bytes, "ends": self._ends}
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -40,10 +52,18 @@ class PackedKinds(Sequence[Value], Generic[Value]):
         self.kinds = tuple(dict.fromkeys(values))
         """Each once."""
         numbers = {kind: number for number, kind in enumerate(self.kinds)}
-        self._numbers = np.array([numbers[value] for value in values], np.min_scalar_type(len(self.kinds)))
+        self.numbers: NDArray[Any] = np.array([numbers[v] for v in values], np.min_scalar_type(len(self.kinds)))
+        """Which kind each value is of."""
+
+    @classmethod
+    def of(cls, kinds: tuple[Value, ...], numbers: NDArray[Any]) -> PackedKinds[Value]:
+        """Of kinds and numbers as they are here."""
+        found = cls(())
+        found.kinds, found.numbers = kinds, numbers
+        return found
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.numbers)
 
     @overload
     def __getitem__(self, index: int) -> Value: ...
@@ -51,6 +71,6 @@ class PackedKinds(Sequence[Value], Generic[Value]):
     def __getitem__(self, index: slice) -> list[Value]: ...
     def __getitem__(self, index: int | slice) -> Value | list[Value]:
         if isinstance(index, slice):
-            return [self.kinds[number] for number in self._numbers[index].tolist()]
-        number: int = self._numbers.item(index)
+            return [self.kinds[number] for number in self.numbers[index].tolist()]
+        number: int = self.numbers.item(index)
         return self.kinds[number]

@@ -14,6 +14,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from time import time
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ LEFT_BEHIND_S = 86_400.0
 """Age from which on a file that was being written belongs to a process that was killed."""
 _DIGEST_BYTES = 20
 
-Record = dict[str, NDArray[np.generic]]
+Record = dict[str, NDArray[Any]]
 
 
 class ScanRecord:

@@ -147,7 +147,7 @@ class Facts:
     @classmethod
     def of_record(cls, record: Record) -> Facts:
         usable, hashes, splits = (record[name] for name in ("usable", "hashes", "splits"))
-        return cls(usable, hashes, splits, *json.loads(record["said"].tobytes()))  # type: ignore[arg-type]
+        return cls(usable, hashes, splits, *json.loads(record["said"].tobytes()))
 
 
 _UNSAID, _TRAIN, _HELD_OUT = 0, 1, 2

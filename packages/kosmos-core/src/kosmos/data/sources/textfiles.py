@@ -94,7 +94,7 @@ def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_char
         }
         record.write(known)
     begin, end, line = known["pieces"]
-    return TextTable(tuple(files), tuple(splits), known["file"], begin, end, line)  # type: ignore[arg-type]
+    return TextTable(tuple(files), tuple(splits), known["file"], begin, end, line)
 
 
 def _pieces(path: Path, chunk_chars: int) -> NDArray[np.int64]:
