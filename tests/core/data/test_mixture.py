@@ -153,6 +153,11 @@ def test_a_state_of_an_old_checkpoint_has_no_fruitless_draws():
     assert cursor.state() == {"draws": [3, 4], "tokens": [90, 100], "fruitless": [0, 0]}
 
 
+def test_every_row_of_a_long_source_in_blocks_comes_once():
+    mixture = Mixture((Blocked("train", 700),), (1.0,), True, 5, num_lanes=3)
+    assert sorted(mixture.row(0, draw) for draw in range(700)) == list(range(700))
+
+
 @pytest.mark.parametrize("size", [1, 255, 256, 70_000])
 def test_the_order_is_that_of_wide_numbers_so_that_old_checkpoints_go_on(size):
     mixture = Mixture((TicksSource("train", size),), (1.0,), True, 5)

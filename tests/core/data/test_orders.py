@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from kosmos.data import orders, shared_memory
+from kosmos.data import orders
 from kosmos.data.feeder import open_feeder
 from kosmos.data.orders import SharedFeed, received
 from kosmos.errors import DataError
@@ -72,10 +72,19 @@ def test_large_arrays_are_in_memory_once_however_many_workers_there_are():
         feeder.close()
 
 
-def test_a_system_without_memory_is_one_line(monkeypatch):
-    def full(fd, nbytes):
+@pytest.mark.parametrize("call", ["truncate", "pwrite"])
+def test_a_system_without_memory_is_one_line_and_leaves_nothing_open(monkeypatch, call):
+    def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shared_memory.os, "truncate", full)
+    def refused(name):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", refused)  # so that it is a file
+    before = len(os.listdir("/proc/self/fd"))
+    with SharedFeed({"rows": np.arange(100_000)}) as shared:
+        np.testing.assert_array_equal(arrived(shared)["rows"], np.arange(100_000))
+    monkeypatch.setattr(os, call, full)
     with pytest.raises(DataError, match=r"data workers cannot be told what to read \(OSError: .*No space left"):
-        SharedFeed({})
+        SharedFeed({"rows": np.arange(100_000)})
+    assert len(os.listdir("/proc/self/fd")) == before

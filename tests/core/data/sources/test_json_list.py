@@ -67,6 +67,28 @@ def test_what_is_no_object_costs_itself_alone(open_, tmp_path):
         source.document(1)
 
 
+@pytest.mark.parametrize("odd", ['{"text": 1' + "0" * 5000 + "}", '{"text": "a\tb"}'])
+def test_what_only_a_strict_reader_minds_costs_its_row_alone(open_, tmp_path, odd):
+    source = open_(write(tmp_path, f'[{odd}, {{"text": "two"}}]'))
+    assert source.document(1).segments == (Text("two", train=True),)
+    with pytest.raises(SampleError, match=r"rows.json:row 0: not JSON"):
+        source.document(0)
+
+
+def test_a_list_that_is_no_json_is_not_read_on(tmp_path, monkeypatch):
+    path = write(tmp_path, '[{"text": "a" "b"}, ' + '{"text": "one"}, ' * 20_000)
+    monkeypatch.setattr(json_list, "PIECE", 64)
+    read, more = [], json_list._Text.more
+    monkeypatch.setattr(json_list._Text, "more", lambda text: read.append(1) or more(text))
+    with pytest.raises(DataError, match=r"Expecting ',' delimiter.* at byte 14"):
+        index_json(path)
+    assert len(read) == 1
+    monkeypatch.setattr(json_list, "MOST_BYTES", 1000)
+    with pytest.raises(DataError, match="Unterminated string starting at at byte 10"):
+        index_json(write(tmp_path, '[{"text": "' + "a" * 100_000))
+    assert len(read) < 20
+
+
 def test_lines_under_the_name_of_a_list_are_read_as_lines(open_, tmp_path):
     source = open_(write(tmp_path, '\n{"text": "one"}\n{"text": "two"}\n'))
     assert [source.document(i).origin for i in range(2)] == [f"{tmp_path / 'rows.json'}:{line}" for line in (2, 3)]

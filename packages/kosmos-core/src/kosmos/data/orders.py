@@ -10,6 +10,7 @@ import mmap
 import os
 import pickle
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -59,10 +60,12 @@ class SharedFeed:
         self.places = [(begin, part.nbytes) for begin, part in zip(begins, parts, strict=True)]
         """Begin and bytes of what is pickled, and of each array in the order in which it asks for them."""
         try:
-            self.fd = open_memory("kosmos-feed", nbytes)
-            with mmap.mmap(self.fd, nbytes) as memory:
+            with ExitStack() as unless_written:
+                self.fd = open_memory("kosmos-feed", nbytes)
+                unless_written.callback(os.close, self.fd)
                 for begin, part in zip(begins, parts, strict=True):
-                    memory[begin : begin + part.nbytes] = part.data
+                    _write(self.fd, begin, part.data)
+                unless_written.pop_all()
         except OSError as error:
             raise DataError(f"data workers cannot be told what to read ({first_line(error)})") from error
 
@@ -71,6 +74,13 @@ class SharedFeed:
 
     def __exit__(self, *error: object) -> None:
         os.close(self.fd)
+
+
+def _write(fd: int, begin: int, part: memoryview) -> None:
+    """Through the system, which says where it has no room; memory that is mapped would end the process."""
+    while part:
+        written = os.pwrite(fd, part[: 1 << 30], begin)
+        begin, part = begin + written, part[written:]
 
 
 def received(fd: int, places: Sequence[tuple[int, int]]) -> Any:

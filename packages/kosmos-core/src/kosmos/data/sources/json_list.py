@@ -22,7 +22,12 @@ PIECE = 4 << 20
 """Bytes that are parsed at once; more where a row is longer."""
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
-_parse = json.JSONDecoder().raw_decode
+_parse = json.JSONDecoder(parse_int=float, strict=False).raw_decode
+"""Places are all that is asked of it; what a row holds is for ``parse_row`` to judge, row by row."""
+_CUT = 16
+"""Characters before the end of what was read in which an error may come of the cut: more than any word of JSON has."""
+MOST_BYTES = 4 * MAX_ROW_BYTES
+"""Most that one row may take before the file is held to be damaged in it."""
 
 
 class JsonListTable(JsonlTable):
@@ -134,6 +139,9 @@ class _Text:
                 _, end = _parse(self.text, self.place)
             except json.JSONDecodeError as error:
                 end, reason = len(self.text), f"not JSON: {error.msg} at byte {self.base + error.pos}"
+                cut = error.msg.startswith("Unterminated string") or error.pos > end - _CUT
+                if not cut or end - self.place > MOST_BYTES:
+                    raise ValueError(reason) from None
             except RecursionError:
                 raise ValueError(f"not JSON: nested too deeply at byte {self.base + self.place}") from None
             else:

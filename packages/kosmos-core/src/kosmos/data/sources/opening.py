@@ -261,7 +261,7 @@ def _from_tar(paths: Sequence[Path], splits: Sequence[Split | None], request: Re
 
     layout = request.layout()
     claims = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
-    tables = [open_tar(path, claims, layout) for path in paths]
+    tables = [open_tar(path, claims, layout, request.left_out) for path in paths]
     return finish(join(tables, splits), layout, request, rows_vary=True)
 
 

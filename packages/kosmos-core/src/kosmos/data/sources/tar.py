@@ -6,19 +6,23 @@ read where they lie in the archive; nothing is unpacked.
 
 from __future__ import annotations
 
+import io
+import json
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.foreign import first_line
-from kosmos.data.sources.columns import Row
+from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.folders import modality_of, suffix_of
-from kosmos.data.sources.jsonl import MAX_ROW_BYTES, parse_row
+from kosmos.data.sources.jsonl import MAX_ROW_BYTES
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.open_files import forget, read_bytes
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
@@ -29,6 +33,9 @@ from kosmos.errors import DataError, SampleError
 MAX_FILE_BYTES = 1 << 30
 """Most bytes of a medium in an archive."""
 JSON, TEXT = "json", "txt"
+SPARSE = -1
+"""Stands for the size of a file that does not lie in one piece."""
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +70,20 @@ class TarTable:
         return self.path.parent
 
     def row(self, index: int) -> Row:
-        return self._row(index, self._read)
+        return self._row(index, self._value)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
-        del layout  # what a .json holds may be a chat
+        # A .json may be a chat, and is read; of other files those are whose column says what the row is.
+        light = layout.scanned(tuple(self.wanted))[0]
+
+        def shadow(file: int, suffix: str) -> Any:
+            if suffix in light or suffix == JSON:
+                return self._value(file, suffix)
+            return True if suffix in self.binary else ""
+
         for index in range(len(self)):
             try:
-                yield self._row(index, self._shadow)
+                yield self._row(index, shadow)
             except SampleError as error:
                 yield error
 
@@ -79,99 +93,162 @@ class TarTable:
     def extent(self) -> Extent:
         return Extent((self.path,), f"{sorted(self.modalities.items())} {sorted(self.wanted)}")
 
-    def _row(self, index: int, read: Any) -> dict[str, Any]:
-        """The columns of a sample, of which ``read(file, suffix)`` gives the value of a file."""
-        row: dict[str, Any] = {"id": self.keys[index]}
+    def _row(self, index: int, value: Callable[[int, str], Any]) -> dict[str, Any]:
+        """The columns of a sample, of which ``value(file, suffix)`` gives that of a file."""
         files = range(self.first.item(index), self.first.item(index + 1))
         suffixes = self.suffixes[files.start : files.stop]
-        if JSON in suffixes:
-            row |= parse_row(self._bytes(files[suffixes.index(JSON)], MAX_ROW_BYTES))
+        if len(set(suffixes)) < len(suffixes):
+            twice = next(suffix for suffix in suffixes if suffixes.count(suffix) > 1)
+            raise SampleError(f"holds .{twice} twice")
+        found = dict(zip(suffixes, files, strict=True))
+        if found.keys().isdisjoint({JSON, TEXT, *self.modalities, *self.wanted}):
+            named = ", ".join(f".{suffix}" for suffix in suffixes)
+            raise SampleError(f"holds no .txt, .json or medium of this run, but {named} (a name ends at its first dot)")
+        row: dict[str, Any] = {"id": f"{self.path.name}:{self.keys[index]}", "__key__": self.keys[index]}
+        if JSON in found:
+            row |= self._spread(value(found[JSON], JSON))
+        for suffix in found.keys() & self.wanted:
+            row[suffix] = value(found[suffix], suffix)
+        if TEXT in found:
+            row["text"] = value(found[TEXT], TEXT)
         media: dict[str, list[Any]] = {}
-        for file, suffix in zip(files, suffixes, strict=True):
-            if suffix in self.wanted:
-                row[suffix] = read(file, suffix)
-            if suffix == TEXT:
-                row["text"] = read(file, suffix)
-            elif (modality := self.modalities.get(suffix)) is not None:
-                media.setdefault(modality, []).append(read(file, suffix))
+        for suffix, file in found.items():
+            if (modality := self.modalities.get(suffix)) is not None:
+                media.setdefault(modality, []).append(value(file, suffix))
+                row.pop(f"{modality}s", None)  # by whatever names the .json knows them
         return row | media
 
-    def _shadow(self, file: int, suffix: str) -> Any:
-        return True if suffix in self.binary else ""
+    def _spread(self, value: Any) -> Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            return value
+        if JSON in self.wanted:
+            return {}
+        raise SampleError(f".json: expected an object, got {kind_of(value)}")
 
-    def _read(self, file: int, suffix: str) -> Any:
+    def _value(self, file: int, suffix: str) -> Any:
+        """What a file holds: bytes of a medium, else text, parsed where it is JSON."""
         if suffix in self.binary:
             return self._bytes(file, MAX_FILE_BYTES)
-        content = self._bytes(file, MAX_ROW_BYTES)
         try:
-            return content.decode("utf-8-sig").rstrip("\r\n")
+            text = self._bytes(file, MAX_ROW_BYTES).decode("utf-8-sig")
+            return json.loads(text) if suffix.rpartition(".")[2] == JSON else text.rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise SampleError(f".{suffix}: not UTF-8 at byte {error.start}") from error
+        except (ValueError, RecursionError) as error:
+            raise SampleError(f".{suffix}: not JSON ({first_line(error)})") from error
 
     def _bytes(self, file: int, most: int) -> bytes:
-        begin, nbytes = self.begin.item(file), self.nbytes.item(file)
+        begin, nbytes, suffix = self.begin.item(file), self.nbytes.item(file), self.suffixes[file]
+        if nbytes == SPARSE:
+            raise SampleError(f".{suffix}: is stored with holes; write the archive without --sparse")
         if nbytes > most:
-            raise SampleError(f".{self.suffixes[file]}: {nbytes:,} bytes, over the limit of {most:,}")
+            raise SampleError(f".{suffix}: {nbytes:,} bytes, over the limit of {most:,}")
         try:
             content = read_bytes(self.path, begin, begin + nbytes)
         except OSError as error:
             raise SampleError(f"cannot be read ({error})") from error
         if len(content) < nbytes:
-            raise SampleError(f".{self.suffixes[file]}: the archive breaks off in it")
+            raise SampleError(f".{suffix}: the archive breaks off in it")
         return content
 
 
-def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout) -> TarTable:
+def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, left_out: Counter[str]) -> TarTable:
     """Find the samples of a tar file.
 
     Args:
         claims: as ``suffix_table`` gives them.
+        left_out: gets the files of unknown suffixes, by suffix, and links.
 
     Raises:
-        DataError: it is no tar file, is compressed, or breaks off; or a suffix is claimed by several modalities.
+        DataError: it is no tar file, is compressed, damaged or breaks off; several modalities claim a suffix.
     """
     forget(path)
     record = ScanRecord("files of an archive", [path])
     if (known := record.read()) is None:
-        known = _files(path)
+        known = index_tar(path)
         record.write(known)
-    keys, kinds = (PackedTexts.of(known[f"{name}_bytes"], known[f"{name}_ends"]) for name in ("keys", "kinds"))
-    return TarTable(
-        path, keys, known["first"], PackedKinds.of(tuple(kinds), known["suffixes"]), known["begin"], known["nbytes"],
+    keys, texts = (PackedTexts.of(known[f"{name}_bytes"], known[f"{name}_ends"]) for name in ("keys", "kinds"))
+    kinds = tuple(texts)
+    table = TarTable(
+        path, keys, known["first"], PackedKinds.of(kinds, known["suffixes"]), known["begin"], known["nbytes"],
         modalities={kind: modality_of(path, f".{kind}", claims) for kind in kinds if f".{kind}" in claims},
         wanted=frozenset(layout.used(kinds)),
         binary=frozenset(kind for kind in kinds if suffix_of(f"_.{kind}") in claims),
     )  # fmt: skip
+    counts = np.bincount(known["suffixes"], minlength=len(kinds)).tolist()
+    used = {JSON, TEXT, *table.modalities, *table.wanted}
+    left_out.update({f".{kind}": count for kind, count in zip(kinds, counts, strict=True) if kind not in used})
+    if (links := known["links"].item()) > 0:
+        left_out["link"] += links
+    return table
 
 
-def _files(path: Path) -> Record:
-    """Where the files of an archive are, by sample."""
-    keys: list[str] = []
-    suffixes: list[str] = []
-    first, begin, nbytes = [0], [], []
+def index_tar(path: Path) -> Record:
+    """Where the files of an archive are, by sample.
+
+    Raises:
+        DataError: see ``open_tar``.
+    """
+    names: dict[str, tuple[int, int]] = {}
+    links = 0
     try:
-        with tarfile.open(path, "r:") as archive:
-            while (member := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined]  # else it keeps them all
-                key, suffix = _parted(member.name)
-                if not member.isreg() or member.sparse is not None or not key:
-                    continue
-                if not keys or keys[-1] != key:
-                    keys.append(key)
-                    first.append(first[-1])
-                first[-1] += 1
-                suffixes.append(suffix)
-                begin.append(member.offset_data)
-                nbytes.append(member.size)
-    except (OSError, tarfile.TarError) as error:
-        reason = f"{first_line(error)}; a compressed one has to be unpacked"
-        raise DataError(f"{path}: no readable tar file ({reason})") from error
+        with path.open("rb") as file:
+            for member in _members(file):
+                if member.islnk() and member.linkname in names:
+                    names[member.name] = names[member.linkname]
+                elif member.isreg():
+                    place = member.offset_data, SPARSE if member.sparse is not None else member.size
+                    names[member.name + "/" * (member.name in names)] = place  # a second one, which its sample tells of
+                else:
+                    links += not member.isdir()
+    except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
+        raise DataError(f"{path}: no whole tar file ({first_line(error)})") from error
+    return _by_sample(names) | {"links": np.array([links])}
+
+
+def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
+    """What an archive holds. ``tarfile`` itself takes a damaged header for the end."""
+    if file.read(6).startswith(_COMPRESSED):
+        raise ValueError("it is compressed, and has to be unpacked first")
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    with tarfile.open(fileobj=file, mode="r:") as archive:
+        place = -1
+        while (member := archive.next()) is not None:
+            archive.members = []  # type: ignore[attr-defined]  # else it keeps them all
+            end = member.offset_data + (member.size if member.isreg() and member.sparse is None else 0)
+            if not place < archive.offset or member.size < 0 or end > size:
+                raise ValueError(f"it breaks off or is damaged at byte {member.offset}")
+            yield member
+            place = archive.offset
+        file.seek(archive.offset)
+        rest = iter(lambda: file.read(1 << 20), b"")
+        first = next(rest, b"")
+        if len(first) < tarfile.BLOCKSIZE or any(piece.strip(b"\0") for piece in chain([first], rest)):
+            raise ValueError(f"it breaks off, is damaged, or another one begins at byte {archive.offset}")
+
+
+def _by_sample(names: Mapping[str, tuple[int, int]]) -> Record:
+    """Files in the order of their samples, which is that in which these begin; neighbours they need not be."""
+    keys: dict[str, int] = {}
+    owners, suffixes, places = [], [], []
+    for name, place in names.items():
+        key, suffix = _parted(name.rstrip("/"))
+        if key:
+            owners.append(keys.setdefault(key, len(keys)))
+            suffixes.append(suffix)
+            places.append(place)
+    order = np.argsort(np.array(owners, np.int64), kind="stable")
     kinds = PackedKinds(suffixes)
-    named = {"keys": PackedTexts(keys), "kinds": PackedTexts(kinds.kinds)}
-    texts = {f"{name}_{part}": array for name, text in named.items() for part, array in text.arrays().items()}
-    numbers = {"first": first, "begin": begin, "nbytes": nbytes}
-    arrays = {name: np.array(values, np.int64) for name, values in numbers.items()}
-    return {**texts, **arrays, "suffixes": kinds.numbers}
+    begin, nbytes = np.array(places, np.int64).reshape(-1, 2)[order].T
+    texts = {"keys": PackedTexts(list(keys)), "kinds": PackedTexts(kinds.kinds)}
+    return {
+        **{f"{name}_{part}": array for name, text in texts.items() for part, array in text.arrays().items()},
+        "first": np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(keys)))]).astype(np.int64),
+        "suffixes": kinds.numbers[order],
+        "begin": np.ascontiguousarray(begin),
+        "nbytes": np.ascontiguousarray(nbytes),
+    }
 
 
 def _parted(name: str) -> tuple[str, str]:
