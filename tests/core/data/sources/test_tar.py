@@ -81,6 +81,14 @@ def test_a_template_asks_for_columns_and_for_files_by_their_suffix(open_, tmp_pa
     assert "7 a cat" in texts[0]
 
 
+def test_media_stand_in_the_order_of_the_archive(open_, tmp_path):
+    renamed = {"image": "x.png", "audio": "y.flac", "text": "z"}
+    for order in ("x.png y.flac z", "z y.flac x.png"):
+        source = open_(pack(tmp_path / "a.tar", *((f"1.{s}", s.encode()) for s in order.split())), columns=renamed)
+        expected = [suffix for suffix in order.split() if suffix != "z"]
+        assert [s.source.decode() for s in source.document(0).media] == expected
+
+
 def test_shards_in_a_folder_state_their_split(open_, tmp_path):
     for split, text in (("train", b"one"), ("val", b"two")):
         pack(tmp_path / "set" / f"{split}-000.tar", ("1.txt", text))

@@ -107,8 +107,7 @@ class TarTable:
         row: dict[str, Any] = {"id": f"{self.path.name}:{self.keys[index]}", "__key__": self.keys[index]}
         if JSON in found:
             row |= self._spread(value(found[JSON], JSON))
-        for suffix in found.keys() & self.wanted:
-            row[suffix] = value(found[suffix], suffix)
+        row |= {suffix: value(file, suffix) for suffix, file in found.items() if suffix in self.wanted}
         if TEXT in found:
             row["text"] = value(found[TEXT], TEXT)
         media: dict[str, list[Any]] = {}
