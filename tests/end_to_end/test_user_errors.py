@@ -66,7 +66,7 @@ TRAIN = {
     "--data nowhere": (3, "error[data]: data 'nowhere': no registered dataset (sums, "),
     "--data .": (
         3,
-        "error[data]: {here}: no manifest.jsonl, no Hugging Face dataset, no .jsonl, .parquet or .txt files",
+        "error[data]: {here}: no manifest.jsonl, no Hugging Face dataset, no .jsonl, .parquet, .tar or .txt files",
     ),
     "--modalities smell": (3, "error[plugin]: modality 'smell': no installed plugin brings it (modalities: "),
     "--modalities imag": (3, "error[plugin]: modality 'imag': unknown; did you mean image?"),

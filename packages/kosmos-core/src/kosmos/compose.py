@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import ComponentConfig, RunConfig, SourceConfig, StreamConfig
@@ -177,7 +177,7 @@ def _checkpoint_gradients(model: OmniModel, wanted: Recompute) -> None:
 def open_sources(
     config: RunConfig,
     registry: Registry,
-    split: Split,
+    split: Literal["train", "held_out"],
     entries: Sequence[SourceConfig] | None = None,
 ) -> list[Source]:
     """The sources of the run, or ``entries`` in their place. No source named: the modalities' sample sets.
