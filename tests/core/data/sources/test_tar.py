@@ -256,17 +256,17 @@ def sized(content, size):
 
 
 DAMAGES = {
-    "no archive": (lambda content: b"no archive" * 100, "ReadError"),
-    "nothing": (lambda content: b"", "ReadError: empty file"),
+    "no archive": (lambda content: b"no archive" * 100, "[a-z ]+"),
+    "nothing": (lambda content: b"", "empty file"),
     "cut in a file": (lambda content: content[:612], "breaks off or is damaged at byte 0"),
     "cut before a header": (lambda content: content[:5632], "breaks off, .* at byte 5632"),
-    "cut in a header": (lambda content: content[:5700], "breaks off|ReadError"),
+    "cut in a header": (lambda content: content[:5700], "breaks off|truncated header"),
     "cut before the end": (lambda content: content[:6656], "breaks off, .* at byte 6656"),
     "a bit of a header": (flipped(5640), "breaks off, is damaged, or another one begins at byte 5632"),
     "another behind it": (lambda content: content + content, "another one begins at byte 6656"),
     "a size below zero": (lambda content: sized(content, -512), "breaks off or is damaged"),
     "a size of minus one": (lambda content: sized(content, -1), "breaks off or is damaged"),
-    "a size beyond all": (lambda content: sized(content, (1 << 63) - 1), "breaks off|OverflowError|ValueError"),
+    "a size beyond all": (lambda content: sized(content, (1 << 63) - 1), "breaks off or is damaged"),
     "gzip": (gzip.compress, "it is compressed, and has to be unpacked first"),
 }
 
@@ -276,8 +276,9 @@ def test_what_is_no_whole_tar_file_is_one_line(open_, tmp_path, damage, cause):
     path = pack(tmp_path / "a.tar", ("1.jpg", b"x" * 5000), ("1.txt", b"one"))
     assert segments(open_(path)) == [("image", b"x" * 5000), Text("one", train=True)]
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=rf"a.tar: no whole tar file \(.*({cause})"):
+    with pytest.raises(DataError, match=rf"a.tar: no whole tar file \(.*({cause})") as told:
         open_(path)
+    assert "Error" not in str(told.value)
 
 
 def test_an_archive_that_becomes_shorter_costs_what_is_lost(open_, tmp_path):

@@ -201,7 +201,7 @@ def index_tar(path: Path) -> Record:
                 else:
                     links += not member.isdir()
     except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
-        raise DataError(f"{path}: no whole tar file ({first_line(error)})") from error
+        raise DataError(f"{path}: no whole tar file ({error})") from error
     return _by_sample(names) | {"links": np.array([links])}
 
 
