@@ -30,8 +30,8 @@ def lion(
         betas: (0.9, 0.99), for language also (0.95, 0.98).
         master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
             bits (``bits8``, ``bits16``).
-        compile: compile the step on a CPU: twice as fast, and the first step waits for a C++ compiler. GPUs take a
-            Triton kernel.
+        compile: compile the step on a CPU, for which a C++ compiler takes about a second: two to four times as fast.
+            GPUs take a Triton kernel.
         seed: of stochastic rounding.
     """
     return Lion(_plain(groups), learning_rate, betas=betas, master=master, compile=compile, seed=seed)
@@ -56,7 +56,8 @@ def lion8bit(
         block: most elements of a row that share a scale.
         master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
             bits (``bits8``, ``bits16``).
-        compile: compile the step on a CPU; the first step waits for a C++ compiler. GPUs take a Triton kernel.
+        compile: compile the step on a CPU, for which a C++ compiler takes about a second: six times as fast. GPUs take
+            a Triton kernel.
         seed: of stochastic rounding.
     """
     return Lion(_plain(groups), learning_rate, betas=betas, block=block, master=master, compile=compile, seed=seed)

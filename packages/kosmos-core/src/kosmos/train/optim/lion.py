@@ -66,7 +66,7 @@ class Lion(Parameterwise):
             betas: of the update, and of the momentum.
             block: most elements that share a scale of 8-bit momentum; None keeps the momentum in the weights' dtype.
             master: what keeps updates that bf16 weights would round away; see ``masters``.
-            compile: compile the pass on a CPU; the first step waits for it.
+            compile: compile the step on a CPU; the first one waits for it, about a second.
             seed: of what is rounded at random.
 
         Raises:
@@ -77,7 +77,7 @@ class Lion(Parameterwise):
         if block is not None and block < blocks.LEAST:
             raise ConfigError(f"train.optimizer.block: expected {blocks.LEAST} or more elements, got {block}")
         if compile:
-            compiled.check_compiler("train.optimizer.compile")
+            compiled.check_compiler()
         super().__init__(
             params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay}, master=master, seed=seed
         )
@@ -128,6 +128,8 @@ class Lion(Parameterwise):
         if any(by_kernel):
             self._update_by_kernel([p for p, has in zip(parameters, by_kernel, strict=True) if has], group)
             parameters = [p for p, has in zip(parameters, by_kernel, strict=True) if not has]
+        if self.compile:
+            parameters = self._update_compiled(parameters, group)
         alone: list[Tensor] = []
         together = Batch()
         for parameter in parameters:
@@ -166,6 +168,24 @@ class Lion(Parameterwise):
             together = self._together[asked] = Together(parameters, self.state, rows, numbers)
         return Ready(together, gradients, pointers)
 
+    def _update_compiled(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        """Those that are left, of types that the compiled step does not know or on another device."""
+        left, rows, noises, taken = [], [], [], []
+        for parameter in parameters:
+            state = self._state(parameter)
+            whole = self._operands(parameter)
+            if not compiled.can_take(whole):
+                left.append(parameter)
+            elif len(whole.weight):  # a shard may hold no row
+                rows.append(whole)
+                noises.append(self._noise(parameter, _counted(state)))
+                taken.append(parameter)
+        if rows:
+            compiled.lion(rows, noises, _step_of(group, stochastic=self.master == "stochastic"))
+        for parameter, whole in zip(taken, rows, strict=True):
+            put_back(whole.weight, parameter)
+        return left
+
     def _goes_together(self, parameter: Tensor) -> bool:
         """Whether it is small and plain: of one dtype, contiguous, no codes or low bits. Makes its state."""
         own, gradient = local(parameter), _dense(parameter)
@@ -183,10 +203,13 @@ class Lion(Parameterwise):
         whole = self._operands(parameter)
         if not len(whole.weight):
             return  # a shard may hold no row
-        noise = noise_key(self.seed, self.numbers[parameter], step, first_place(parameter)) if step else 0
         stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
-        self._backend(whole.weight)(whole, _step_of(group, noise, stochastic=stochastic))
+        self._passes.lion(whole, _step_of(group, self._noise(parameter, step), stochastic=stochastic))
         put_back(whole.weight, parameter)
+
+    def _noise(self, parameter: Tensor, step: int) -> int:
+        """Key of its random bits in a step counted from 1, 0 where nothing is rounded at random."""
+        return noise_key(self.seed, self.numbers[parameter], step, first_place(parameter)) if step else 0
 
     def _operands(self, parameter: Tensor) -> Operands:
         state = self.state[parameter]
@@ -197,11 +220,6 @@ class Lion(Parameterwise):
             flat(state["scales"]) if "scales" in state else None,
             flat(state["low"]) if "low" in state else None,
         )
-
-    def _backend(self, weight: Tensor) -> Callable[[Operands, Step], None]:
-        if self.compile and weight.numel() >= compiled.LEAST and weight.device.type == "cpu":
-            return compiled.lion
-        return self._passes.lion
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]
