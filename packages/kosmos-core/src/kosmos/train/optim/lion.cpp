@@ -1,7 +1,7 @@
 // One step of Lion for many parameters on a CPU: memory is read and written once, and nothing else waits for it.
 //
-// Steps are those of `passes.py` but for rounding. Every operation rounds by itself (-ffp-contract=off), so that a
-// result does not depend on where a thread or a vector begins. Compiled and called by `compiled.py`.
+// Steps are those of `passes.py` but for rounding. What is rounded once is written so (std::fma) and no more is joined
+// (-ffp-contract=off): a result does not depend on where a thread or a vector begins. Compiled by `compiled.py`.
 
 #include <algorithm>
 #include <cmath>
@@ -99,10 +99,13 @@ struct Extended {
     }
 };
 
+// Exact where one share is 0.
+inline float mixed(float mean, float beta, float slope, float rest) { return std::fma(mean, beta, slope * rest); }
+
 inline float moved(float weight, float mean, float slope, const Numbers &by) {
-    const float update = mean * by.beta1 + slope * by.rest1;
+    const float update = mixed(mean, by.beta1, slope, by.rest1);
     const float sign = update > 0 ? 1.0f : update < 0 ? -1.0f : 0.0f;
-    return weight - by.rate * (sign + by.decay * weight);
+    return std::fma(-by.rate, std::fma(by.decay, weight, sign), weight);
 }
 
 template <class Weights, class T>
@@ -111,7 +114,7 @@ void step_plain(Weights weights, const T *gradient, T *momentum, const Chunk &of
     for (int64_t i = of.start; i < of.stop; i++) {
         const float mean = widen(momentum[i]), slope = widen(gradient[i]);
         weights.store(i, moved(weights.load(i), mean, slope, by));
-        narrow(mean * by.beta2 + slope * by.rest2, momentum[i]);
+        narrow(mixed(mean, by.beta2, slope, by.rest2), momentum[i]);
     }
 }
 
@@ -129,7 +132,7 @@ void step_coded(Weights weights, const T *gradient, int8_t *codes, const Chunk &
             const int64_t i = start + j;
             const float code = codes[i], old = code / (254 - std::fabs(code)) * unit, slope = widen(gradient[i]);
             weights.store(i, moved(weights.load(i), old, slope, by));
-            mean[j] = old * by.beta2 + slope * by.rest2;
+            mean[j] = mixed(old, by.beta2, slope, by.rest2);
             peak = std::max(peak, bits_of(mean[j]) & 0x7FFFFFFFu);
         }
         scale = number_of(peak);
