@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 import typer
+from PIL import Image
 
 from kosmos.cli import _take_plugins, _wrap, main
-from kosmos.commands import generate, plugins, train
+from kosmos.commands import data, generate, plugins, train
 from kosmos.commands.arguments import split_extra
 from kosmos.launch import prices
 from kosmos.plugins import Registry
@@ -65,9 +67,12 @@ def test_the_other_lines_of_shell_name_what_is_there(block: Block) -> None:
 PROGRAMS = ("", "kosmos", "pip", "python", "python3", ".", "torchrun", "tensorboard", "nox", "sed")
 
 
-def parse_train(arguments: list[str], registry: Registry) -> None:
-    context = typer.main.get_command(train.app).make_context("train", arguments)
-    overrides, files = split_extra(context.args, train.OPTIONS)
+def parse_run(name: str, command: Any, arguments: list[str], registry: Registry) -> None:
+    """A command that takes a run file and its fields."""
+    context = typer.main.get_command(command.app).make_context(name, arguments)
+    overrides, files = split_extra(context.args, command.OPTIONS)
+    if files == ["run.yaml"]:  # the reader's own
+        return
     base = read_run_file(Path(files[0]) if Path(files[0]).exists() else ROOT / files[0]) if files else {}
     named = {"modalities": context.params["modalities"]} if context.params["modalities"] else {}
     check_run(make_run(base, named, parse_overrides(overrides)).model_dump(), registry, "command line")
@@ -114,7 +119,8 @@ def parse_launch(arguments: list[str], registry: Registry) -> None:
 
 
 PARSERS: dict[str, Callable[[list[str], Registry], None]] = {
-    "train": parse_train,
+    "train": partial(parse_run, "train", train),
+    "data": partial(parse_run, "data", data),
     "generate": parse_generate,
     "plugin": parse_plugin,
     "plugins": parse_plugins,
@@ -130,6 +136,25 @@ def test_the_errors_of_the_guide_are_what_the_command_says(
     for command, line in re.findall(r"^\$ kosmos (.+)\n(.+)$", block.text, re.MULTILINE):
         assert main(shlex.split(command)) in (2, 3)
         assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_what_kosmos_data_prints_looks_like_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("text", "data")
+    Path("photos").mkdir()
+    Image.new("RGB", (32, 32)).save("photos/a.png")
+    chat = {
+        "conversations": [{"from": "human", "value": "<image>What is this?"}, {"from": "gpt", "value": "A square."}]
+    }
+    made = [{"image": "a.png", **chat}, {"image": "a.png", "text": "red"}, {"text": "Text alone."}]
+    lines = [*({**row, "split": "train"} for row in made), {"text": "Held out.", "split": "test"}]
+    Path("photos/rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["data", "--modalities", "image", "--data", "photos"]) == 0
+    printed = capsys.readouterr().out
+    for part in block.text.split("\n\n"):
+        assert part.strip() in printed
 
 
 def test_the_budget_of_the_page_is_what_the_prices_come_to() -> None:

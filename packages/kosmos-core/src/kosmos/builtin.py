@@ -92,6 +92,7 @@ def kosmos_commands() -> Iterator[CommandSpec]:
     """In the order of ``kosmos --help``."""
     at = "kosmos.commands"
     yield CommandSpec(name="train", target=f"{at}.train:app", summary="Train a model on what is installed.")
+    yield CommandSpec(name="data", target=f"{at}.data:app", summary="Look at what a run would train on, and check it.")
     yield CommandSpec(name="eval", target=f"{at}.evaluate:evaluate", summary="Score a trained run.")
     yield CommandSpec(name="generate", target=f"{at}.generate:app", summary="Write on from media and prompts.")
     yield CommandSpec(name="report", target=f"{at}.report:report", summary="What a run has come to.")

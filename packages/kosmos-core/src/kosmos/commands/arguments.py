@@ -36,6 +36,17 @@ def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[
     return overrides, rest
 
 
+def one_file(files: Sequence[str]) -> str | None:
+    """The run file, if one is named.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if len(files) > 1:
+        raise ConfigError(f"expected one run file, got {', '.join(files)}; fields are set as FIELD.PATH=VALUE")
+    return files[0] if files else None
+
+
 def short_options(
     *,
     modalities: str | None = None,

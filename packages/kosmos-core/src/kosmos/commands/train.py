@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import refuse_empty, short_options, split_extra
+from kosmos.commands.arguments import one_file, refuse_empty, short_options, split_extra
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.run_file import make_run, merge, parse_overrides, read_run_file
@@ -61,18 +61,17 @@ def train(
         refuse_empty("--resume", resume)
         short = short_options(modalities=modalities, data=data, steps=steps, output=output)
         overrides, files = split_extra(context.args, OPTIONS)
-        if len(files) > 1:
-            raise ConfigError(f"expected one run file, got {', '.join(files)}; fields are set as FIELD.PATH=VALUE")
+        file = one_file(files)
         given = parse_overrides(overrides)
         if resume is not None:
-            if files or modalities or data or output:
+            if file or modalities or data or output:
                 raise ConfigError(
                     "--resume takes the run file of its folder; only --steps and FIELD.PATH=VALUE go with it"
                 )
             run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
         else:
-            base = read_run_file(Path(files[0])) if files else {}
-            config = make_run(base, short, given, where=files[0] if files else "command line")
+            base = read_run_file(Path(file)) if file else {}
+            config = make_run(base, short, given, where=file or "command line")
             stated = merge(merge(base, short), given)
             run = _found(config, stated, accept_plugins=accept_plugins) if auto_resume else _new(config)
     if nproc is None or is_launched():

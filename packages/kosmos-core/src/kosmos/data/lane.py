@@ -100,7 +100,7 @@ class Lane:
         plans: dict[tuple[int, int], list[DocumentPlan]] = {}
         for source, draw, piece in state["pending"]:
             if (source, draw) not in plans:
-                plans[source, draw] = self._plan(source, draw)
+                plans[source, draw] = self.plans(source, draw)
             if piece < len(plans[source, draw]):
                 self.pending.append(((source, draw, piece), plans[source, draw][piece]))
 
@@ -154,7 +154,7 @@ class Lane:
             if drawn is None:
                 return
             source, draw = drawn
-            plans = self._plan(source, draw)
+            plans = self.plans(source, draw)
             self.drawn += 1
             self.cursor.count(source, sum(len(p) for p in plans))
             self.pending += [((source, draw, piece), plan) for piece, plan in enumerate(plans)]
@@ -170,7 +170,8 @@ class Lane:
         mixture = self.feed.mixture
         return math.inf if mixture.once is not None else min(MAX_FRUITLESS, 2 * sum(map(len, mixture.sources)) + 100)
 
-    def _plan(self, source: int, draw: int) -> list[DocumentPlan]:
+    def plans(self, source: int, draw: int) -> list[DocumentPlan]:
+        """Of a draw; none where it cannot be used, which ``incidents`` tells."""
         row = self.feed.mixture.row(source, draw)
         document: Document | None = None
         try:

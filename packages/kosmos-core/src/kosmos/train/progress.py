@@ -14,6 +14,7 @@ import torch
 
 from kosmos.compose import Composition
 from kosmos.data.document import Source
+from kosmos.data.shown import source_lines
 from kosmos.evaluate.score import Score, Scores
 
 
@@ -111,11 +112,8 @@ class ConsoleReporter(Reporter):
         self.first_step = 0
 
     def start(self, run: RunStart) -> None:
-        held = {source.name: len(source) for source in run.held_out}
-        for source in run.sources:
-            self.say(f"data      {source.name}: {len(source):,} documents, {held.get(source.name, 0):,} held out")
-            for modality, count in getattr(source, "left_out", {}).items():
-                self.say(f"          {count:,} more left out: they hold {modality}, which is not among --modalities")
+        for line in source_lines(run.sources, run.held_out):
+            self.say(line)
         composition = run.composition
         self.say(
             f"backbone  {composition.config.backbone.name}: {_count(composition.model.backbone)}, "

@@ -1,0 +1,256 @@
+"""``kosmos data``: what documents become before a model sees them, and whether all of them can be used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kosmos.commands.arguments import one_file, short_options, split_extra
+from kosmos.errors import DataError
+from kosmos.run_file import make_run, parse_overrides, read_run_file
+
+if TYPE_CHECKING:
+    from kosmos.compose import Composition
+    from kosmos.data.document import Source
+    from kosmos.data.plan import DocumentPlan
+    from kosmos.data.quarantine import Incident
+    from kosmos.data.shown import Stretch
+
+OPTIONS = ("--modalities", "--data", "--documents", "--check", "--workers", "--json", "--help")
+LOOKED_AT = 256
+"""Documents of a source whose headers are read for the figures."""
+MAX_SHOWN = 2_000
+"""Characters of one stretch of text that are printed."""
+STYLES = {"mark": "dim", "media": "cyan", "text": ""}
+"""Of what is not learned."""
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One document as the model gets it."""
+
+    source: str
+    origin: str
+    tokens: int
+    stretches: list[Stretch]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of the first documents of a source in the order of training."""
+
+    looked_at: int
+    shortest: int
+    mean: float
+    longest: int
+    """Tokens of a document."""
+    media_share: float
+    """Of tokens: those that media fill."""
+    learned_share: float
+    """Of tokens: those that the loss looks at."""
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def data_(
+    context: typer.Context,
+    modalities: Annotated[
+        str | None, typer.Option(help="Comma-separated, such as image,audio; text is always there.")
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")
+    ] = None,
+    documents: Annotated[
+        int | None, typer.Option(min=0, help="How many of each source to print; 3 by default, none with --check.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Decode every document, held-out ones too, and name those that cannot be.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that decode; by default by the number of cores.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Look at what a run would train on: kosmos data [RUN.yaml] [--data PATH]... [FIELD.PATH=VALUE]...
+
+    Documents are those that training would draw first, as the model gets them: marks, text and media in tokens, with
+    what is learned between « and ». Nothing is trained or written. With --check the exit status is 3 where a
+    document cannot be used.
+    """
+    overrides, files = split_extra(context.args, OPTIONS)
+    file = one_file(files)
+    short = short_options(modalities=modalities, data=data)
+    config = make_run(
+        read_run_file(Path(file)) if file else {}, short, parse_overrides(overrides), where=file or "command line"
+    )
+
+    from kosmos.compose import compose, open_both
+    from kosmos.data.shown import source_lines
+    from kosmos.plugins import load_plugins
+    from kosmos.runtime.cores import helpers_of_rank
+    from kosmos.runtime.parallel import Parallel
+    from kosmos.train.output import as_json as one_line
+
+    registry = load_plugins(config.plugins)
+    composition = compose(config, registry, draw=False)
+    sources, held_out = open_both(config, registry)
+    wanted = (0 if check else 3) if documents is None else documents
+    figures, shown, incidents = look(composition, sources, wanted)
+    result: dict[str, Any] = {"sources": [_source(s, held_out, figures[s.name]) for s in sources], "shown": shown}
+    if not as_json:
+        print("\n".join([*source_lines(sources, held_out), *_figure_lines(composition, sources, figures)]))
+        _print(shown)
+    if check:
+        every = [*sources, *held_out]
+        number = helpers_of_rank(Parallel()) if workers is None else workers
+        incidents = decode_all(composition, every, workers=number, show=not as_json)
+        result["checked"] = sum(map(len, every))
+    result["incidents"] = incidents
+    if as_json:
+        print(one_line(_plain(result)))
+    else:
+        print("\n".join(f"cannot be used: {i.origin}: {i.cause}" for i in incidents), end="\n" if incidents else "")
+    if check:
+        _conclude(result["checked"], incidents, config.data.quarantine, say=not as_json)
+
+
+def look(
+    composition: Composition, sources: Sequence[Source], wanted: int
+) -> tuple[dict[str, Figures | None], list[Shown], list[Incident]]:
+    """Figures of each source, its first ``wanted`` documents, and what of those looked at cannot be used."""
+    from kosmos.compose import make_feed
+    from kosmos.data.lane import Lane
+    from kosmos.data.shown import stretches
+
+    lane = Lane(make_feed(composition, sources), 0)
+    figures, shown = {}, []
+    for number, source in enumerate(sources):
+        plans = [lane.plans(number, draw) for draw in range(min(LOOKED_AT, len(source)))]
+        usable = [pieces for pieces in plans if pieces]
+        figures[source.name] = _figures(usable) if usable else None
+        for plan in (piece for pieces in usable[:wanted] for piece in pieces[:1]):
+            shown.append(Shown(source.name, plan.origin, len(plan), stretches(plan, composition.planner)))
+    return figures, shown, lane.incidents
+
+
+def _figures(documents: Sequence[Sequence[DocumentPlan]]) -> Figures:
+    lengths = [sum(map(len, pieces)) for pieces in documents]
+    plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
+    media = sum(len(slots) for plan in plans for slots in plan.slots.values())
+    learned = sum(int(plan.train.sum()) for plan in plans)
+    return Figures(
+        len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens
+    )
+
+
+def _source(source: Source, held_out: Sequence[Source], figures: Figures | None) -> dict[str, Any]:
+    held = next((len(other) for other in held_out if other.name == source.name), 0)
+    counts = {"documents": len(source), "held_out": held, "left_out": dict(getattr(source, "left_out", {}))}
+    return {"name": source.name, **counts, "figures": figures}
+
+
+def _figure_lines(
+    composition: Composition, sources: Sequence[Source], figures: dict[str, Figures | None]
+) -> Iterator[str]:
+    settings = composition.config.data
+    total = 0.0
+    for source in sources:
+        of = figures[source.name]
+        if of is None:
+            yield f"tokens    {source.name}: none of the first documents can be used"
+            continue
+        total += of.mean * len(source)
+        yield (
+            f"tokens    {source.name}: {of.shortest:,} to {of.longest:,} a document, {of.mean:,.0f} on average; "
+            f"{100 * of.media_share:.0f} % of media, {100 * of.learned_share:.0f} % learned"
+        )
+    step = settings.lanes * settings.tokens_per_pack
+    line = f"step      {settings.lanes} x {settings.tokens_per_pack:,} tokens"
+    if all(entry.weight is None for entry in settings.sources):
+        steps = max(1, round(total / step))
+        line += f": every document once takes about {steps:,} step{'s' * (steps > 1)}"
+    yield line
+
+
+def _print(shown: Sequence[Shown]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for document in shown:
+        text = Text(f"\n{document.origin} ({document.tokens:,} tokens)\n", style="bold")
+        for learned, run in groupby(document.stretches, lambda stretch: stretch.learned):
+            text.append("«" * learned)
+            for stretch in run:
+                said = f"[{stretch.shown}]" if stretch.kind == "media" else _shortened(stretch.shown)
+                text.append(said, style="green" if learned else STYLES[stretch.kind])
+            text.append("»" * learned)
+        console.print(text)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MAX_SHOWN:
+        return text
+    half = MAX_SHOWN // 2
+    return f"{text[:half]} [... {len(text) - 2 * half:,} more characters ...] {text[-half:]}"
+
+
+def decode_all(composition: Composition, sources: Sequence[Source], *, workers: int, show: bool) -> list[Incident]:
+    """Decode every document once, as training does; what cannot be used."""
+    from kosmos.compose import make_scoring_feed
+    from kosmos.data.feeder import open_feeder
+
+    lanes = max(1, workers)
+    feed = make_scoring_feed(composition, sources, lanes=lanes, max_documents=sys.maxsize)
+    feeder = open_feeder(feed, range(lanes), workers=workers)
+    incidents: list[Incident] = []
+    try:
+        with _progress(sum(map(len, sources)), show) as advance:
+            while rows := feeder.next_step():
+                for row in rows:
+                    advance(row.drawn)
+                    incidents += row.incidents
+    finally:
+        feeder.close()
+    return incidents
+
+
+@contextmanager
+def _progress(total: int, show: bool) -> Iterator[Callable[[int], None]]:
+    """A bar where somebody sees it; what moves it on."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (show and console.is_terminal)) as bar:
+        task = bar.add_task("decoding", total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _conclude(checked: int, incidents: Sequence[Incident], share: float, *, say: bool) -> None:
+    """Raises DataError where a document cannot be used."""
+    if incidents:
+        raise DataError(
+            f"{len(incidents):,} of {checked:,} documents cannot be used; training leaves them out, up to a share of "
+            f"{share:g} (data.quarantine)"
+        )
+    if say:
+        print(f"all {checked:,} documents can be used")
+
+
+def _plain(result: dict[str, Any]) -> dict[str, Any]:
+    """Dataclasses as objects."""
+    sources = [{**s, "figures": s["figures"] and asdict(s["figures"])} for s in result["sources"]]
+    shown = [
+        {"source": d.source, "origin": d.origin, "tokens": d.tokens, "stretches": [s._asdict() for s in d.stretches]}
+        for d in result["shown"]
+    ]
+    return {**result, "sources": sources, "shown": shown, "incidents": [asdict(i) for i in result["incidents"]]}

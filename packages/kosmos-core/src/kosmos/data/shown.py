@@ -1,0 +1,86 @@
+"""Documents as a person reads them: what a plan holds, token by token, and what is learned of it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from kosmos.data.document import Source
+from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
+from kosmos.data.tokenizer import CORE_MARKS
+
+
+class Stretch(NamedTuple):
+    """Tokens of one kind in turn."""
+
+    kind: Literal["text", "mark", "media"]
+    shown: str
+    """The text, the mark's name, or what the item is."""
+    tokens: int
+    learned: bool
+    """Whether the loss looks at them."""
+
+
+def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
+    """The whole plan in order; their tokens add up to its length."""
+    names = {planner.tokenizer.mark_id(name): name for name in _marks(planner)}
+    item_at = np.full(len(plan), -1, np.int64)
+    items = list(_items(plan, planner))
+    for number, (first, count, _) in enumerate(items):
+        item_at[first : first + count] = number
+    found: list[Stretch] = []
+
+    def key(place: int) -> tuple[int, int, bool]:
+        token = int(plan.token_ids[place])
+        mark = token if token in names and item_at[place] < 0 else -1
+        return int(item_at[place]), place if mark >= 0 else -1, bool(plan.train[place])
+
+    for (item, mark_at, learned), run in groupby(range(len(plan)), key):
+        places = list(run)
+        ids = [int(plan.token_ids[place]) for place in places]
+        if item >= 0:
+            found.append(Stretch("media", items[item][2], len(places), learned))
+        elif mark_at >= 0:
+            found.append(Stretch("mark", names[ids[0]], 1, learned))
+        else:
+            found.append(Stretch("text", planner.tokenizer.decode(ids), len(places), learned))
+    return found
+
+
+def _marks(planner: Planner) -> Iterator[str]:
+    yield from CORE_MARKS
+    for route in planner.routes.values():
+        yield from sorted(route.marks)
+
+
+def _items(plan: DocumentPlan, planner: Planner) -> Iterator[tuple[int, int, str]]:
+    """First slot, number of slots and description of every grid."""
+    taken = dict.fromkeys(plan.slots, 0)
+    for medium in plan.media:
+        route = planner.routes[medium.media.modality]
+        for grid in medium.plan.grids:
+            count, begin = route.slots(grid), taken[medium.stream]
+            taken[medium.stream] += count
+            if count:
+                size = " x ".join(str(side) for side in grid if side != 1) or "1"
+                where = int(plan.slots[medium.stream][begin])
+                yield where, count, f"{_called(medium)}: {size} cells in {count} slots"
+
+
+def _called(medium: PlannedMedia) -> str:
+    source, clip = medium.media.source, medium.media.clip
+    name = f" {source.name}" if isinstance(source, Path) else ""
+    return f"{medium.media.modality}{name}" + (f" from {clip[0]:g} to {clip[1]:g} s" if clip else "")
+
+
+def source_lines(sources: Sequence[Source], held_out: Sequence[Source]) -> Iterator[str]:
+    """What is trained on, held out and left out."""
+    held = {source.name: len(source) for source in held_out}
+    for source in sources:
+        yield f"data      {source.name}: {len(source):,} documents, {held.get(source.name, 0):,} held out"
+        for modality, count in getattr(source, "left_out", {}).items():
+            yield f"          {count:,} more left out: they hold {modality}, which is not among --modalities"

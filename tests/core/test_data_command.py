@@ -1,0 +1,162 @@
+"""``kosmos data``: documents as the model gets them, and whether all can be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from kosmos import make_run
+from kosmos.cli import main
+from kosmos.compose import compose
+from kosmos.data.document import Document, Mark, Media, Text
+from kosmos.data.shown import stretches
+from kosmos.plugins import load_plugins
+from support.command import SMALL
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "<image>\nWhat is this?"},
+    {"role": "assistant", "content": "A square."},
+]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A chat with a picture, a caption and a text, and one more that is held out."""
+    Image.effect_noise((32, 32), 50).save(tmp_path / "a.png")
+    made = [{"images": ["a.png"], "messages": CHAT}, {"image": "a.png", "text": "red"}, {"text": "Text alone."}]
+    lines = [*({**row, "split": "train"} for row in made), {"text": "Held out.", "split": "test"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path / "rows.jsonl"
+
+
+def data(capsys: pytest.CaptureFixture[str], rows: Path, *more: object) -> tuple[int, str, str]:
+    given = ["--data", str(rows), "--modalities", "image", *SMALL, *map(str, more)]
+    status = main(["data", *given])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_documents_are_printed_with_what_is_learned_of_them(rows, capsys):
+    status, out, err = data(capsys, rows)
+    assert (status, err) == (0, "")
+    assert "rows: 3 documents, 1 held out" in out
+    assert "1 x 256 tokens: every document once takes about 1 step\n" in out
+    assert (
+        "<s><|system|>Be brief.<|end|><|user|><image>[image a.png: 2 x 2 cells in 4 slots]</image>What is this?"
+        "<|end|><|assistant|>«A square.<|end|></s>»"
+    ) in out
+    assert "<s><image>[image a.png: 2 x 2 cells in 4 slots]</image>«red</s>»" in out
+    assert "<s>«Text alone.</s>»" in out
+
+
+def test_the_first_documents_are_those_that_training_draws_first(rows, capsys):
+    shown = json.loads(data(capsys, rows, "--json", "--documents", 2)[1])["shown"]
+    config = make_run({"modalities": ["image"], "data": {"sources": [str(rows)]}})
+    from kosmos.compose import make_feed, open_sources
+
+    registry = load_plugins()
+    feed = make_feed(compose(config, registry), open_sources(config, registry, "train"))
+    expected = [f"{rows}:{feed.mixture.row(0, draw) + 1}" for draw in range(2)]
+    assert [document["origin"] for document in shown] == expected
+
+
+def test_figures_are_those_of_the_documents(rows, capsys):
+    found = json.loads(data(capsys, rows, "--json")[1])
+    (source,), shown = found["sources"], found["shown"]
+    assert (source["documents"], source["held_out"]) == (3, 1)
+    lengths = [document["tokens"] for document in shown]
+    parts = [part for document in shown for part in document["stretches"]]
+    figures = source["figures"]
+    assert [sum(part["tokens"] for part in document["stretches"]) for document in shown] == lengths
+    assert (figures["shortest"], figures["longest"], figures["looked_at"]) == (min(lengths), max(lengths), 3)
+    media = sum(part["tokens"] for part in parts if part["kind"] == "media")
+    learned = sum(part["tokens"] for part in parts if part["learned"])
+    assert figures["media_share"] == pytest.approx(media / sum(lengths))
+    assert figures["learned_share"] == pytest.approx(learned / sum(lengths))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_check_decodes_all_and_names_what_cannot_be_used(rows, capsys, workers):
+    (rows.parent / "b.png").write_bytes((rows.parent / "a.png").read_bytes()[:-200])  # its header is whole
+    with rows.open("a") as lines:
+        lines.write('{"image": "b.png", "text": "cut short", "split": "train"}\n')
+        lines.write('{"image": "b.png", "text": "held out and cut short", "split": "test"}\n')
+    assert "cannot be used" not in data(capsys, rows)[1]
+    status, out, err = data(capsys, rows, "--check", "--workers", workers)
+    assert status == 3
+    assert sorted(line.split(" broken")[0] for line in out.splitlines() if line.startswith("cannot")) == [
+        f"cannot be used: {rows}:5:",
+        f"cannot be used: {rows}:6:",
+    ]
+    assert err == (
+        "error[data]: 2 of 6 documents cannot be used; training leaves them out, up to a share of 0.5 "
+        "(data.quarantine)\n"
+    )
+
+
+def test_a_check_of_good_data_says_so(rows, capsys):
+    status, out, err = data(capsys, rows, "--check", "--workers", 0)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "all 4 documents can be used"
+    assert "<s>" not in out
+
+
+def test_a_document_of_no_use_is_named_without_a_check(rows, capsys):
+    with rows.open("a") as lines:
+        lines.write('{"image": "none.png", "text": "gone", "split": "train"}\n')
+    status, out, _ = data(capsys, rows)
+    assert status == 0 and f"cannot be used: {rows}:5: " in out
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--chek"], "error[config]: --chek: unknown option; did you mean --check?"),
+        (["a.yaml", "b.yaml"], "error[config]: expected one run file, got a.yaml, b.yaml; fields are set as"),
+        (["data.lanez=2"], "error[config]: command line: data.lanez: unknown field; did you mean lanes?"),
+        (["--documents", -1], "error[usage]: Invalid value for '--documents'"),
+        (["--data", ""], "error[config]: --data: the value is empty"),
+    ],
+)
+def test_what_is_mistyped_is_one_line(rows, capsys, given, said):
+    status, out, err = data(capsys, rows, *given)
+    assert (status, out) == (2, "") and err.startswith(said) and err.count("\n") == 1
+
+
+segments = st.lists(
+    st.one_of(
+        st.builds(Text, st.text(max_size=12), st.booleans()),
+        st.builds(Mark, st.sampled_from(["<|user|>", "<|end|>"]), st.booleans()),
+        st.just(Media("image", Path("a.png"))),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.fixture(scope="module")
+def composition() -> Any:
+    return compose(make_run({"modalities": ["image"]}), load_plugins())
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts=segments)
+def test_stretches_are_the_whole_document(composition, tmp_path_factory, parts):
+    picture = tmp_path_factory.getbasetemp() / "a.png"
+    if not picture.exists():
+        Image.new("RGB", (32, 32)).save(picture)
+    parts = [Media("image", picture) if isinstance(p, Media) else p for p in parts] + [Text("end", True)]
+    (plan,) = composition.planner.plan(Document("here", tuple(parts)))
+    found = stretches(plan, composition.planner)
+    assert sum(stretch.tokens for stretch in found) == len(plan)
+    assert sum(stretch.tokens for stretch in found if stretch.learned) == plan.train.sum()
+    texts = "".join(stretch.shown for stretch in found if stretch.kind == "text")
+    assert texts == "".join(p.text for p in parts if isinstance(p, Text))
+    assert sum(stretch.kind == "media" for stretch in found) == sum(isinstance(p, Media) for p in parts)
