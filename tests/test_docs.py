@@ -48,7 +48,8 @@ LANGUAGES = {
     "console": "transcripts, of which tests run the commands",
 }
 TEXTS = (
-    "errors", "option errors", "problems", "absence", "budget", "data", "closing table", "transcript", "house", "picture",
+    "errors", "option errors", "problems", "absence", "budget", "data", "closing table", "transcript", "house",
+    "picture",
 )  # fmt: skip
 """Markers of blocks of text. All but the picture are held against something by a test."""
 GENERATED = ("commands.md",)

@@ -70,3 +70,17 @@ def test_a_run_that_is_found_is_not_taken_for_one_on_other_data(
         given = ["--modalities", modality, "--output", output, "--auto-resume", "--steps", "1", *map(str, SMALL)]
         assert main(["train", *given, "data.workers=0", "evaluate.max_documents=2"]) == status
     assert "was made with data.sources" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_nothing_is_held_out_where_none_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"text": "line {number}"}}\n' for number in range(40)))
+    train = ["train", "--modalities", "text", "--data", str(rows), "data.held_out=0", "data.workers=0", "--steps", "1"]
+    assert main([*train, "--output", str(tmp_path / "run"), *map(str, SMALL)]) == 0
+    said = capsys.readouterr()
+    assert "rows: 40 documents, 0 held out" in said.err and said.out == ""
+    assert main([*train, "--output", str(tmp_path / "no"), "evaluate.patience=1", "evaluate.every_steps=1"]) == 2
+    assert capsys.readouterr().err == (
+        "error[config]: evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out\n"
+    )
+    assert not (tmp_path / "no").exists()

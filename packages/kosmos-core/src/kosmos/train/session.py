@@ -80,6 +80,8 @@ class Session:
         check_strategy(config.parallel, parallel)
         check_sharing(self.composition.model, config.parallel, parallel.world_size)
         self.sources, self.held_out = open_both(config, self.registry)
+        if config.evaluate.patience is not None and not self.held_out:
+            raise ConfigError("evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out")
         self.feed = make_feed(self.composition, self.sources)
         self.lanes = parallel.lanes(config.data.lanes)
         if config.train.release_gradients:
