@@ -15,6 +15,8 @@ from kosmos.compose import compose, make_feed, open_sources
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.plugins import load_plugins
+from kosmos.train.progress import Reporter
+from kosmos.train.run import resume_run
 from support.runs import SMALL, rows_of, small_run, ticks_registry
 
 CONSTANT = {"schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0}
@@ -114,3 +116,27 @@ def test_a_part_that_cannot_recompute_its_activations_says_so(tmp_path: Path) ->
     config = small_run(tmp_path / "run", train={"gradient_checkpointing": True})
     with pytest.raises(ConfigError, match=r"streams.ticks.encoder \(TicksEncoder\) cannot recompute"):
         train_model(config, registry=ticks_registry())
+
+
+class Saying(Reporter):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+def test_a_run_whose_held_out_loss_falls_no_more_stops_and_goes_on_no_further(tmp_path: Path) -> None:
+    config = small_run(
+        tmp_path / "run",
+        train={**CONSTANT, "steps": 9, "learning_rate": 1e-30},
+        evaluate={"every_steps": 1, "patience": 2, "max_documents": 4},
+    )
+    reporter = Saying()
+    result = train_model(config, registry=ticks_registry(), reporter=reporter)
+    assert (result.step, len(rows_of(tmp_path / "run" / "metrics.jsonl"))) == (3, 3)
+    assert any("the held-out loss was lowest at step 1" in line for line in reporter.said)
+    again = resume_run(tmp_path / "run", registry=ticks_registry())
+    assert again.step == 3
