@@ -34,6 +34,24 @@ def test_media_come_first_in_the_order_of_the_row_then_the_text(open_, rows):
     assert segments(source) == expected
 
 
+def test_media_may_stand_under_the_plural(open_, rows):
+    source = open_(rows({"text": "two", "images": ["a.png", "a.png"], "audio": "b.wav", "videos": []}))
+    assert segments(source) == [("image", "a.png"), ("image", "a.png"), ("audio", "b.wav"), Text("two", train=True)]
+
+
+def test_media_under_the_plural_that_the_run_has_not_are_told(open_, rows):
+    source = open_(rows({"text": "one", "videos": ["c.mp4"]}, {"text": "two"}), modalities=["image"])
+    assert (len(source), source.left_out) == (1, {"video": 1})
+
+
+def test_media_under_both_the_singular_and_the_plural_cost_the_row(open_, rows):
+    source = open_(rows({"text": "ok"}, {"text": "which", "image": "a.png", "images": ["a.png"]}))
+    with pytest.raises(SampleError, match=r"image and images both hold media; keep one, or name it: columns\.image"):
+        source.document(1)
+    named = open_(rows({"text": "which", "image": "none.png", "images": ["a.png"]}), columns={"image": "images"})
+    assert segments(named) == [("image", "a.png"), Text("which", train=True)]
+
+
 def test_segments_keep_their_order_and_say_what_is_trained(open_, rows):
     parts = [{"text": "Look: "}, {"image": "a.png"}, {"text": "Q?", "train": False}, {"text": " A.", "train": True}]
     expected = [Text("Look: ", train=True), ("image", "a.png"), Text("Q?"), Text(" A.", train=True)]

@@ -105,23 +105,39 @@ class DefaultLayout:
         return light, [top for top in self._media_tops(columns) if top not in light]
 
     def _media_tops(self, columns: Collection[str]) -> list[str]:
-        """The columns that may hold media; chats may take theirs from columns named in the plural."""
-        plurals = [f"{modality}s" for modality in self.modalities] if self._tops(CHATS, columns) else []
+        """The columns that may hold media."""
         tops = self._tops(self.modalities, columns)
-        return tops + [plural for plural in plurals if plural in columns and plural not in tops]
+        return tops + [plural for _, plural in self._plurals if plural in columns and plural not in tops]
 
     def _tops(self, roles: Collection[str], columns: Collection[str]) -> list[str]:
         """The columns that hold some roles, each once."""
         tops = dict.fromkeys(top_column(self.column(role), columns) for role in roles)
         return [top for top in tops if top in columns]
 
-    def media_of(self, row: Row) -> list[str]:
-        """The modalities whose column holds something, in the row's order."""
-        there = [modality for modality in self.modalities if holds_medium(row.get(self._top(modality, row)))]
+    def media_of(self, row: Row) -> dict[str, str]:
+        """Modalities whose column holds something, each with it, in the row's order. Of rows without a chat.
+
+        Raises:
+            SampleError: the singular and the plural both hold media.
+        """
+        there: dict[str, str] = {}
+        for modality, plural in self._plurals:
+            own = self._top(modality, row)
+            if holds_medium(row.get(own)):
+                there[modality] = own
+            if plural in row and modality not in self.columns and holds_medium(row[plural]):
+                if modality in there:
+                    raise SampleError(f"{own} and {plural} both hold media; keep one, or name it: columns.{modality}")
+                there[modality] = plural
         if len(there) < 2:
             return there
         order = list(row)
-        return sorted(there, key=lambda modality: order.index(self._top(modality, row)))
+        return dict(sorted(there.items(), key=lambda found: order.index(found[1])))
+
+    @cached_property
+    def _plurals(self) -> list[tuple[str, str]]:
+        """Modalities with the columns that several of their media may stand under."""
+        return [(modality, f"{modality}s") for modality in self.modalities]
 
     def _top(self, modality: str, row: Row) -> str:
         """The row's column that a modality's media are in."""
@@ -144,8 +160,8 @@ class DefaultLayout:
     def _chat_columns(self) -> list[tuple[str, str, bool]]:
         """Modalities with the columns that chats may take their media from, in order; whether that is a plain name."""
         found = []
-        for modality in self.modalities:
-            asked, plural = self.column(modality), f"{modality}s"
+        for modality, plural in self._plurals:
+            asked = self.column(modality)
             paths = (asked, plural) if modality in self.columns else (plural, asked)
             found += [(modality, path, path.isidentifier()) for path in paths]
         return found
@@ -153,7 +169,7 @@ class DefaultLayout:
     @cached_property
     def _beside_text(self) -> frozenset[str] | None:
         """Columns without which a row is text alone; None where one of them is named otherwise."""
-        columns = frozenset(("segments", *CHATS, *self.modalities))
+        columns = frozenset(("segments", *CHATS, *self.modalities, *(plural for _, plural in self._plurals)))
         return columns if columns.isdisjoint(self.columns) else None
 
     def needs(self, row: Row) -> frozenset[str]:
@@ -172,10 +188,11 @@ class DefaultLayout:
         if (chat := self._chat(row)) is not None:
             held = {modality: (path, look_up(row, path)) for modality, path in self._chat_media(row).items()}
             return tuple(messages.read(*chat, messages.RowMedia(held), root))
+        clip = self.value(row, "clip")
         media = [
             medium
-            for modality in self.media_of(row)
-            for medium in read_media(modality, self.value(row, modality), root, self.value(row, "clip"))
+            for modality, column in self.media_of(row).items()
+            for medium in read_media(modality, look_up(row, self.columns.get(modality, column)), root, clip)
         ]
         if self.manifest and not media and row.get("file") is not None:
             raise SampleError(_missing_file(row["file"], root))
