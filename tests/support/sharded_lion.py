@@ -12,8 +12,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from kosmos.train.optim import blocks
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.release import GradientRelease
+from kosmos.train.optim.states import flat
 
 SHAPES = ((5, 192), (64, 64), (1, 128), (7,))
 """Rows that two processes share evenly, unevenly, and so that one has none."""
@@ -59,6 +61,22 @@ def _step(parameters: Any, options: dict[str, Any], random: torch.Generator, dty
             if isinstance(state.get("scales"), DTensor):
                 state["scales"] = state["scales"].full_tensor()  # as a checkpoint gives them back
     return [p.detach() for p in parameters]
+
+
+def cut_anew(rank: int, world_size: int, folder: Path, columns: int, block: int) -> None:
+    """One process: writes the momentum of its columns, from scales of a checkpoint of one process."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world_size)
+    random = torch.Generator().manual_seed(0)
+    codes = torch.randint(-127, 128, (3, columns), generator=random).to(torch.int8)
+    scales = torch.rand(3, columns // block, generator=random)
+    parameter = distribute_tensor(torch.zeros(3, columns), init_device_mesh("cpu", (world_size,)), [Shard(1)])
+    mine, found = codes.chunk(world_size, 1)[rank].reshape(-1), []
+    for whole, of in ((blocks.shard_scales(scales, parameter), mine), (scales, codes.view(-1))):
+        out, own = torch.empty(len(of)), flat(whole)
+        blocks.decode(of, own, out, torch.empty(len(of)))
+        found.append(out.view(3, -1))
+    torch.save((found[0], found[1].chunk(world_size, 1)[rank].clone()), folder / f"{rank}.pt")
+    dist.destroy_process_group()
 
 
 def released(rank: int, world_size: int, folder: Path) -> None:

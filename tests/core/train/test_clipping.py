@@ -32,6 +32,14 @@ def test_gradients_are_clipped_as_by_torch_to_the_bit(norm, most):
             assert torch.allclose(mine.grad, its.grad, rtol=0, atol=0, equal_nan=True)
 
 
+def test_the_norm_of_bf16_gradients_is_that_of_their_values():
+    made = [nn.Parameter(torch.zeros(1000, dtype=torch.bfloat16)) for _ in range(3)]
+    for number, parameter in enumerate(made):
+        parameter.grad = torch.randn(1000, generator=torch.Generator().manual_seed(number)).bfloat16()
+    exact = math.sqrt(sum(float(p.grad.double().square().sum()) for p in made))
+    assert float(gradients.norm_of(made)) == pytest.approx(exact, rel=1e-6)  # in bf16 it is off by 1e-3
+
+
 def test_an_optimizer_that_scales_as_it_reads_is_told_the_factor_and_nothing_is_written():
     class Scaling(Lion):
         told = 1.0

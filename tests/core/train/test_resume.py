@@ -115,7 +115,10 @@ def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_w
     before = (run / "run.yaml").read_text()
     for over, line in (
         ({"train": {"optimizer": "adamw"}}, r"was made with train\.optimizer lion, whose state adamw has no use for"),
-        ({"train": {"optimizer": {"master": "bits8"}, "weights": "bf16"}}, "go on with those of the checkpoint"),
+        (
+            {"train": {"optimizer": {"master": "bits8"}, "weights": "bf16"}},
+            "master none, the run now has bits8; leave it",
+        ),
         ({"output": str(tmp_path / "other")}, r"output: the run in .* goes on there"),
         ({"tokenizer": "some/folder"}, "tokenizer: the run in .* keeps the one"),
     ):
@@ -124,6 +127,15 @@ def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_w
         assert (run / "run.yaml").read_text() == before
     assert resume_run(run, {"train": {"steps": 4}}, registry=registry).step == 4
     assert "steps: 4" in (run / "run.yaml").read_text()
+
+
+def test_8_bit_momentum_goes_on_in_the_blocks_that_it_has(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    train_model(small_run(run, train={"steps": 1, "optimizer": "lion8bit"}), registry=registry)
+    with pytest.raises(CheckpointError, match=r"was made with train\.optimizer\.block 256, the run now has 64; leave"):
+        resume_run(run, {"train": {"steps": 2, "optimizer": {"block": 64}}}, registry=registry)
+    over = {"train": {"steps": 2, "optimizer": {"compile": True}}}
+    assert resume_run(run, over, registry=registry).step == 2
 
 
 def test_a_stream_may_learn_faster_from_here_on(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -53,7 +54,7 @@ def test_the_triton_kernel_on_a_gpu_takes_the_step_of_the_passes(case):
 def by_source(whole: Operands, step: Step) -> None:
     """Among others, one of which is longer than what one thread takes at a time."""
     others = [replace(whole, **{n: t.repeat(9) for n, t in tensors(whole)}), operands(torch.float32, None, None)]
-    compiled.lion([others[0], whole, others[1]], [1, step.noise, 2], step)
+    compiled.lion([(others[0], 1), (whole, step.noise), (others[1], 2)], step)
     if whole.scales is None:  # nothing is random
         assert torch.equal(others[0].weight, whole.weight.repeat(9))
 
@@ -74,7 +75,7 @@ def test_the_compiled_step_does_not_depend_on_threads(case):
         whole = operands(dtype, block, low)
         whole = replace(whole, **{n: t.repeat(16) for n, t in tensors(whole)})
         with threads_of_torch(threads):
-            compiled.lion([whole], [step.noise], step)
+            compiled.lion([(whole, step.noise)], step)
         results.append(whole)
     for (_, one), (_, other) in zip(*map(tensors, results), strict=True):
         assert torch.equal(one, other)
@@ -84,7 +85,7 @@ def test_the_compiled_step_does_not_depend_on_threads(case):
 def test_the_compiled_step_keeps_what_is_not_a_number(dtype):
     slope = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0]).to(dtype)
     whole = Operands(torch.ones(6, dtype=dtype), slope, torch.zeros(6, dtype=dtype))
-    compiled.lion([whole], [0], Step(0.5, 0.0, 0.9, 0.99))
+    compiled.lion([(whole, 0)], Step(0.5, 0.0, 0.9, 0.99))
     assert whole.weight.tolist()[1:] == [0.5, 1.5, 1, 1, 0.5]
     assert whole.momentum[0].isnan() and whole.momentum[1:3].tolist() == [float("inf"), -float("inf")]
 
@@ -111,14 +112,48 @@ def test_a_compiled_optimizer_trains_parameters_of_any_kind(options):
         assert (ours - passes).abs().gt(1e-6).double().mean().nan_to_num() < 1e-3  # measured: 0
 
 
-def test_who_compiles_with_what_is_no_compiler_is_told(monkeypatch):
-    monkeypatch.setenv("CXX", "false --never")
-    with pytest.raises(ConfigError, match=r"train\.optimizer\.compile: false --never .* failed: exit status 1; leave"):
-        compiled._library.__wrapped__()
+def test_a_nan_has_a_code_and_a_scale_that_says_so():
+    whole = replace(operands(torch.float32, 192, None), gradient=torch.full((192 * 61,), float("nan")))
+    compiled.lion([(whole, 0)], Step(0.5, 0.0, 0.9, 0.99))
+    assert whole.scales is not None and whole.scales.isnan().all() and not whole.momentum.any()
 
 
-def test_what_the_compiler_says_is_told(monkeypatch):
-    monkeypatch.setenv("CXX", "g++ -include nothing.h")
-    with pytest.raises(ConfigError, match=r"failed: .*nothing\.h: No such file") as told:
-        compiled._library.__wrapped__()
+@pytest.mark.parametrize("name", ["gradient", "momentum"])
+def test_the_compiled_step_refuses_tensors_of_other_sizes(name):
+    whole = operands(torch.float32, None, None)
+    with pytest.raises(RuntimeError, match="a parameter of 11712 elements has a gradient or state of"):
+        compiled.lion([(replace(whole, **{name: torch.zeros(5)}), 0)], Step(0.5, 0.0, 0.9, 0.99))
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("false --never", r"false --never .* failed: exit status 1; leave"),
+        ("g++ -include nothing.h", r"failed: .*nothing\.h: No such file"),
+        ("g++ -lnothing_at_all", r"failed: .*cannot find -lnothing_at_all"),
+        ("no-such-compiler", r"needs a C\+\+ compiler: CXX names no-such-compiler; install one"),
+        ("'", r"CXX: No closing quotation; mend it"),
+    ],
+)
+def test_who_cannot_compile_is_told_in_one_line(monkeypatch, compiler, said):
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(ConfigError, match=rf"train\.optimizer\.compile: .*{said}") as told:
+        compiled.library.__wrapped__()
     assert "\n" not in str(told.value)
+
+
+def test_a_compiler_that_cannot_be_run_is_told(monkeypatch, tmp_path):
+    (tmp_path / "cxx").write_text("not a program")
+    (tmp_path / "cxx").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
+    with pytest.raises(ConfigError, match=r"train\.optimizer\.compile: .*Exec format error.*; see there, or leave"):
+        compiled.library.__wrapped__()
+
+
+def test_ctrl_c_is_not_for_the_compiler(monkeypatch, tmp_path):
+    """The terminal sends it to the whole group of processes, of which the compiler is none."""
+    (tmp_path / "cxx").write_text(f'#!/bin/sh\nps -o pgid= -p $$ > "{tmp_path}/group"\nexec g++ "$@"\n')
+    (tmp_path / "cxx").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
+    assert compiled.library.__wrapped__()
+    assert int((tmp_path / "group").read_text()) != os.getpgrp()

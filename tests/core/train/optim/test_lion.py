@@ -53,6 +53,14 @@ def test_small_parameters_taken_together_take_the_steps_that_each_takes_alone(dt
     assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
 
 
+def test_small_parameters_of_two_types_in_one_group_all_move():
+    parameters = [nn.Parameter(torch.ones(300, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    Lion(parameters, 0.25).step()
+    assert all((parameter == 0.75).all() for parameter in parameters)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("beta", [0.0, 0.9])
 def test_zeros_of_either_sign_move_nothing(dtype, beta):

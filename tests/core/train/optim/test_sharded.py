@@ -13,6 +13,8 @@ from support import sharded_lion
     ("placement", "options"),
     [
         ("rows", {"dtype": torch.float32}),
+        ("rows", {"dtype": torch.float32, "compile": True}),
+        ("rows", {"dtype": torch.bfloat16, "block": 64, "master": "stochastic", "compile": True}),
         ("rows", {"dtype": torch.bfloat16, "block": 64, "master": "stochastic"}),
         ("rows", {"dtype": torch.bfloat16, "block": 64, "master": "bits8"}),
         ("columns", {"dtype": torch.bfloat16, "master": "bits16"}),
@@ -27,6 +29,20 @@ def test_two_processes_take_the_steps_of_one(tmp_path, placement, options):
     for rank in range(2):
         for mine, its in zip(expected, torch.load(tmp_path / f"{rank}.pt", weights_only=True), strict=True):
             assert torch.equal(mine, its)
+
+
+@pytest.mark.parametrize(("columns", "block"), [(512, 256), (1280, 256), (768, 256), (128, 128)])
+def test_8_bit_momentum_that_is_cut_anew_is_what_it_was(tmp_path, columns, block):
+    """As of a checkpoint that goes on with another number of ranks to a row, whose edges lie within blocks."""
+    multiprocessing.spawn(sharded_lion.cut_anew, (2, tmp_path, columns, block), nprocs=2)
+    for rank in range(2):
+        mine, expected = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert torch.equal(mine, expected)
+
+
+def test_8_bit_momentum_that_cannot_be_cut_is_refused(tmp_path):
+    with pytest.raises(Exception, match=r"blocks of 96 of 96 columns cannot be cut into rows of 48: leave parallel\."):
+        multiprocessing.spawn(sharded_lion.cut_anew, (2, tmp_path, 96, 96), nprocs=2)
 
 
 def test_released_steps_of_a_fully_sharded_model_equal_ordinary_ones(tmp_path):

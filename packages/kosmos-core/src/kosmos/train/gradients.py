@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from torch.nn.utils import get_total_norm
 
 from kosmos.train.optim.parameterwise import Parameterwise
 
@@ -25,10 +24,17 @@ def fill_missing(parameters: Iterable[nn.Parameter]) -> None:
 
 def norm_of(parameters: Iterable[nn.Parameter]) -> Tensor:
     """The norm of all gradients, where they are: a GPU is not waited for. All ranks call this."""
-    norms = [whole(get_total_norm(gradients)) for gradients in _by_mesh(parameters)]
+    norms = [whole(_norm(gradients)) for gradients in _alike(parameters)]
     if not norms:
         return torch.zeros(())
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+
+
+def _norm(gradients: list[Tensor]) -> Tensor:
+    """In fp32 at least: in bf16 it would be rounded to three digits."""
+    norms = torch._foreach_norm(gradients, 2.0, dtype=torch.promote_types(gradients[0].dtype, torch.float32))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
 
 
 def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:
@@ -41,7 +47,7 @@ def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:
     factor = float((most / (torch.tensor(norm) + CLIP_MARGIN)).clamp(max=1.0))
     if isinstance(optimizer, Parameterwise) and optimizer.scale_next(factor):
         return
-    for gradients in _by_mesh(p for group in optimizer.param_groups for p in group["params"]):
+    for gradients in _alike(p for group in optimizer.param_groups for p in group["params"]):
         torch._foreach_mul_(gradients, factor)
 
 
@@ -51,11 +57,11 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor if full is None else full()
 
 
-def _by_mesh(parameters: Iterable[nn.Parameter]) -> list[list[Tensor]]:
-    """Gradients by what they are sharded over: torch joins norms of one mesh only."""
-    found: dict[DeviceMesh | None, list[Tensor]] = {}
+def _alike(parameters: Iterable[nn.Parameter]) -> list[list[Tensor]]:
+    """Gradients by what they are sharded over, and by type: torch joins norms of one kind only."""
+    found: dict[tuple[DeviceMesh | None, torch.dtype], list[Tensor]] = {}
     for parameter in parameters:
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
         if parameter.grad is not None:
-            found.setdefault(mesh, []).append(parameter.grad)
+            found.setdefault((mesh, parameter.grad.dtype), []).append(parameter.grad)
     return list(found.values())

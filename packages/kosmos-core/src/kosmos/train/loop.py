@@ -21,7 +21,7 @@ from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.data.transfer import on_its_way
-from kosmos.errors import TrainingError, is_out_of_memory
+from kosmos.errors import CheckpointError, TrainingError, is_out_of_memory
 from kosmos.evaluate.meters import LossMeter
 from kosmos.model.recompute import uncompiled
 from kosmos.model.weights import round_weights
@@ -298,12 +298,13 @@ class Trainer:
         data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
         return tensors, {
             "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(),
-            "parts": self.parts, "order": self.order, "optimizer": values,
+            "parts": self.parts, "order": self.order, "optimizer": values, "made_with_options": self._made_with(),
             "costs": self.parallel.gather(self.flops.state()),
         }  # fmt: skip
 
     def load(self, loaded: Loaded) -> None:
         """Go on from a checkpoint. Where its data are to be gone on with too, the feeder was opened with them."""
+        self._check_options(loaded)
         settle(self.model)
         alone = self.parallel.world_size == 1
         stored.load_model(self.model, loaded.tensors, alone=alone)
@@ -315,6 +316,19 @@ class Trainer:
         every = {name: cost for theirs in costs for name, cost in theirs.items()}
         self.flops.load(costs[self.parallel.rank] if len(costs) == self.parallel.world_size else every)
         self.step = self.first_step = loaded.state["step"]
+
+    def _made_with(self) -> dict[str, Any]:
+        """Options of the optimizer that its state depends on, where it tells them."""
+        return dict(getattr(self.optimizer, "made_with", {}))
+
+    def _check_options(self, loaded: Loaded) -> None:
+        now = self._made_with()
+        for option, before in loaded.state.get("made_with_options", {}).items():  # older ones lack it
+            if now.get(option, before) != before:
+                raise CheckpointError(
+                    f"{loaded.folder}: was made with train.optimizer.{option} {before}, the run now has {now[option]}; "
+                    "leave it as it was, or start a new run"
+                )
 
     def go_back(self, loaded: Loaded) -> None:
         """Weights, optimizer and step of a checkpoint; the data, and what was counted of them, go on where they are."""

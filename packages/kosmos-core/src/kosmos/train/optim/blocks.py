@@ -13,11 +13,13 @@ Sources: blocks, arXiv 2110.02861; the curve, arXiv 2602.23349 (FlashOptim), whi
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from kosmos.errors import CheckpointError
 from kosmos.train.optim.noise import random_bits
 from kosmos.train.optim.operands import local
 
@@ -73,9 +75,24 @@ def zero_scales(parameter: Tensor, block: int) -> Tensor:
 
 
 def shard_scales(scales: Tensor, parameter: Tensor) -> Tensor:
-    """Scales sharded like their parameter: a checkpoint gives them back whole, since their shape is another."""
+    """Scales sharded like their parameter: a checkpoint gives them back whole, since their shape is another.
+
+    Where rows are cut inside of a block, as over another number of ranks, its scale is that of both parts.
+
+    Raises:
+        CheckpointError: parts would be smaller than blocks can be.
+    """
     if not isinstance(parameter, DTensor) or isinstance(scales, DTensor):
         return scales
+    columns = parameter.numel() // parameter.shape[0]
+    block = columns // scales.shape[1]
+    part = math.gcd(block, _row(parameter))
+    if part < LEAST:
+        raise CheckpointError(
+            f"8-bit momentum in blocks of {block} of {columns} columns cannot be cut into rows of {_row(parameter)}: "
+            "leave parallel.tensor as it was"
+        )
+    scales = scales.repeat_interleave(block // part, 1)
     made = distribute_tensor(scales, parameter.device_mesh, parameter.placements, src_data_rank=None)
     return made.to(local(parameter).device)  # as above
 

@@ -1,14 +1,16 @@
 """Lion on the CPU by ``lion.cpp``: every byte is read and written once, for all parameters in one call.
 
-The first step waits for the C++ compiler, about a second. Steps are those of ``passes`` but for rounding.
+It is compiled when it is first asked for, in a second or two. Steps are those of ``passes`` but for rounding.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,6 +28,8 @@ from kosmos.train.optim.operands import Operands, Step
 SOURCE = Path(__file__).with_name("lion.cpp")
 WHERE = "train.optimizer.compile"
 INSTEAD = f"leave {WHERE} out"
+TELLING = "error|cannot find|undefined"
+"""What compilers and linkers say of what is wrong."""
 
 
 class _Numbers(ctypes.Structure):
@@ -43,82 +47,120 @@ class _Parameter(ctypes.Structure):
     )
 
 
-def check_compiler() -> list[str]:
-    """The C++ compiler's command.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    commands = [shlex.split(os.environ.get("CXX", "")) or ["g++"], ["g++"], ["clang++"]]
-    for command in commands:
-        if shutil.which(command[0]):
-            return command
-    names = ", ".join(dict.fromkeys(command[0] for command in commands))
-    raise ConfigError(
-        f"{WHERE}: true needs a C++ compiler and none of {names} is on the path; install one or {INSTEAD}"
-    )
-
-
 def can_take(whole: Operands) -> bool:
-    """Whether the source knows the types: fp32 or bf16, one for all but codes and low bits."""
-    dtype = whole.weight.dtype
-    momentum = dtype if whole.scales is None else torch.int8
+    """Whether the source knows the types: fp32 or bf16, one for all but codes, scales and low bits."""
+    dtype, momentum = whole.weight.dtype, whole.momentum.dtype
     return (
-        dtype in (torch.float32, torch.bfloat16)
-        and whole.weight.device.type == "cpu"
+        whole.weight.device.type == "cpu"
+        and dtype in (torch.float32, torch.bfloat16)
         and whole.gradient.dtype is dtype
-        and whole.momentum.dtype is momentum
+        and momentum is (dtype if whole.scales is None else torch.int8)
+        and (whole.scales is None or whole.scales.dtype is torch.float32)
+        and (whole.low is None or whole.low.dtype in (torch.int8, torch.int16))
     )
 
 
-def lion(rows: Sequence[Operands], noises: Sequence[int], step: Step) -> None:
+def lion(rows: Sequence[tuple[Operands, int]], step: Step) -> None:
     """One step of Lion on all elements of many parameters.
 
     Args:
-        rows: such as ``can_take`` knows.
-        noises: of each the key of its random bits, in place of that of ``step``.
+        rows: such as ``can_take`` knows, each with the key of its random bits, in place of that of ``step``.
         step: for all.
 
     Raises:
         ConfigError: the source cannot be compiled.
+        RuntimeError: sizes or devices of a parameter's tensors disagree.
     """
-    table = (_Parameter * len(rows))(
-        *(_row(whole, noise, step.stochastic) for whole, noise in zip(rows, noises, strict=True))
-    )
+    table = (_Parameter * len(rows))(*(_row(whole, noise, step.stochastic) for whole, noise in rows))
     numbers = _Numbers(step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2)
-    _library().lion(table, ctypes.c_int64(len(rows)), ctypes.byref(numbers), torch.get_num_threads())
+    library().lion(table, ctypes.c_int64(len(rows)), ctypes.byref(numbers), torch.get_num_threads())
 
 
 def _row(whole: Operands, noise: int, stochastic: bool) -> _Parameter:
-    weight, low = whole.weight, whole.low
-    tensors = (weight, whole.gradient, whole.momentum, whole.scales, low)
+    _check(whole)
+    weight, scales, low = whole.weight, whole.scales, whole.low
     return _Parameter(
-        *(None if t is None else t.data_ptr() for t in tensors),
-        weight.numel(),
-        whole.block,
-        noise,
-        noise + blocks.CODES,
-        weight.dtype is torch.bfloat16,
-        0 if low is None else low.element_size(),
-        stochastic,
+        weight=weight.data_ptr(),
+        gradient=whole.gradient.data_ptr(),
+        momentum=whole.momentum.data_ptr(),
+        scales=None if scales is None else scales.data_ptr(),
+        low=None if low is None else low.data_ptr(),
+        elements=weight.numel(),
+        block=whole.block,
+        weight_key=noise,
+        code_key=noise + blocks.CODES,
+        is_bf16=weight.dtype is torch.bfloat16,
+        low_bytes=0 if low is None else low.element_size(),
+        is_stochastic=stochastic,
     )
 
 
+def _check(whole: Operands) -> None:
+    """The source reads and writes where it is told."""
+    sizes = [t.numel() for t in (*whole.elements(), whole.low) if t is not None]
+    if whole.scales is not None:
+        sizes.append(whole.scales.numel() * whole.block)
+    tensors = [t for t in (*whole.elements(), whole.scales, whole.low) if t is not None]
+    if set(sizes) != {whole.weight.numel()}:
+        raise RuntimeError(f"a parameter of {whole.weight.numel()} elements has a gradient or state of {sizes}")
+    if any(t.device.type != "cpu" or not t.data_ptr() for t in tensors):
+        raise RuntimeError("a parameter on the CPU has a gradient or state elsewhere")
+
+
 @functools.cache
-def _library() -> ctypes.CDLL:
-    # A fresh folder: nobody else can have put a library there, and one that is loaded needs its file no more.
-    with tempfile.TemporaryDirectory(prefix="kosmos-lion-") as folder:
-        made = Path(folder, "lion.so")
-        command = [*check_compiler(), *_flags(), str(SOURCE), "-o", str(made)]
-        said = subprocess.run(command, capture_output=True, text=True, errors="replace")
-        if said.returncode or not made.exists():
-            lines = said.stderr.split("\n")
-            reason = next((line for line in lines if "error" in line), lines[0]) or f"exit status {said.returncode}"
-            raise ConfigError(f"{WHERE}: {shlex.join(command[:-3])} failed: {reason.strip()}; {INSTEAD}")
-        try:
-            return ctypes.CDLL(str(made))
-        except OSError as error:
-            raise ConfigError(f"{WHERE}: {error}; set TMPDIR to a place of programs, or {INSTEAD}") from error
+def library() -> ctypes.CDLL:
+    """The compiled source.
+
+    Raises:
+        ConfigError: there is no compiler, or it fails.
+    """
+    try:
+        # A fresh folder: nobody else can have put a library there, and one that is loaded needs its file no more.
+        with tempfile.TemporaryDirectory(prefix="kosmos-lion-") as folder:
+            made = Path(folder, "lion.so")
+            _compile(made)
+            found = ctypes.CDLL(str(made))
+    except OSError as error:
+        advice = "set TMPDIR to a folder of which programs may run" if _is_forbidden(error) else "see there"
+        raise ConfigError(f"{WHERE}: {error}; {advice}, or {INSTEAD}") from error
+    found.size_of_parameter.restype = ctypes.c_int64
+    assert found.size_of_parameter() == ctypes.sizeof(_Parameter)
+    return found
+
+
+def _compile(made: Path) -> None:
+    command = [*compiler(), *_flags(), str(SOURCE), "-o", str(made)]
+    # In a session of its own: Ctrl-C is for the run, which then stops in good order.
+    said = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", start_new_session=True, stdin=subprocess.DEVNULL
+    )
+    if said.returncode or not made.exists():
+        lines = [line.strip() for line in said.stderr.split("\n") if re.search(TELLING, line, re.IGNORECASE)]
+        reason = "; ".join(lines[:3]) or f"exit status {said.returncode}"
+        raise ConfigError(f"{WHERE}: {shlex.join(command[:-3])} failed: {reason}; {INSTEAD}")
+
+
+def _is_forbidden(error: OSError) -> bool:
+    return error.errno in (errno.EACCES, errno.EPERM) or "failed to map segment" in str(error)
+
+
+def compiler() -> list[str]:
+    """The C++ compiler's command: ``$CXX``, or the first of some.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        asked = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise ConfigError(f"{WHERE}: CXX: {error}; mend it, or {INSTEAD}") from error
+    commands = [asked] if asked else [["g++"], ["clang++"]]
+    found = next((command for command in commands if shutil.which(command[0])), None)
+    if found is None:
+        names = ", ".join(command[0] for command in commands)
+        whence = "CXX names" if asked else "none is on the path of"
+        raise ConfigError(f"{WHERE}: true needs a C++ compiler: {whence} {names}; install one, or {INSTEAD}")
+    return found
 
 
 def _flags() -> Iterator[str]:

@@ -54,7 +54,9 @@ inline float widen(float value) { return value; }
 inline float widen(uint16_t bf16) { return number_of(uint32_t(bf16) << 16); }
 
 inline void narrow(float value, float &to) { to = value; }
-inline void narrow(float value, uint16_t &to) {  // to nearest, ties to even; NaN has no low bits that could carry
+// To nearest, ties to even. A NaN stays one as long as its low bits are 0: they are, where it comes from bf16 numbers or
+// from arithmetic.
+inline void narrow(float value, uint16_t &to) {
     const uint32_t bits = bits_of(value);
     to = uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
@@ -139,7 +141,8 @@ void step_coded(Weights weights, const T *gradient, int8_t *codes, const Chunk &
         const float inverse = scale > 1e-30f ? 1 / scale : 0;  // blocks.TINY
 #pragma omp simd
         for (int64_t j = 0; j < block; j++) {
-            const float share = mean[j] * inverse;
+            float share = mean[j] * inverse;
+            share = share == share ? share : 0;  // NaN has no code
             const float code = share / (1 + std::fabs(share)) * 254;
             const float noise = float(int32_t(random_bits(start + j, key))) * (1.0f / 65536);
             codes[start + j] = int8_t(int32_t(std::floor(code + noise)));
@@ -172,6 +175,8 @@ void step(const Chunk &of, const Numbers &by, float *room) {
 }
 
 }  // namespace
+
+extern "C" int64_t size_of_parameter() { return sizeof(Parameter); }
 
 extern "C" void lion(const Parameter *parameters, int64_t count, const Numbers *by, int threads) {
     std::vector<Chunk> chunks;

@@ -66,26 +66,32 @@ class Lion(Parameterwise):
             betas: of the update, and of the momentum.
             block: most elements that share a scale of 8-bit momentum; None keeps the momentum in the weights' dtype.
             master: what keeps updates that bf16 weights would round away; see ``masters``.
-            compile: compile the step on a CPU; the first one waits for it, about a second.
+            compile: compile the step on a CPU, which takes a second or two.
             seed: of what is rounded at random.
 
         Raises:
-            ConfigError: betas outside [0, 1], a block under 64, ``master`` without bf16 weights, no compiler.
+            ConfigError: betas outside [0, 1], a block under 64, ``master`` without bf16 weights, no compiler, or one
+                that fails.
         """
-        if not all(0 <= beta <= 1 for beta in betas):
+        if len(betas) != 2 or not all(0 <= beta <= 1 for beta in betas):
             raise ConfigError(f"train.optimizer.betas: expected two numbers from 0 to 1, got {betas}")
         if block is not None and block < blocks.LEAST:
             raise ConfigError(f"train.optimizer.block: expected {blocks.LEAST} or more elements, got {block}")
-        if compile:
-            compiled.check_compiler()
         super().__init__(
             params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay}, master=master, seed=seed
         )
         self.block, self.compile = block, compile
+        if compile and any(local(parameter).device.type == "cpu" for parameter in self.numbers):
+            compiled.library()  # now, where a run that cannot begin leaves nothing behind
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
         self._scale = 1.0
         self._ready: dict[tuple[int, ...], Ready] = {}
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """As of ``Parameterwise``."""
+        return {**super().made_with, "block": self.block}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As ever; what was prepared for the gradients is forgotten."""
@@ -131,16 +137,18 @@ class Lion(Parameterwise):
         if self.compile:
             parameters = self._update_compiled(parameters, group)
         alone: list[Tensor] = []
-        together = Batch()
+        batches: dict[tuple[torch.dtype, torch.device], Batch] = {}
         for parameter in parameters:
             if not self._goes_together(parameter):
                 alone.append(parameter)
                 continue
             assert parameter.grad is not None
+            together = batches.setdefault((parameter.dtype, local(parameter).device), Batch())
             together.add(flat(parameter), flat(parameter.grad), flat(self._state(parameter)["exp_avg"]))
             if together.is_full:
                 together.lion(_step_of(group))
-        together.lion(_step_of(group))
+        for together in batches.values():
+            together.lion(_step_of(group))
         super()._update_all(alone, group)
 
     def _has_kernel(self, parameter: Tensor) -> bool:
@@ -170,19 +178,21 @@ class Lion(Parameterwise):
 
     def _update_compiled(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """Those that are left, of types that the compiled step does not know or on another device."""
-        left, rows, noises, taken = [], [], [], []
+        left: list[Tensor] = []
+        taken: list[tuple[Tensor, Operands, int]] = []
         for parameter in parameters:
             state = self._state(parameter)
             whole = self._operands(parameter)
             if not compiled.can_take(whole):
                 left.append(parameter)
-            elif len(whole.weight):  # a shard may hold no row
-                rows.append(whole)
-                noises.append(self._noise(parameter, _counted(state)))
-                taken.append(parameter)
-        if rows:
-            compiled.lion(rows, noises, _step_of(group, stochastic=self.master == "stochastic"))
-        for parameter, whole in zip(taken, rows, strict=True):
+                continue
+            step = _counted(state)
+            if len(whole.weight):  # a shard may hold no row
+                taken.append((parameter, whole, self._noise(parameter, step)))
+        if taken:
+            rows = [(whole, noise) for _, whole, noise in taken]
+            compiled.lion(rows, _step_of(group, stochastic=self.master == "stochastic"))
+        for parameter, whole, _ in taken:
             put_back(whole.weight, parameter)
         return left
 

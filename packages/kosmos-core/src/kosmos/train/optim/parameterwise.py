@@ -33,6 +33,11 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         check_master(master, self.numbers)
         self.master, self.seed = master, seed
 
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """Options that the state depends on: it is of no use to an optimizer with others."""
+        return {"master": self.master}
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Its parameters are numbered on."""
         super().add_param_group(param_group)

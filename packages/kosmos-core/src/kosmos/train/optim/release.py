@@ -95,7 +95,7 @@ class GradientRelease:
         parts: dict[_Cut, list[Tensor]] = {}
         for parameter in self._group_of:  # hooks have another order, and not the same on every rank
             parts.setdefault(_cut(parameter), []).append(found[parameter])
-        sums = [_whole(torch.stack(squares).double().sum(), cut) for cut, squares in parts.items()]
+        sums = [_whole(torch.stack(squares).sum(), cut) for cut, squares in parts.items()]
         return math.sqrt(float(torch.stack(sums).sum())) if sums else 0.0  # one wait for a GPU, not many
 
     def remove(self) -> None:
@@ -114,7 +114,9 @@ class GradientRelease:
     @torch.no_grad()
     def _release(self, parameter: Tensor) -> None:
         assert parameter.grad is not None
-        self._squares[parameter] = torch.linalg.vector_norm(local(parameter.grad), dtype=torch.float32).square()
+        self._squares[parameter] = (
+            torch.linalg.vector_norm(local(parameter.grad), dtype=torch.float32).double().square()
+        )
         self._step_alone(parameter)
         parameter.grad = None
 
