@@ -28,10 +28,13 @@ class Mutant(NamedTuple):
 LIFT = "x = self.lift(values.flatten(1).to(self.norm.weight.dtype))"
 RETURN = "return self.transform(x, grids)"
 LOAD = "return read_npy_values(file, read_npy_header(file))"
+HEADER = "header = read_npy_header(file)"
+CELLS = "padded[:length] = values"
 PLAN = 'return MediaPlan(("<sonar>", Grid(cells, 1, 1), "</sonar>"))'
 INIT = "self.max_moments, self.max_bytes = max_moments, max_bytes"
 ENCODER_INIT = "super().__init__(width=width, layers=layers, heads=heads, feed_forward=2, rotary=True)"
 FORWARD = "    def forward(self"
+OPENED = 'return source.open("rb")'
 
 MUTANTS = [
     Mutant("no API version", "plugin.py", "KOSMOS_API = 1", "API = 1", "api-version", "KOSMOS_API = None"),
@@ -71,6 +74,18 @@ MUTANTS = [
         "spawn-picklable", "in a fresh process: layout",
     ),
     Mutant(
+        "cells in a room that is filled again", "processor.py", "return padded.reshape(-1, moments, channels)",
+        "room = self.__dict__.setdefault('room', np.zeros((9999, moments, channels), np.float32))\n"
+        "        room[: len(padded) // moments] = padded.reshape(-1, moments, channels)\n"
+        "        return room[: len(padded) // moments]",
+        "cells-stay", "its cells changed as others were decoded",
+    ),
+    Mutant(
+        "cells that depend on those before", "processor.py", CELLS,
+        f"{CELLS}\n        self.mean = getattr(self, 'mean', 0.0) + float(values.sum())\n        padded -= self.mean",
+        "cells-stay", "decoded again: other cells",
+    ),
+    Mutant(
         "a processor that cannot be pickled", "processor.py",
         INIT, f"{INIT}\n        self.check = lambda values: values",
         "spawn-picklable", "cannot be pickled",
@@ -80,8 +95,8 @@ MUTANTS = [
         "plan-torch-free", "processor.py:",
     ),
     Mutant(
-        "one cell too few", "processor.py", "cells = -(-len(self._read(media)) // self.cell_shape[0])",
-        "cells = max(1, len(self._read(media)) // self.cell_shape[0])", "cells-as-planned",
+        "one cell too few", "processor.py", "cells = -(-self._length(media) // self.cell_shape[0])",
+        "cells = max(1, self._length(media) // self.cell_shape[0])", "cells-as-planned",
         "planned 1 cells, decoded 2",
     ),
     Mutant(
@@ -95,28 +110,28 @@ MUTANTS = [
     Mutant("no cells", "processor.py", "Grid(cells, 1, 1)", "Grid(cells, 1, 0)", "grids-hold-cells", "fills 0"),
     Mutant(
         "a foreign exception for a bad file", "processor.py",
-        LOAD, "return np.load(file, allow_pickle=False)", "hostile-input", "raised EOFError",
+        HEADER, "header = np.load(file, allow_pickle=False)", "hostile-input", "raised EOFError",
     ),
     Mutant(
         "a foreign exception for a file that is not there", "processor.py", "(OSError, ValueError", "(ValueError",
         "hostile-input", "raised FileNotFoundError",
     ),
     Mutant(
-        "no limit", "processor.py", "not 0 < len(values) <= self.max_moments", "not len(values)",
+        "no limit", "processor.py", "not 0 < shape[0] <= self.max_moments", "not shape[0]",
         "hostile-input", "MemoryError",
     ),
     Mutant(
         "a size that is believed", "processor.py",
-        LOAD, "header = read_npy_header(file)\n        return np.zeros(header.shape, header.dtype)",
+        HEADER, f"{HEADER}\n            np.zeros(header.shape, header.dtype)",
         "hostile-input", "MemoryError",
     ),
     Mutant(
-        "numbers that are none", "processor.py", "if not (np.abs(values) < 1e6).all():", "if False:",
+        "numbers that are none", "processor.py", "if not (np.abs(values.astype(np.float64)) < 1e6).all():", "if False:",
         "hostile-input", "not finite",
     ),
     Mutant(
-        "a pickle that is loaded", "processor.py", LOAD,
-        f"np.load(io.BytesIO(content), allow_pickle=True)\n        {LOAD}",
+        "a pickle that is loaded", "processor.py", HEADER,
+        f"np.load(file, allow_pickle=True)\n            file.seek(0)\n            {HEADER}",
         "runs-no-code", "ran its code",
     ),
     Mutant(
@@ -141,6 +156,11 @@ MUTANTS = [
         "numbers of the CPU", "encoder.py", RETURN,
         "import torch\n\n        return self.transform(x, grids) + torch.zeros(len(x), 1)",
         "gpu", "at encoder.py:",
+    ),
+    Mutant(
+        "a mean over the row, in evaluation alone", "encoder.py", RETURN,
+        "return self.transform(x if self.training or not len(x) else x - x.mean(0), grids)",
+        "no-leak", "item 1 changes the features of item 2",
     ),
     Mutant(
         "padding that is refused", "encoder.py", LIFT,
@@ -231,16 +251,15 @@ def with_conditions(promise: Promise, **conditions: float) -> Promise:
 
 
 def test_a_processor_that_never_ends_is_told_with_what_it_was_given(mutate: Mutate) -> None:
-    new = "file = io.BytesIO(content)\n        while not content:\n            pass"
-    (promise,) = the(mutate("processor.py", "file = io.BytesIO(content)", new), "hostile-input")
+    new = f"while source == b'':\n                pass\n            {OPENED}"
+    (promise,) = the(mutate("processor.py", OPENED, new), "hostile-input")
     with pytest.raises(BrokenPromise, match=r"0 bytes b'' took more than 0.5 s"):
         with_conditions(promise, seconds=0.5).check()
 
 
 def test_a_processor_that_kills_its_process_is_told_with_the_signal_and_what_it_was_given(mutate: Mutate) -> None:
-    abort = "if not content:\n            import os\n\n            os.abort()\n"
-    new = f"{abort}        file = io.BytesIO(content)"
-    (promise,) = the(mutate("processor.py", "file = io.BytesIO(content)", new), "hostile-input")
+    new = f"if source == b'':\n                import os\n\n                os.abort()\n            {OPENED}"
+    (promise,) = the(mutate("processor.py", OPENED, new), "hostile-input")
     with pytest.raises(BrokenPromise, match=r"was killed by SIGABRT at 0 bytes b''"):
         promise.check()
 

@@ -50,6 +50,10 @@ def changes_rows() -> Any:
     return lambda row: row.pop("loss")
 
 
+def changes_inside() -> Any:
+    return lambda row: row["loss_by_modality"].clear()
+
+
 def late_draw(self: Any) -> None:
     """Values that depend on when it is drawn."""
     for parameter in self.parameters():
@@ -82,6 +86,8 @@ MUTANTS = [
     Mutant("Lines.log", lambda self, row: row["loss"] + 0, "tracker lines", "logs-and-closes", "KeyError: 'loss'"),
     Mutant("Lines.close", lambda self: crash(self.file.close()), "tracker lines", "logs-and-closes", "KeyError"),
     Mutant("watch", changes_rows, "observer watch", "sees-rows", "['loss']"),
+    Mutant("watch", changes_inside, "observer watch", "sees-rows", "['loss_by_modality']"),
+    Mutant("watch", lambda: lambda row: torch.manual_seed(1), "observer watch", "sees-rows", "it seeds or draws"),
     Mutant("watch", lambda: crash, "observer watch", "sees-rows", "KeyError"),
     Mutant("show", 3, "command show", "has-help", ""),
 ]  # fmt: skip

@@ -129,6 +129,25 @@ def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_w
     assert "steps: 4" in (run / "run.yaml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("over", "line"),
+    [
+        (
+            {"backbone": {"rope_base": 100.0}},
+            r"backbone\.rope_base None, the run now has 100\.0; its weights are of an",
+        ),
+        ({"backbone": {"freeze": True}}, r"backbone\.freeze False, the run now has True; its weights are"),
+        ({"streams": {"ticks": {"freeze": True}}}, r"streams\.ticks\.freeze False, the run now has True; its weights"),
+        ({"train": {"weights": "bf16"}}, r"train\.weights 'fp32', the run now has 'bf16'; its weights are"),
+    ],
+)
+def test_going_on_with_another_model_of_the_same_shapes_is_refused_by_its_field(tmp_path, over, line):
+    registry, run = ticks_registry(), tmp_path / "run"
+    train_model(small_run(run, train={"steps": 1}), registry=registry)
+    with pytest.raises(CheckpointError, match=rf"was made with {line}"):
+        resume_run(run, {**over, "train": {**over.get("train", {}), "steps": 2}}, registry=registry)
+
+
 def test_8_bit_momentum_goes_on_in_the_blocks_that_it_has(tmp_path):
     registry, run = ticks_registry(), tmp_path / "run"
     train_model(small_run(run, train={"steps": 1, "optimizer": "lion8bit"}), registry=registry)

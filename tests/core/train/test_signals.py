@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kosmos.train.stopping import StopRequest
 from support.command import SMALL, Started, command, environment, install_plugin, kosmos, lines_in
 from support.runs import rows_of
 
@@ -104,6 +105,18 @@ def test_a_second_sigint_stops_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert said.count("error[interrupted]: stopped at once; steps since the newest checkpoint are lost\n") == 1
     wait_until_gone(run)
+
+
+def test_an_allocation_that_is_over_or_short_does_not_keep_a_run_from_its_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seconds, ends in ((-100, None), (200, 150.0), (1000, 700.0)):
+        monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + seconds))
+        request = StopRequest()
+        assert request.cause is None
+        assert (request.ends_at is None) == (ends is None)
+        if ends is not None and request.ends_at is not None:
+            assert request.ends_at - request.margin_s - time.time() == pytest.approx(ends, abs=2)
 
 
 def test_other_signals_and_an_allocation_that_ends_stop_a_run_with_a_checkpoint(tmp_path: Path) -> None:

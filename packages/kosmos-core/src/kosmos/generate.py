@@ -12,6 +12,7 @@ from torch import Tensor
 from kosmos.compose import Composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
 from kosmos.data.document import Document
+from kosmos.data.foreign import calling
 from kosmos.data.plan import decode_cells
 from kosmos.data.tokenizer import END, EOS
 from kosmos.errors import ConfigError
@@ -102,7 +103,9 @@ def prompt_batch(composition: Composition, document: Document) -> PackedBatch:
     plan = planner.prompt(document)
     cells: dict[str, list[Any]] = {}
     for media in plan.media:
-        cells.setdefault(media.stream, []).append(decode_cells(media, planner.routes[media.media.modality].processor))
+        processor = planner.routes[media.media.modality].processor
+        with calling(processor, "decode"):
+            cells.setdefault(media.stream, []).append(decode_cells(media, processor))
     return to_tensors(assemble([ReadyDocument(plan, "prompt", cells)], planner.routes, composition.streams))
 
 

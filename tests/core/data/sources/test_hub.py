@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kosmos.data.document import Media
+from kosmos.data.document import Media, Text
 from kosmos.data.sources import texts_of
 from kosmos.data.sources.hub import open_hub
 from kosmos.data.sources.layouts import DefaultLayout
@@ -160,3 +160,11 @@ def test_rows_of_a_saved_dataset_name_files_of_its_own_folder_alone(open_, pictu
     assert source.document(0).segments[0].source == tmp_path / "set" / "own.png"
     with pytest.raises(SampleError, match=r"'..' is refused"):
         source.document(1)
+
+
+def test_a_class_beside_a_picture_is_its_text(open_, tmp_path):
+    features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=["cat", "dog"]))
+    rows = {"image": [{"bytes": b"a picture", "path": None}] * 2, "label": [1, 0]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "set")
+    source = open_(tmp_path / "set", modalities=("image",))
+    assert [source.document(n).segments[1] for n in range(2)] == [Text("dog", train=True), Text("cat", train=True)]

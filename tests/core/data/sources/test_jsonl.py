@@ -52,6 +52,22 @@ def test_media_under_both_the_singular_and_the_plural_cost_the_row(open_, rows):
     assert segments(named) == [("image", "a.png"), Text("which", train=True)]
 
 
+def test_an_empty_text_is_no_medium(open_, rows):
+    assert segments(open_(rows({"text": "alone", "image": ""}))) == [Text("alone", train=True)]
+
+
+def test_absolute_paths_below_the_rows_are_files_like_others(open_, rows, tmp_path):
+    path = rows({"text": "x"})
+    path.write_text(json.dumps({"text": "x", "image": str(path.parent / "a.png")}) + "\n")
+    assert segments(open_(path)) == [("image", "a.png"), Text("x", train=True)]
+
+
+@pytest.mark.parametrize("value", [["a.png", "a.png"], [{"path": "a.png", "bytes": None}], {"path": "a.png"}])
+def test_media_of_a_misspelt_column_are_told(open_, rows, value):
+    source = open_(rows({"text": "one"}, {"text": "two", "imgs": value}))
+    assert (len(source), source.left_out) == (1, {"imgs": 1})
+
+
 def test_segments_keep_their_order_and_say_what_is_trained(open_, rows):
     parts = [{"text": "Look: "}, {"image": "a.png"}, {"text": "Q?", "train": False}, {"text": " A.", "train": True}]
     expected = [Text("Look: ", train=True), ("image", "a.png"), Text("Q?"), Text(" A.", train=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kosmos.data.document import Mark, Text
+from kosmos.data.tokenizer import END, SYSTEM, USER
 from kosmos.errors import DataError, SampleError
 
 ANSWER = {"role": "assistant", "content": "A cat that meows."}
@@ -98,8 +99,39 @@ def test_placeholders_and_parts_take_media_in_order(open_, rows, tmp_path):
 def test_placeholder_of_a_row_without_media_is_text(open_, rows):
     html = chat("Close <video> and <image>\n tags", "<audio>")
     expected = ["Close <video> and <image>\n tags", "<audio>", ANSWER["content"]]
-    for column in ({}, {"images": []}, {"image": None}):
+    for column in ({}, {"images": None}, {"image": None}):
         assert taken(open_(rows({"messages": html, **column}))) == expected
+
+
+def test_placeholder_of_a_row_whose_column_is_empty_costs_the_row(open_, rows):
+    for empty in ([], ""):
+        source = open_(rows({"messages": chat("<image>"), "images": empty}))
+        with pytest.raises(SampleError, match=r"image part holds no medium, and the row has none \(left\) in images"):
+            source.document(0)
+
+
+@pytest.mark.parametrize("key", [{"loss": False}, {"loss": 0}, {"weight": 0}])
+def test_turns_of_the_assistant_that_are_not_to_be_learned_are_not(open_, rows, key):
+    turns = [*chat("Q")[:1], {**ANSWER, "content": "wrong", **key}, *chat("No.")[:1], {**ANSWER, "loss": True}]
+    learned = [s for s in open_(rows({"messages": turns})).document(0).segments if getattr(s, "train", False)]
+    assert learned == [Text(ANSWER["content"], train=True), Mark(END, train=True)]
+    spoken = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "wrong", **key}]
+    with pytest.raises(SampleError, match="no turn of the assistant to learn from"):
+        open_(rows({"conversations": spoken})).document(0)
+
+
+def test_a_turn_that_is_learned_in_part_is_refused(open_, rows):
+    with pytest.raises(SampleError, match=r"messages\[1\]\.weight: expected 0 or 1, false or true, got 0\.5"):
+        open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "weight": 0.5}]})).document(0)
+
+
+def test_a_system_text_beside_the_chat_is_its_first_turn(open_, rows):
+    (first, text, *_) = open_(rows({"messages": chat("Q"), "system": "Be brief."})).document(0).segments
+    assert (first, text) == (Mark(SYSTEM), Text("Be brief."))
+    assert open_(rows({"messages": chat("Q"), "system": ""})).document(0).segments[0] == Mark(USER)
+    both = [{"role": "system", "content": "A"}, *chat("Q")]
+    with pytest.raises(SampleError, match="a system text and the chat a turn of the system; keep one"):
+        open_(rows({"messages": both, "system": "B"})).document(0)
 
 
 def test_medium_that_no_turn_takes_is_refused(open_, rows):

@@ -200,3 +200,27 @@ def test_registry_is_only_asked_for_datasets_and_modalities(registry, rows):
 
     open_source(str(rows({"text": "x"})), split="train", registry=Watched(), modalities=())
     assert set(asked) == {"dataset", "modality"}
+
+
+def test_a_name_that_is_mistyped_is_no_hub_id(open_, tmp_path):
+    (tmp_path / "swift.jsonl").write_text("{}")
+    with pytest.raises(DataError, match=r"swfit\.jsonl': no such file or folder; did you mean .*/swift\.jsonl\?"):
+        open_(tmp_path / "swfit.jsonl")
+
+
+def test_pictures_beside_texts_are_asked_about(open_, tmp_path):
+    for name in ("1.png", "1.txt", "2.png", "2.txt"):
+        (tmp_path / name).write_bytes(b"a caption")
+    with pytest.raises(
+        DataError, match=r"holds 2 files of media \(such as 1\.png\) beside \.txt files; .* tar -cf pairs"
+    ):
+        open_(tmp_path, modalities=("image",))
+    assert len(open_(tmp_path, modalities=())) == 1 + 1
+
+
+def test_folders_that_are_named_by_splits_are_no_classes(open_, tmp_path):
+    for name in ("train/1.png", "test/2.png"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(DataError, match=r"\(such as test/2\.png\) are named by splits and say nothing to learn"):
+        open_(tmp_path, modalities=("image",))

@@ -103,6 +103,7 @@ class Saver:
         if self.thread is not None:
             self._join(self.thread)
             self.thread = None
+            assert self.outcome is not None, "a thread says how it ended"
         outcome, self.outcome = self.outcome, None
         if isinstance(outcome, TrainingError):
             raise outcome
@@ -185,10 +186,13 @@ class Saver:
         return found
 
     def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
-        free = shutil.disk_usage(self.folder).free
+        try:
+            free = f"{shutil.disk_usage(self.folder).free:,} bytes are free; older checkpoints are intact"
+        except OSError as gone:  # the folder itself
+            free = f"its folder cannot be looked at ({gone.strerror})"
         failure = TrainingError(
             f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)}); about {needed:,} bytes "
-            f"are needed and {free:,} bytes are free; older checkpoints are intact"
+            f"are needed and {free}"
         )
         failure.elsewhere = not self.parallel.is_main
         return failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -99,7 +100,8 @@ def table(result: dict[str, Any]) -> list[str]:
     }
     for name, s in groups.items():
         exact = "-" if s["exact_match"] is None else f"{100 * s['exact_match']:.2f} %"
-        lines.append(f"{name:<20} {s['documents']:>9} {s['loss']:>9.4f} {s['perplexity']:>11.4f} {exact:>12}")
+        loss, perplexity = ("-" if math.isnan(s[key]) else f"{s[key]:.4f}" for key in ("loss", "perplexity"))
+        lines.append(f"{name:<20} {s['documents']:>9} {loss:>9} {perplexity:>11} {exact:>12}")
     for name, values in result.get("generated", {}).items():
         lines.append(f"generated, {name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in values.items()))
     for incident in result["incidents"]:

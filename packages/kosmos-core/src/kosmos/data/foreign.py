@@ -30,7 +30,7 @@ class calling:  # noqa: N801  as ``contextlib.suppress``; a generator would cost
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, KosmosError | MemoryError):
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, KosmosError | MemoryError):
             raise SampleError(f"{called(self.giver, self.method)} raised {first_line(error)}") from error
 
 

@@ -283,6 +283,8 @@ def decode_cells(planned: PlannedMedia, processor: Processor) -> NDArray[Any]:
     """
     cells = processor.decode(planned.media, planned.plan)
     expected = (planned.plan.cells, *processor.cell_shape)
+    if not isinstance(cells, np.ndarray):
+        raise PlanMismatch(f"{called(processor, 'decode')}: expected an array, got {type(cells).__name__}")
     if cells.shape != expected or cells.dtype != processor.cell_dtype:
         raise PlanMismatch(
             f"{type(processor).__name__} planned {expected[0]} cells of {expected[1:]} {processor.cell_dtype} for "

@@ -10,8 +10,9 @@ import torch
 from kosmos.compose import Composition
 from kosmos.config import ComponentConfig
 from kosmos.data.document import Source
+from kosmos.data.foreign import calling, first_line
 from kosmos.data.mixture import Mixture
-from kosmos.errors import SampleError
+from kosmos.errors import PluginError, SampleError
 from kosmos.evaluate.metrics import TextMetric
 from kosmos.generate import generate_text, prompt_of
 from kosmos.plugins import Registry
@@ -43,7 +44,8 @@ def generate_answers(
     answers: list[Generated] = []
     for draw in range(mixture.limit(0)):
         try:
-            document = source.document(mixture.row(0, draw))
+            with calling(source, "document"):
+                document = source.document(mixture.row(0, draw))
             if (parts := prompt_of(document)) is None:
                 continue
             text = generate_text(composition, parts[0], max_new_tokens=max_new_tokens, device=device, dtype=dtype)
@@ -63,8 +65,15 @@ def text_metrics(registry: Registry, wanted: Sequence[ComponentConfig]) -> dict[
 
 
 def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
-    """Each metric over the answers; empty where there is none."""
-    if not answers:
-        return {}
-    texts, expected = [a.text for a in answers], [a.expected for a in answers]
-    return {name: metric(texts, expected) for name, metric in metrics.items()}
+    """Each metric over the answers; empty where there is none.
+
+    Raises:
+        PluginError: a metric raised something; it is named.
+    """
+    found: dict[str, float] = {}
+    for name, metric in metrics.items() if answers else ():
+        try:
+            found[name] = metric([a.text for a in answers], [a.expected for a in answers])
+        except Exception as error:  # a seam: code of plugins
+            raise PluginError(f"metric {name} raised {first_line(error)}") from error
+    return found

@@ -52,4 +52,4 @@ def owner_of(documents: Sequence[DocumentInfo], positions: NDArray[np.int64]) ->
 
 def perplexity(loss: float) -> float:
     """exp of a mean loss in nats; infinite past the range of a float."""
-    return math.exp(loss) if loss < 700 else math.inf
+    return math.inf if loss >= 700 else math.exp(loss)

@@ -7,6 +7,7 @@ prompt and the expected tokens before it. ``tests`` hold it against real generat
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Score:
 
     documents: int
     loss: float
-    """Mean over target tokens, in nats."""
+    """Mean over target tokens, in nats; not a number where there are none."""
     perplexity: float
     exact_match: float | None
     """Share of the documents with an answer whose answer greedy decoding gives; None where none has an answer."""
@@ -70,7 +71,7 @@ class _Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def score(self) -> Score:
-        mean = self.loss / max(1, self.targets)
+        mean = self.loss / self.targets if self.targets else math.nan
         return Score(self.documents, mean, perplexity(mean), self.right / self.answers if self.answers else None)
 
 

@@ -72,3 +72,13 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
     if dtype == torch.float32:
         return nullcontext()
     return torch.autocast(device.type, dtype=dtype)
+
+
+def seed_here(seed: int, device: torch.device) -> None:
+    """Seed PyTorch's generators of the CPU and of ``device`` alone.
+
+    ``torch.manual_seed`` looks after every kind of device, for which it takes 0.8 ms where there is none.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)

@@ -67,6 +67,11 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     except ChildFailedError as failed:
         if stopped_at_once and stopped_at_once():  # then a rank fails whose peer was gone first, which means nothing
             return Interrupted.exit_status
+        for rank, failure in sorted(failed.failures.items()):
+            if failure.exitcode in (-signal.SIGKILL, -signal.SIGBUS):
+                name = signal.Signals(-failure.exitcode).name
+                line = f"rank {rank} was killed ({name}): memory may have run out, or somebody has ended it"
+                print(TrainingError(line).line(), file=sys.stderr, flush=True)
         return exit_status(failure.exitcode for failure in failed.failures.values())
     except SignalException:
         return Interrupted.exit_status

@@ -133,7 +133,10 @@ def _conditions(record: PluginRecord) -> Conditions:
     if target is None:
         return Conditions()
     where, _, attribute = str(target).partition(":")
-    found = getattr(import_module(where), attribute, None)
+    try:
+        found = getattr(import_module(where), attribute, None)
+    except ImportError as error:
+        raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r}: {error}") from error
     if not isinstance(found, Conditions):
         raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r} names no kosmos.testing.Conditions")
     return found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -58,6 +58,14 @@ def work_of(batches: Sequence[PackedBatch], streams: Sequence[str]) -> dict[str,
         cells = [c for batch in batches for c in batch.media[name].grids.prod(dim=1).tolist()]
         work[name] = work[name + CONNECTOR] = Work(sum(cells), sum(n * n for n in cells))
     return {**work, HEAD: Work(sum(batch.num_targets for batch in batches), 0)}
+
+
+class Counted(NamedTuple):
+    """Operations of one process in a step."""
+
+    by_module: dict[str, float]
+    saved: float
+    """Those of them that a causal mask leaves out."""
 
 
 class FlopMeter:
@@ -123,18 +131,11 @@ class FlopMeter:
         rest = everything[0] - sum(products for products, _ in found.values())
         return {**found, HEAD: (max(0, rest), 0)}
 
-    def row(self, batches: Sequence[PackedBatch], seconds: float) -> dict[str, Any]:
-        """Fields of a row of metrics, of this process. Empty before the first count.
-
-        ``mfu`` counts causal attention in full, ``mfu_half_causal`` what a causal mask leaves of it.
-        """
-        if not self.costs:
-            return {}
-        if self.peak is None:
-            self.peak = peak_flops(self.device, self.dtype)
+    def count(self, batches: Sequence[PackedBatch]) -> Counted:
+        """Operations of this process for some rows; none before the first count."""
         full: dict[str, float] = {}
         saved = 0.0
-        for name, work in work_of(batches, self.streams).items():
+        for name, work in work_of(batches, self.streams).items() if self.costs else ():
             cost = self.costs.get(name, Cost(0, 0))
             shared = self.tensor if name == BACKBONE else 1
             flops = self.times[name] * (cost.unit * work.units + cost.pair * work.pairs) / shared
@@ -142,7 +143,20 @@ class FlopMeter:
             full[module] = full.get(module, 0.0) + flops
             if name == BACKBONE:
                 saved = self.times[name] * cost.pair * work.pairs / 2 / shared
-        rate = seconds * self.peak
+        return Counted(full, saved)
+
+    def row(self, counted: Sequence[Counted], seconds: float) -> dict[str, Any]:
+        """Fields of a row of metrics, of what each process has counted. Empty before the first count.
+
+        ``mfu`` counts causal attention in full, ``mfu_half_causal`` what a causal mask leaves of it.
+        """
+        if not self.costs:
+            return {}
+        if self.peak is None:
+            self.peak = peak_flops(self.device, self.dtype)
+        full = {name: sum(one.by_module.get(name, 0.0) for one in counted) for name in counted[0].by_module}
+        saved = sum(one.saved for one in counted)
+        rate = seconds * self.peak * len(counted)
         return {
             "flops": sum(full.values()),
             "mfu": sum(full.values()) / rate,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,11 +26,11 @@ from kosmos.evaluate.meters import LossMeter
 from kosmos.model.recompute import uncompiled
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
-from kosmos.runtime.devices import autocast
+from kosmos.runtime.devices import autocast, seed_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
 from kosmos.train.compiling import compilations, compile_blocks
-from kosmos.train.flops import FlopMeter
+from kosmos.train.flops import Counted, FlopMeter
 from kosmos.train.guards import Guard
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
@@ -116,7 +116,7 @@ class Trainer:
         # While a GPU computes the gradients, all is done that does not depend on them.
         if isinstance(self.optimizer, Parameterwise) and self.release is None:
             self.optimizer.prepare()
-        metrics = self._metrics(batches, [arrived() for arrived in losses], targets)
+        metrics, everyone = self._metrics(batches, [arrived() for arrived in losses], targets)
         norm = float(norm_on_device)
         skipped = self._is_wrong(metrics["loss"], norm, batches)
         if not skipped and self.release is None:
@@ -130,12 +130,12 @@ class Trainer:
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "grad_norm": norm,
             "step_s": elapsed,
-            "data_wait_s": self.feeder.waited_s,
+            "data_wait_s": max(one.waited_s for one in everyone),
             "tokens_per_s": metrics["tokens"] / elapsed,
             "samples_per_s": metrics["documents"] / elapsed,
-            "peak_memory_bytes": memory.peak_bytes(self.device),
+            "peak_memory_bytes": max(memory.peak_bytes(self.device), *(one.peak_bytes for one in everyone)),
         }
-        meters = self.flops.row(batches, elapsed)
+        meters = self.flops.row([one.counted for one in everyone], elapsed)
         if self.compiled:
             meters["compilations"] = compilations()
         return {"step": self.step, **({"skipped": True} if skipped else {}), **metrics, **timing, **meters}
@@ -145,6 +145,8 @@ class Trainer:
         rows: list[Row] = []
 
         def take() -> tuple[int, list[Incident], int, int] | None:
+            if should_stop():
+                return None
             try:
                 rows.extend(self.feeder.next_step(should_stop))
             except StopWaiting:
@@ -177,10 +179,12 @@ class Trainer:
         text = f"step {self.step + 1}: {found.text}"
         if found.action == "stop":
             changed = "were not" if self.release is None else "may have been"
-            raise TrainingError(
+            wrong = TrainingError(
                 f"{text}; parameters {changed} changed. Lower train.learning_rate or look at the documents "
                 f"({self.folder.guards}): {listed(origins, at_most=3)}"
             )
+            wrong.elsewhere = not self.parallel.is_main  # all ranks find the same
+            raise wrong
         self.report(f"warning: {text}; " + ("left out" if found.action == "skip" else "back to the newest checkpoint"))
         if found.action == "roll_back":
             raise RollBack
@@ -223,7 +227,7 @@ class Trainer:
         """Add the row's gradients. What is returned gives its losses a target token, on the CPU."""
         # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
         self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
-        torch.manual_seed(_seed(self.config.train.seed, self.step, lane, self.distributed.part))
+        seed_here(_seed(self.config.train.seed, self.step, lane, self.distributed.part), self.device)
         counted = self.flops.wants(self.step, batch, compiled=self.compiled > 0)
         with self.distributed.row(last), uncompiled() if counted and self.compiled else nullcontext():
             with autocast(self.device, self.dtype), self.flops.counting(batch) if counted else nullcontext():
@@ -263,7 +267,10 @@ class Trainer:
         gradients.fill_missing(self.parameters)
         return gradients.norm_of(self.parameters)
 
-    def _metrics(self, batches: list[PackedBatch], per_token: list[Tensor], targets: int) -> dict[str, Any]:
+    def _metrics(
+        self, batches: list[PackedBatch], per_token: list[Tensor], targets: int
+    ) -> tuple[dict[str, Any], list[_Spent]]:
+        """Sums over all rows of the step, and what it cost each rank."""
         meter = LossMeter()
         found = [losses.double().numpy() for losses in per_token]
         for batch, losses in zip(batches, found, strict=True):
@@ -271,9 +278,10 @@ class Trainer:
         tokens = sum(len(b.token_ids) for b in batches)
         media = sum(len(m.slots) for b in batches for m in b.media.values())
         documents = sum(len(b.documents) for b in batches)
-        gathered = self.parallel.gather_groups(
-            (dict(meter.sums), float(sum(losses.sum() for losses in found)), tokens, media, documents)
-        )
+        spent = _Spent(self.flops.count(batches), self.feeder.waited_s, memory.peak_bytes(self.device))
+        total = float(sum(losses.sum() for losses in found))
+        everyone = self.parallel.gather((spent, (dict(meter.sums), total, tokens, media, documents)))
+        gathered = [sums for _, sums in everyone][:: self.parallel.sharing]  # a group has the same rows
         meter.merge([g[0] for g in gathered])
         loss, tokens, media, documents = (sum(g[i] for g in gathered) for i in range(1, 5))
         return {
@@ -286,7 +294,7 @@ class Trainer:
             "fill": tokens / (self.config.data.lanes * self.config.data.tokens_per_pack),
             "loss_by_modality": meter.means("modality"),
             "loss_by_source": meter.means("source"),
-        }
+        }, [spent for spent, _ in everyone]
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """(tensors, plain values) that a checkpoint of this step holds; of tensors every rank has its shards."""
@@ -338,6 +346,14 @@ class Trainer:
         self.budget.load(budget)
         self.guard.load(guard)
         self.flops.load(costs)
+
+
+class _Spent(NamedTuple):
+    """What a step cost a rank."""
+
+    counted: Counted
+    waited_s: float
+    peak_bytes: int
 
 
 def _seed(seed: int, step: int, lane: int, part: int) -> int:

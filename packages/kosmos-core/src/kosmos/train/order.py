@@ -1,4 +1,4 @@
-"""What the order of samples depends on: a checkpoint belongs to it, and a run that goes on must have the same."""
+"""What the order of samples and the weights depend on: a run that goes on must have what its checkpoint had."""
 
 from __future__ import annotations
 
@@ -43,10 +43,38 @@ def check_same_order(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
     Raises:
         CheckpointError: names the field that differs.
     """
-    for path, before, after in _differences(_stated(saved), _stated(now), ""):
+    _refuse_other(_stated(saved), _stated(now), where, "the order of samples would not go on")
+
+
+def made_of(config: RunConfig) -> dict[str, Any]:
+    """Settings that the weights of a run, and what its optimizer knows of them, belong to. Plain values."""
+    dumped = config.model_dump(mode="json")
+    frozen = {name: True for name, stream in dumped["streams"].items() if stream["freeze"]}
+    # Where a model of transformers lies may change: the checkpoint has its weights.
+    backbone = _without(dumped["backbone"], "learning_rate", "model")
+    return {"backbone": backbone, "frozen": frozen, "train": {"weights": dumped["train"]["weights"]}}
+
+
+def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
+    """Refuse to go on with another model than the checkpoint's, though its tensors may have the same shapes.
+
+    Raises:
+        CheckpointError: names the field that differs.
+    """
+    streams = {*saved["frozen"], *now["frozen"]}
+
+    def stated(made: Mapping[str, Any]) -> dict[str, Any]:
+        frozen = {name: {"freeze": name in made["frozen"]} for name in sorted(streams)}
+        return {"backbone": made["backbone"], "streams": frozen, "train": made["train"]}
+
+    _refuse_other(stated(saved), stated(now), where, "its weights are of another model")
+
+
+def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, why: str) -> None:
+    for path, before, after in _differences(saved, now, ""):
         raise CheckpointError(
-            f"{where}: was made with {path} {_shown(before)}, the run now has {_shown(after)}; the order of samples "
-            f"would not go on. Leave {path} as it was, or start a new run"
+            f"{where}: was made with {path} {_shown(before)}, the run now has {_shown(after)}; {why}. "
+            f"Leave {path} as it was, or start a new run"
         )
 
 

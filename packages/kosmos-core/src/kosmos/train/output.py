@@ -164,7 +164,8 @@ class RunFolder:
             self._is_full = False
         except OSError as error:
             if error.errno not in FULL:
-                raise TrainingError(f"{file}: cannot write ({error.strerror}); checkpoints are intact") from error
+                left = "checkpoints are intact" if self.checkpoints.is_dir() else "its checkpoints are gone, too"
+                raise TrainingError(f"{file}: cannot write ({error.strerror}); {left}") from error
             os.truncate(file, before)  # what was written of them may be half a row
             self._waiting[file] = text
             if not self._is_full:

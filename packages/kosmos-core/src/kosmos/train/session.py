@@ -26,7 +26,7 @@ from kosmos.train.early import EarlyStopping
 from kosmos.train.goodput import Goodput
 from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.optim.release import check_release
-from kosmos.train.order import check_same_order, sample_order
+from kosmos.train.order import check_same_model, check_same_order, made_of, sample_order
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.sharding import check_strategy
@@ -115,8 +115,9 @@ class Session:
         self.reporter.start(
             RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
         )
-        if slower := slower_without_triton(self.device):
-            self.reporter.say(f"warning: {slower}")
+        for warning in (slower_without_triton(self.device), *doubts(self.config, resumed=self.resumed)):
+            if warning:
+                self.reporter.say(f"warning: {warning}")
         stack.callback(self.clock.close)
         self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
         self.watch.start()
@@ -132,6 +133,7 @@ class Session:
                 report=self.reporter.say, at=self.watch.at, draw=loaded is None,
             )  # fmt: skip
         self.early = EarlyStopping(self.config.evaluate)
+        self.went_back: list[int] = []
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
         if self.parallel.is_main:
@@ -179,6 +181,8 @@ class Session:
         if loaded:
             with reading(loaded):
                 check_same_order(loaded.state["order"], order, loaded.folder)
+                if (made := loaded.state.get("made_of")) is not None:  # older ones lack it
+                    check_same_model(made, made_of(self.config), loaded.folder)
                 made_with, now = loaded.state.get("made_with"), self.config.train.optimizer.name  # older ones lack it
                 if made_with not in (None, now):
                     raise CheckpointError(
@@ -212,6 +216,8 @@ class Session:
         self.parallel.main_only(self._rewind)
         where = loaded.folder if loaded else "no checkpoint was saved yet"
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
+        if self.trainer.step >= (steps := self.config.train.steps):
+            self.reporter.say(f"step {self.trainer.step} of {steps} was taken already: nothing is trained")
 
     def _rewind(self) -> None:
         self.folder.truncate(
@@ -231,12 +237,13 @@ class Session:
     def _train(self) -> RunResult:
         before = None if self.resumed and self.trainer.step else self._score()
         steps, settings = self.config.train.steps, self.config
+        self._stop_if_asked()
         while self.trainer.step < steps and not self.early.wanted:
-            self._stop_if_asked()
             try:
                 with self.clock.spending("productive"):
                     row = self.trainer.train_step(self.stop.wanted)
-            except StopWaiting:
+            except StopWaiting:  # all ranks have it where one is asked to stop
+                self._stop_if_asked()
                 continue
             except RollBack:
                 self._roll_back()
@@ -267,8 +274,9 @@ class Session:
             return
         self._save()
         self._wait_for_save()
+        saved = "all saved" if self.trainer.step else "before the first one"
         stopped = Interrupted(
-            f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), all saved; "
+            f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), {saved}; "
             f"go on with: kosmos train --resume {self.folder.path}"
         )
         stopped.elsewhere = not self.parallel.is_main
@@ -276,10 +284,21 @@ class Session:
 
     def _roll_back(self) -> None:
         """Weights, optimizer and step of the newest checkpoint; the data go on where they are."""
-        self._wait_for_save()
+        try:
+            self._wait_for_save()
+        except TrainingError as error:
+            self.reporter.say(f"warning: {error}; going back to one of them")
         loaded = self.parallel.main_only(lambda: load_newest(self.folder.checkpoints))
         if loaded is None:
             raise TrainingError("guard: no checkpoint to go back to yet; lower checkpoint.every_steps")
+        self.went_back.append(int(loaded.state["step"]))
+        if (times := self.went_back.count(self.went_back[-1])) > self.config.guard.at_most:
+            wrong = TrainingError(
+                f"guard: something is wrong again after going back to step {self.went_back[-1]} {times - 1} times "
+                f"(guard.at_most); look at {self.folder.guards}, or lower train.learning_rate"
+            )
+            wrong.elsewhere = not self.parallel.is_main
+            raise wrong
         self.trainer.go_back(loaded)
         self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step, same_data=False))
         self.trackers.resume(self.trainer.step)
@@ -291,6 +310,7 @@ class Session:
             with self.clock.spending("blocking_save"):
                 tensors, state = self.trainer.snapshot()
                 state |= {"early": self.early.state(), "made_with": self.config.train.optimizer.name}
+                state["made_of"] = made_of(self.config)
                 self.saver.save(self.trainer.step, tensors, state)
             self.clock.flush()
 
@@ -334,6 +354,22 @@ class Session:
         self.trackers.log(row)
         if trained:
             self.reporter.step(row, self.config.train.steps)
+
+
+def doubts(config: RunConfig, *, resumed: bool) -> Iterator[str]:
+    """What is allowed and hardly meant."""
+    train, backbone = config.train, config.backbone
+    if train.warmup_steps >= train.steps and not resumed:
+        yield (
+            f"train.warmup_steps {train.warmup_steps} is not below train.steps {train.steps}: the learning rate never "
+            "reaches train.learning_rate"
+        )
+    model = backbone.options.get("model")
+    if model and backbone.options.get("pretrained", True) and config.tokenizer.name == "bytes" and not resumed:
+        yield (
+            f"backbone.model {model} has learned tokens of its own, and tokenizer is bytes, whose tokens mean other "
+            f"things to it: set tokenizer={model}"
+        )
 
 
 def held_out_row(step: int, scores: Scores) -> dict[str, Any]:

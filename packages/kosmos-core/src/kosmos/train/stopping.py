@@ -22,8 +22,9 @@ JOB_END = "SLURM_JOB_END_TIME"
 
 
 def _allocation_end() -> float | None:
+    """An end that is over is that of another job, whose environment a shell has kept."""
     stated = os.environ.get(JOB_END, "")
-    return float(stated) if stated.isdigit() else None
+    return float(stated) if stated.isdigit() and float(stated) > time.time() else None
 
 
 @dataclass
@@ -31,11 +32,15 @@ class StopRequest:
     """Asked for by a signal or by the clock; all ranks stop after the same step."""
 
     margin_s: float = 300.0
-    """Seconds before the end of an allocation at which to stop."""
+    """Seconds before the end of an allocation at which to stop; of a shorter one the last quarter."""
     ends_at: float | None = field(default_factory=_allocation_end)
     """When the allocation ends, in seconds since 1970."""
     signal_name: str | None = None
     asked_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.ends_at is not None and (left_s := self.ends_at - time.time()) < self.margin_s:
+            self.margin_s = left_s / 4
 
     @property
     def cause(self) -> str | None:

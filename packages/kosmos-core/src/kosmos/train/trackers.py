@@ -61,7 +61,8 @@ def _summary_writer(folder: str, purge_step: int | None = None) -> Any:
         warnings.simplefilter("ignore")  # its protobuf and numpy deprecations are not the user's
         from torch.utils.tensorboard import SummaryWriter
 
-        return SummaryWriter(folder, purge_step=purge_step)
+        # By default ten values wait for the disk, of which a row has more: training would wait with them.
+        return SummaryWriter(folder, purge_step=purge_step, max_queue=1000)
 
 
 class WeightsAndBiases:

@@ -66,10 +66,10 @@ def top_column(path: str, columns: Collection[str]) -> str:
     return path if path.isidentifier() or path in columns else str(parse_path(path)[0])
 
 
-def require_column(path: str, columns: Collection[str], what: str) -> None:
-    """Raises DataError, with the nearest name, where a table has no column for ``path``."""
+def require_column(path: str, columns: Collection[str], what: str, advice: str = "") -> None:
+    """Raises DataError, with the nearest name and ``advice``, where a table has no column for ``path``."""
     if (top := top_column(path, columns)) not in columns:
-        raise DataError(f"{what}: no column {top!r}{did_you_mean(top, columns)}")
+        raise DataError(f"{what}: no column {top!r}{did_you_mean(top, columns)}{advice}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

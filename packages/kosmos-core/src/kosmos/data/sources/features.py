@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+TEXTS = ("text", "segments", "messages", "conversations")
+"""Columns that a row's text may be in."""
+
 
 @dataclass(frozen=True)
 class Features:
@@ -17,10 +20,13 @@ class Features:
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Column of class numbers to the names of the classes."""
 
-    def media_columns(self, modalities: Sequence[str]) -> dict[str, str]:
-        """Modality to the one column of its type."""
+    def columns(self, modalities: Sequence[str]) -> dict[str, str]:
+        """Modality to the one column of its type; beside media one column of classes is the text, where none is."""
         found = {m: [c for c, kind in self.kinds.items() if kind == m] for m in modalities}
-        return {m: columns[0] for m, columns in found.items() if len(columns) == 1}
+        columns = {m: columns[0] for m, columns in found.items() if len(columns) == 1}
+        if columns and len(self.class_names) == 1 and not self.kinds.keys() & set(TEXTS):
+            columns["text"] = next(iter(self.class_names))
+        return columns
 
     def named(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row with names in place of class numbers; a hidden class (-1) becomes null."""

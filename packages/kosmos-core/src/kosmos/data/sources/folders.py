@@ -26,7 +26,7 @@ MANIFEST = "manifest.jsonl"
 NO_SUFFIX = "no suffix"
 """What files without one are counted under."""
 
-_DATA = (".jsonl", ".parquet", ".tar", ".txt")
+DATA = (".jsonl", ".parquet", ".tar", ".txt")
 _NOT_DATA = ("readme", "license", "licence", "notice", "changelog", "credits", "requirements")
 
 
@@ -120,6 +120,11 @@ def class_folders(
         return None
     for name in set(files) - set(placed):
         left_out[suffix_of(name) or NO_SUFFIX] += 1
+    if all(split_of(name.split("/")[-2]) is not None for name in placed):
+        raise DataError(
+            f"{folder}: the folders of its files (such as {placed[0]}) are named by splits and say nothing to learn; "
+            "name a file of rows (--data FOLDER/metadata.jsonl, with columns: {image: file_name}), or sort into classes"
+        )
     splits = splits_of_files([n for n in placed if n.count("/") > 1])
     if len(splits) < len(placed) or None in splits:
         splits = [None] * len(placed)
@@ -173,12 +178,27 @@ def refuse_rows_beside(media: ClassFolderTable, files: Sequence[str]) -> None:
     )
 
 
+def refuse_media_beside(folder: Path, files: Sequence[str], suffixes: Collection[str]) -> None:
+    """Raises DataError where media of the run lie beside text files: the texts are meant to be theirs, most likely.
+
+    Args:
+        files: as ``list_files`` gives them.
+        suffixes: of media of the run.
+    """
+    if media := [name for name in files if suffix_of(name) in suffixes]:
+        raise DataError(
+            f"{folder}: holds {len(media)} files of media (such as {media[0]}) beside .txt files; to train on pairs, "
+            f"pack them (tar -cf pairs.tar -C {folder} .) or list them in a {MANIFEST}; to train on the texts alone, "
+            "leave the modality out or move them"
+        )
+
+
 def _data_kinds(files: Sequence[str]) -> dict[str, list[str]]:
     """Suffix to the data files of that kind."""
     kinds: dict[str, list[str]] = {}
     for name in files:
         suffix = suffix_of(name)
-        if suffix in _DATA and not PurePosixPath(name).stem.lower().startswith(_NOT_DATA):
+        if suffix in DATA and not PurePosixPath(name).stem.lower().startswith(_NOT_DATA):
             kinds.setdefault(suffix, []).append(name)
     return kinds
 
@@ -211,18 +231,25 @@ class ForeignMedia:
             return None
         self._tries[keys] += 1
         for key in row:
-            if key not in self._known and _may_name_file(row[key]):
+            if key not in self._known and (name := _file_name(row[key])) is not None:
                 root = table.root(index)
-                there = names_file(row[key], root)
-                self.asked.append((str(root), row[key], there))
+                there = names_file(name, root)
+                self.asked.append((str(root), name, there))
                 if there:
                     self._found[keys] = key
                     return key
         return None
 
 
-def _may_name_file(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= 1024 and "://" not in value and bool(PurePosixPath(value).suffix)
+def _file_name(value: Any) -> str | None:
+    """What may be the name of a file: a text, the first of a list, or the path of an object."""
+    if isinstance(value, list | tuple) and value:
+        value = value[0]
+    if isinstance(value, Mapping):
+        value = value.get("path")
+    if not isinstance(value, str) or len(value) > 1024 or "://" in value or not PurePosixPath(value).suffix:
+        return None
+    return value
 
 
 def names_file(value: str, root: Path) -> bool:

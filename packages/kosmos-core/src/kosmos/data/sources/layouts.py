@@ -29,7 +29,7 @@ from kosmos.errors import SampleError
 
 CHATS = ("messages", "conversations")
 """Roles that a chat may stand under; the first that a row has."""
-ROLES = ("text", "segments", *CHATS, "id", "split", "clip")
+ROLES = ("text", "segments", *CHATS, "system", "id", "split", "clip")
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
 
 
@@ -95,7 +95,8 @@ class DefaultLayout:
         for role, path in self.columns.items():
             require_column(path, columns, f"columns.{role}")
         if not self._tops(("segments", *CHATS), columns):
-            require_column(self.column("text"), columns, "text")
+            advice = "" if "text" in self.columns else "; name it (columns: {text: COLUMN}) or write a template"
+            require_column(self.column("text"), columns, "text", advice)
 
     def used(self, columns: Collection[str]) -> set[str]:
         return {*self._tops(ROLES, columns), *self._media_tops(columns)}
@@ -187,7 +188,11 @@ class DefaultLayout:
             return tuple(read_segments(parts, root))
         if (chat := self._chat(row)) is not None:
             held = {modality: (path, look_up(row, path)) for modality, path in self._chat_media(row).items()}
-            return tuple(messages.read(*chat, messages.RowMedia(held), root))
+            # Of a column that is there and empty, too, a text may want a medium, which is then missing.
+            wanted = ((m, path) for m, path, plain in self._chat_columns if plain and m not in held)
+            empty = {modality: (path, None) for modality, path in wanted if row.get(path) is not None}
+            system = self.value(row, "system")
+            return tuple(messages.read(*chat, messages.RowMedia({**empty, **held}), root, system=system))
         clip = self.value(row, "clip")
         media = [
             medium
@@ -228,7 +233,11 @@ def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(part, Mapping):
             raise SampleError(f"segments[{number}]: expected an object, got {kind_of(part)}")
         # Columns of a parquet table give every segment every key, null (or of nulls) where it does not apply.
-        kinds = [k for k, v in part.items() if k not in ("train", "clip") and holds_medium(v)]
+        kinds = [
+            k
+            for k, v in part.items()
+            if k not in ("train", "clip") and (v is not None if k == "text" else holds_medium(v))
+        ]
         if len(kinds) != 1:
             raise SampleError(f"segments[{number}]: expected text or one medium, got {', '.join(kinds) or 'nothing'}")
         yield kinds[0], part

@@ -48,7 +48,12 @@ def _resolved(root: Path, name: str) -> Path:
         )
     pure = PurePosixPath(name)
     windows = PureWindowsPath(name if "\\" in name or ":" in name else "")
-    if pure.is_absolute() or windows.drive or windows.root:
+    if pure.is_absolute() and root != NO_FILES and not windows.drive:
+        inner = _inside(root, pure)
+        if inner is None:
+            raise SampleError(f"{shown}: absolute paths out of {root} are refused; name files below it")
+        name, pure = str(inner), inner
+    if pure.is_absolute() or windows.drive or (windows.root and "\\" in name):
         raise SampleError(f"{shown}: absolute paths are refused; name files relative to {root}")
     if ".." in pure.parts or ".." in windows.parts:
         raise SampleError(f"{shown}: '..' is refused; files have to be inside {root}")
@@ -65,6 +70,14 @@ def _resolved(root: Path, name: str) -> Path:
     if not there:
         raise SampleError(f"{root / name}: no such file")
     return path
+
+
+def _inside(root: Path, path: PurePosixPath) -> PurePosixPath | None:
+    """An absolute path from ``root`` on; None where it does not begin with it."""
+    for base in (root.absolute(), Path(_real(root, "" if root.is_absolute() else os.getcwd()))):
+        if path.is_relative_to(base):
+            return path.relative_to(base)
+    return None
 
 
 def _without_links(root: Path, parts: Sequence[str]) -> Path | None:
@@ -160,9 +173,9 @@ def read_clip(value: Any) -> tuple[float, float] | None:
 
 
 def holds_medium(value: Any) -> bool:
-    """Whether a value is a medium or a list with one. No medium is null, an empty list or an object of nulls."""
+    """Whether a value is a medium or a list with one. No medium is null, what is empty, or an object of nulls."""
     if value is None or isinstance(value, str):  # most are; this runs for every row at opening
-        return value is not None
+        return bool(value)
     if isinstance(value, list | tuple):
         return any(map(holds_medium, value))
     if isinstance(value, Mapping):

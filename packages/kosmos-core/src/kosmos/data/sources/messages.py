@@ -1,7 +1,8 @@
 """Chats in the form of the OpenAI API: roles become marks, the loss looks at the assistant's turns alone.
 
 Read too is what other trainers write: ShareGPT's ``from`` and ``value`` in place of ``role`` and ``content``, and
-``<image>`` in a text for the next medium of the row's own column (ms-swift, LLaMA-Factory, LLaVA).
+``<image>`` in a text for the next medium of the row's own column (ms-swift, LLaMA-Factory, LLaVA), a ``system`` text
+beside the chat, and turns of the assistant that are not to be learned.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _turns(turns: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(turn, dict | Mapping):  # to ask a dict whether it is a Mapping takes ten times as long
             raise SampleError(f"{name}[{number}]: expected an object, got {kind_of(turn)}")
         if turn.get("role") is None and turn.get("from") is not None:
-            turn = {"role": turn["from"], "content": turn.get("value")}
+            turn = {**turn, "role": turn["from"], "content": turn.get("value")}
         yield f"{name}[{number}]", turn
 
 
@@ -123,7 +124,7 @@ def needs(turns: Any, name: str) -> frozenset[str]:
     return frozenset(found - {"text"})
 
 
-def read(turns: Any, name: str, own: RowMedia, root: Path) -> Iterator[Segment]:
+def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None) -> Iterator[Segment]:
     """Segments of a chat: the role's mark, the content, ``<|end|>`` for each turn.
 
     A part that only says ``{"type": "image"}`` takes the row's next image, and so does ``<image>`` in a text.
@@ -131,25 +132,49 @@ def read(turns: Any, name: str, own: RowMedia, root: Path) -> Iterator[Segment]:
     Args:
         name: what errors call the chat.
         own: the media beside the chat; all of them have to be taken.
+        system: text of the system's turn, where the chat has none of its own.
 
     Raises:
         SampleError: the chat is malformed, nothing in it is the assistant's, or a medium of the row has no place.
     """
     answers = 0
-    for where, turn in _turns(turns, name):
+    for where, turn in _turns(_with_system(turns, system), name):
         parts = _parts(turn, where)
         role = turn.get("role")
         if not isinstance(role, str) or role not in ROLE_MARKS:
             raise SampleError(f"{where}.role: unknown role {role!r:.40}{did_you_mean(str(role), ROLE_MARKS)}")
-        train = ROLE_MARKS[role] == ASSISTANT
+        train = ROLE_MARKS[role] == ASSISTANT and _is_learned(turn, where)
         answers += train
         yield Mark(ROLE_MARKS[role])
         for kind, part in parts:
             yield from _segments(kind, part, own, root, where, train)
         yield Mark(END, train=train)
     if not answers:
-        raise SampleError(f"{name}: no turn of the assistant, so nothing to learn")
+        raise SampleError(f"{name}: no turn of the assistant to learn from")
     own.check_all_taken()
+
+
+def _with_system(turns: Any, system: Any) -> Any:
+    if system in (None, "") or not isinstance(turns, list | tuple) or not turns:
+        return turns
+    first = turns[0] if isinstance(turns[0], Mapping) else {}
+    if ROLE_MARKS.get(str(first.get("role") or first.get("from"))) == SYSTEM:
+        raise SampleError("the row has a system text and the chat a turn of the system; keep one")
+    return [{"role": "system", "content": checked_text(system, "system")}, *turns]
+
+
+def _is_learned(turn: Mapping[str, Any], where: str) -> bool:
+    """Whether a turn of the assistant is to be learned: ``loss`` (ms-swift) and ``weight`` (OpenAI) may say no.
+
+    Raises:
+        SampleError: one of them says something between.
+    """
+    for key in ("loss", "weight"):
+        if (said := turn.get(key)) is not None:
+            if said not in (0, 1):  # false and true among them
+                raise SampleError(f"{where}.{key}: expected 0 or 1, false or true, got {said!r:.40}")
+            return bool(said)
+    return True
 
 
 def _segments(

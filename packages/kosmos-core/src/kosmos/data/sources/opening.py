@@ -184,6 +184,9 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
         return _from_files(path.parent, [path.name], path.suffix.lower(), request)
     if there:
         raise DataError(f"data {request.path!r}: neither a file nor a folder; a pipe has to be written to a file first")
+    if path.parent.is_dir() and (path.parent != Path() or path.suffix in folders.DATA):
+        hint = nearest_name(str(path), [str(other) for other in path.parent.iterdir()])
+        raise DataError(f"data {request.path!r}: no such file or folder{'; ' + hint if hint else ''}")
     if _HUB_ID.fullmatch(request.path):
         from kosmos.data.sources.hub import open_hub
 
@@ -205,11 +208,14 @@ def _from_folder(path: Path, request: Request) -> Parts:
     files = folders.list_files(path)
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
+    asked = set(request.modalities)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
         layout.check({*classes.modalities.kinds, "text"})
         return finish(classes, layout, request)
     if (found := folders.data_files(path, files)) is not None:
+        if found[0] == ".txt":
+            folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & asked])
         return _from_files(path, found[1], found[0], request)
     raise DataError(
         f"{path}: no {folders.MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet, .tar or .txt files, and no "
@@ -250,7 +256,7 @@ def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request
     from kosmos.data.sources.parquet import ParquetTable
 
     tables = [ParquetTable(path) for path in paths]
-    layout = request.layout(tables[0].features.media_columns(request.known))
+    layout = request.layout(tables[0].features.columns(request.known))
     for table in tables:
         table.use(layout)
     return finish(join(tables, splits), layout, request)
@@ -268,5 +274,5 @@ def _from_tar(paths: Sequence[Path], splits: Sequence[Split | None], request: Re
 def _from_hub(parts: list[tuple[str, HubTable]], request: Request) -> Parts:
     from kosmos.data.sources.hub import join_splits
 
-    layout = request.layout(parts[0][1].features.media_columns(request.known))
+    layout = request.layout(parts[0][1].features.columns(request.known))
     return finish(join_splits(parts, request.path, layout), layout, request)

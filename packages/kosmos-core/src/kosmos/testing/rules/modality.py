@@ -75,6 +75,29 @@ def plans_are_deterministic(modality: ModalityUnderTest) -> None:
                 raise BrokenPromise(f"{described(medium)} planned {how}: {found}")
 
 
+@rule("modality", "cells-stay", "a medium has the same cells whenever it is decoded; they, and it, stay as they are")
+def cells_stay(modality: ModalityUnderTest) -> None:
+    processor, other = modality.route.processor, modality.build(modality.stream.encoder.input)
+    media = modality.media[:CHILD_MEDIA]
+    given = [digest(m.source) if isinstance(m.source, np.ndarray) else None for m in media]
+    plans = [processor.plan(medium) for medium in media]
+    held: list[tuple[Any, str]] = []
+    for medium, plan in zip(media, plans, strict=True):
+        cells = processor.decode(medium, plan)
+        held.append((cells, digest(cells)))
+    for how, decoder in (("again", processor), ("by a new processor", other)):
+        for medium, plan, (_, before) in reversed(list(zip(media, plans, held, strict=True))):
+            if digest(decoder.decode(medium, plan)) != before:
+                raise BrokenPromise(f"{described(medium)} decoded {how}: other cells")
+    for medium, before_all, (cells, before) in zip(media, given, held, strict=True):
+        if digest(cells) != before:
+            raise BrokenPromise(
+                f"{described(medium)}: its cells changed as others were decoded; return an array of its own"
+            )
+        if isinstance(medium.source, np.ndarray) and digest(medium.source) != before_all:
+            raise BrokenPromise(f"{described(medium)} was changed by plan or decode; work on a copy")
+
+
 @rule("modality", "spawn-picklable", "processor and slot counts can be pickled into a fresh process and plan the same")
 def works_in_a_worker(modality: ModalityUnderTest) -> None:
     media = modality.media[:CHILD_MEDIA]
@@ -234,6 +257,7 @@ RULES = (
     has_a_sample_set,
     marks_are_declared,
     plans_are_deterministic,
+    cells_stay,
     works_in_a_worker,
     plans_need_no_torch,
     as_many_cells_as_planned,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import math
 import tempfile
@@ -148,9 +149,12 @@ def logs_and_closes(tracker: ComponentUnderTest) -> None:
 
 @rule("observer", "sees-rows", "it is called with each row of metrics and leaves the row as it is")
 def sees_rows(observer: ComponentUnderTest) -> None:
-    made, row = observer.build(), dict(STEP_ROW)
+    made, row = observer.build(), copy.deepcopy(STEP_ROW)
+    drawn = torch.get_rng_state()
     with contextlib.redirect_stdout(io.StringIO()):
         made(row)
+    if not torch.equal(drawn, torch.get_rng_state()):
+        raise BrokenPromise("it seeds or draws from PyTorch's generator, which changes the run; take one of your own")
     if row != STEP_ROW:
         raise BrokenPromise(f"it changed {sorted(k for k in {*row, *STEP_ROW} if row.get(k) != STEP_ROW.get(k))}")
 
