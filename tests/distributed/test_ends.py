@@ -201,6 +201,27 @@ def test_ranks_whose_launcher_is_killed_end_and_the_run_can_go_on(tmp_path: Path
     assert all(verify(checkpoint) is None for checkpoint in committed(output / "checkpoints"))
 
 
+def test_a_rank_that_is_killed_is_said_to_be(tmp_path: Path, site: Path) -> None:
+    run = Started("train", *RUN, "--nproc", 2, "train.steps=100000", "--output", tmp_path / "run", path=[site])
+    run.wait_for(lambda: lines_in(tmp_path / "run" / "metrics.jsonl") >= 3)
+    os.kill(pid_of(run, 1), signal.SIGKILL)
+    status, said = run.end(at_most_s=90)
+    assert status == 137, said
+    line = "error[training]: rank 1 was killed (SIGKILL): memory may have run out, or somebody has ended it"
+    assert line in said and "error[internal]" not in said, said
+
+
+def test_what_a_step_costs_is_that_of_all_ranks(tmp_path: Path, site: Path) -> None:
+    """Operations are the sum, which one process takes alone."""
+    options = ("train.steps=4", "data.lanes=2", "train.precision=fp32")
+    for ranks in (1, 2):
+        run = torchrun(ranks, ["-m", "kosmos", "train", *RUN, *options, "--output", tmp_path / str(ranks)], path=[site])
+        assert run.end(at_most_s=90)[0] == 0
+    one, two = (rows_of(tmp_path / name / "metrics.jsonl")[-1] for name in ("1", "2"))
+    assert two["flops"] == pytest.approx(one["flops"], rel=0.02)
+    assert two["tokens"] == one["tokens"]
+
+
 def test_ranks_that_are_started_again_and_again_go_on_to_the_end(tmp_path: Path, site: Path) -> None:
     """torchrun keeps what the ranks before have left in its store."""
     output, steps = tmp_path / "run", 120

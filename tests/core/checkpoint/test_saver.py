@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -200,6 +201,21 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line_and_leaves_the_older_wh
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
     found = load_newest(tmp_path)
     assert found is not None and found.state == {"step": 1}
+
+
+def test_a_checkpoint_whose_folder_goes_as_it_is_written_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, commit = tmp_path / "checkpoints", module.folders.commit
+    folder.mkdir()
+
+    def gone(*arguments: Any) -> Any:
+        shutil.rmtree(folder)
+        return commit(*arguments)
+
+    monkeypatch.setattr(module.folders, "commit", gone)
+    with pytest.raises(TrainingError, match=r"cannot write the checkpoint of step 2 .* cannot be looked at \(No such"):
+        save(folder, 2)
 
 
 def test_a_failed_save_is_reported_at_the_next_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -190,6 +190,18 @@ def test_too_many_bad_steps_in_turn_stop_the_run(tmp_path: Path, action: str) ->
     assert [row["action"] for row in rows_of(tmp_path / "run" / "guards.jsonl")] == [action, action, "stop"]
 
 
+def test_going_back_to_one_checkpoint_again_and_again_stops_the_run(tmp_path: Path) -> None:
+    """Though steps between are good: they are taken again each time."""
+    config, _ = broken_at(
+        tmp_path / "run", "infinite", [4, 6, 8, 10], guard={"non_finite": "roll_back", "at_most": 2},
+        checkpoint={"every_steps": 2}, train={"steps": 12},
+    )  # fmt: skip
+    line = r"^guard: something is wrong again after going back to step 2 2 times \(guard\.at_most\); look at"
+    with pytest.raises(TrainingError, match=line):
+        train_model(config, registry=ticks_registry())
+    assert [row["step"] for row in rows_of(tmp_path / "run" / "guards.jsonl")] == [4, 4, 4]
+
+
 def test_a_loss_spike_is_left_out_and_named(tmp_path: Path) -> None:
     over = {
         "train": {"steps": 50, "learning_rate": 5e-3, "schedule": "constant"},

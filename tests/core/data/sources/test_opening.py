@@ -212,7 +212,7 @@ def test_pictures_beside_texts_are_asked_about(open_, tmp_path):
     for name in ("1.png", "1.txt", "2.png", "2.txt"):
         (tmp_path / name).write_bytes(b"a caption")
     with pytest.raises(
-        DataError, match=r"holds 2 files of media \(such as 1\.png\) beside \.txt files; .* tar -cf pairs"
+        DataError, match=r"holds 2 files of media \(such as 1\.png\) beside \.txt files; .*tar -cf pairs"
     ):
         open_(tmp_path, modalities=("image",))
     assert len(open_(tmp_path, modalities=())) == 1 + 1

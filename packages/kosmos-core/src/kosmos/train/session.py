@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -34,6 +35,9 @@ from kosmos.train.sharing import check_sharing
 from kosmos.train.stopping import StopRequest
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
+
+PEER_GONE = r"(?i)closed by peer|reset by peer|broken pipe"
+"""What an exchange of gloo says whose other end has died."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,8 @@ class Session:
             ended = TrainingError("another rank ended with an error")
             ended.exit_status, ended.elsewhere = status, True
             raise ended from error
+        if isinstance(error, RuntimeError) and re.search(PEER_GONE, str(error)):
+            raise TrainingError("another rank is gone without a word, such as for want of memory") from error
 
     def _load(self, order: Mapping[str, Any]) -> Loaded | None:
         loaded = load_newest(self.folder.checkpoints)
