@@ -10,6 +10,7 @@ from kosmos import ConfigError, make_run
 from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.run_file import dump_run, parse_overrides, read_run_file
+from kosmos.train.session import doubts
 from support.command import SMALL, lines_in
 from support.runs import small_run, ticks_registry
 
@@ -84,3 +85,16 @@ def test_nothing_is_held_out_where_none_is_wanted(tmp_path: Path, capsys: pytest
         "error[config]: evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out\n"
     )
     assert not (tmp_path / "no").exists()
+
+
+def test_what_is_hardly_meant_is_said() -> None:
+    def said(*pairs: str) -> list[str]:
+        return list(doubts(make_run(parse_overrides(list(pairs))), resumed=False))
+
+    assert said() == []
+    (warmup,) = said("train.steps=60", "train.warmup_steps=60")
+    assert warmup.startswith("train.warmup_steps 60 is not below train.steps 60: the learning rate never reaches")
+    pretrained = ("backbone.name=hf", "backbone.model=my/model")
+    (tokens,) = said(*pretrained)
+    assert tokens.endswith("set tokenizer=my/model")
+    assert said(*pretrained, "tokenizer=my/model") == said(*pretrained, "backbone.pretrained=false") == []

@@ -204,7 +204,7 @@ def test_registry_is_only_asked_for_datasets_and_modalities(registry, rows):
 
 def test_a_name_that_is_mistyped_is_no_hub_id(open_, tmp_path):
     (tmp_path / "swift.jsonl").write_text("{}")
-    with pytest.raises(DataError, match=r"swfit\.jsonl': no such file or folder; did you mean .*/swift\.jsonl\?"):
+    with pytest.raises(DataError, match=r"swfit\.jsonl': no such file; did you mean .*/swift\.jsonl\?"):
         open_(tmp_path / "swfit.jsonl")
 
 

@@ -179,7 +179,7 @@ class Session:
             ended = TrainingError("another rank ended with an error")
             ended.exit_status, ended.elsewhere = status, True
             raise ended from error
-        if isinstance(error, RuntimeError) and re.search(PEER_GONE, str(error)):
+        if self.parallel.world_size > 1 and isinstance(error, RuntimeError) and re.search(PEER_GONE, str(error)):
             raise TrainingError("another rank is gone without a word, such as for want of memory") from error
 
     def _load(self, order: Mapping[str, Any]) -> Loaded | None:

@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-TEXTS = ("text", "segments", "messages", "conversations")
-"""Columns that a row's text may be in."""
-
 
 @dataclass(frozen=True)
 class Features:
@@ -21,10 +18,11 @@ class Features:
     """Column of class numbers to the names of the classes."""
 
     def columns(self, modalities: Sequence[str]) -> dict[str, str]:
-        """Modality to the one column of its type; beside media one column of classes is the text, where none is."""
+        """Modality to the one column of its type; one column of classes is the text, where nothing else may be."""
         found = {m: [c for c, kind in self.kinds.items() if kind == m] for m in modalities}
         columns = {m: columns[0] for m, columns in found.items() if len(columns) == 1}
-        if columns and len(self.class_names) == 1 and not self.kinds.keys() & set(TEXTS):
+        others = self.kinds.keys() - {*columns.values(), *self.class_names, "id", "split"}
+        if columns and len(self.class_names) == 1 and not others:
             columns["text"] = next(iter(self.class_names))
         return columns
 

@@ -138,7 +138,8 @@ def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None
         SampleError: the chat is malformed, nothing in it is the assistant's, or a medium of the row has no place.
     """
     answers = 0
-    for where, turn in _turns(_with_system(turns, system), name):
+    yield from _system(system, turns)
+    for where, turn in _turns(turns, name):
         parts = _parts(turn, where)
         role = turn.get("role")
         if not isinstance(role, str) or role not in ROLE_MARKS:
@@ -154,13 +155,16 @@ def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None
     own.check_all_taken()
 
 
-def _with_system(turns: Any, system: Any) -> Any:
-    if system in (None, "") or not isinstance(turns, list | tuple) or not turns:
-        return turns
-    first = turns[0] if isinstance(turns[0], Mapping) else {}
+def _system(text: Any, turns: Any) -> Iterator[Segment]:
+    """The turn of a text beside the chat. Raises SampleError where the chat has one itself."""
+    if text in (None, ""):
+        return
+    first = turns[0] if isinstance(turns, list | tuple) and turns and isinstance(turns[0], Mapping) else {}
     if ROLE_MARKS.get(str(first.get("role") or first.get("from"))) == SYSTEM:
         raise SampleError("the row has a system text and the chat a turn of the system; keep one")
-    return [{"role": "system", "content": checked_text(system, "system")}, *turns]
+    yield Mark(SYSTEM)
+    yield Text(checked_text(text, "system"))
+    yield Mark(END)
 
 
 def _is_learned(turn: Mapping[str, Any], where: str) -> bool:

@@ -184,18 +184,30 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
         return _from_files(path.parent, [path.name], path.suffix.lower(), request)
     if there:
         raise DataError(f"data {request.path!r}: neither a file nor a folder; a pipe has to be written to a file first")
-    if path.parent.is_dir() and (path.parent != Path() or path.suffix in folders.DATA):
-        hint = nearest_name(str(path), [str(other) for other in path.parent.iterdir()])
-        raise DataError(f"data {request.path!r}: no such file or folder{'; ' + hint if hint else ''}")
+    near = _neighbour(path)
+    if path.suffix in (*folders.DATA, ".json"):
+        raise DataError(f"data {request.path!r}: no such file{'; ' + near if near else ''}")
     if _HUB_ID.fullmatch(request.path):
         from kosmos.data.sources.hub import open_hub
 
-        return _from_hub(open_hub(request.path), request)
-    hint = nearest_name(request.path, datasets)
+        try:
+            parts = open_hub(request.path)
+        except DataError as error:  # it may have been meant for a folder
+            raise type(error)(f"{error}; {near}" if near else str(error)) from error
+        return _from_hub(parts, request)
+    hint = nearest_name(request.path, datasets) or near
     raise DataError(
         f"data {request.path!r}: no registered dataset ({hint or listed(datasets)}), no file or folder, "
         "and no hub id (namespace/name)"
     )
+
+
+def _neighbour(path: Path) -> str:
+    """What in the same folder may have been meant; nothing where there is no such folder, or nothing like it."""
+    try:
+        return nearest_name(str(path), [str(other) for other in path.parent.iterdir()]) if path.name else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _from_folder(path: Path, request: Request) -> Parts:
