@@ -92,8 +92,8 @@ def test_what_is_hardly_meant_is_said() -> None:
         return list(doubts(make_run(parse_overrides(list(pairs))), resumed=False))
 
     assert said() == []
-    (warmup,) = said("train.steps=60", "train.warmup_steps=60")
-    assert warmup.startswith("train.warmup_steps 60 is not below train.steps 60: the learning rate never reaches")
+    (warmup,) = said("train.steps=59", "train.warmup_steps=60")
+    assert warmup.startswith("train.warmup_steps 60 is more than train.steps 59: the learning rate never reaches")
     pretrained = ("backbone.name=hf", "backbone.model=my/model")
     (tokens,) = said(*pretrained)
     assert tokens.endswith("set tokenizer=my/model")

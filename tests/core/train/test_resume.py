@@ -117,7 +117,7 @@ def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_w
         ({"train": {"optimizer": "adamw"}}, r"was made with train\.optimizer lion, whose state adamw has no use for"),
         (
             {"train": {"optimizer": {"master": "bits8"}, "weights": "bf16"}},
-            "master none, the run now has bits8; leave it",
+            r"train\.weights 'fp32', the run now has 'bf16'",
         ),
         ({"output": str(tmp_path / "other")}, r"output: the run in .* goes on there"),
         ({"tokenizer": "some/folder"}, "tokenizer: the run in .* keeps the one"),

@@ -32,7 +32,7 @@ OPTIONS = tuple(
     "accept-plugins debug plugins version help".split()
 )
 """Options of ``kosmos generate``, where ``--MODALITY FILE`` stands beside them, and of ``kosmos train``."""
-ROW_KEYS = ("text", "media", "core", "id", "split", "clip", "segments", "messages", "conversations")
+ROW_KEYS = ("text", "media", "core", "id", "split", "clip", "segments", "messages", "conversations", "system")
 """Names that rows of data or the core use for something else."""
 
 _SPEC_OF_HOOK = {HOOKS[spec.kind]: spec for spec in KINDS}

@@ -365,9 +365,9 @@ class Session:
 def doubts(config: RunConfig, *, resumed: bool) -> Iterator[str]:
     """What is allowed and hardly meant."""
     train, backbone = config.train, config.backbone
-    if train.warmup_steps >= train.steps and not resumed:
+    if train.warmup_steps > train.steps and not resumed:
         yield (
-            f"train.warmup_steps {train.warmup_steps} is not below train.steps {train.steps}: the learning rate never "
+            f"train.warmup_steps {train.warmup_steps} is more than train.steps {train.steps}: the learning rate never "
             "reaches train.learning_rate"
         )
     model = backbone.options.get("model")
