@@ -218,7 +218,7 @@ def test_what_a_step_costs_is_that_of_all_ranks(tmp_path: Path, site: Path) -> N
         run = torchrun(ranks, ["-m", "kosmos", "train", *RUN, *options, "--output", tmp_path / str(ranks)], path=[site])
         assert run.end(at_most_s=90)[0] == 0
     one, two = (rows_of(tmp_path / name / "metrics.jsonl")[-1] for name in ("1", "2"))
-    assert two["flops"] == pytest.approx(one["flops"], rel=0.02)
+    assert two["flops"] == pytest.approx(one["flops"], rel=0.02)  # measured on pictures: 5e-5; of one rank alone half
     assert two["tokens"] == one["tokens"]
 
 

@@ -66,7 +66,7 @@ def test_a_wrong_option_is_one_line(name, options, line):
 
 
 def test_compiling_without_a_compiler_is_refused(monkeypatch, tmp_path):
-    compiled.library.cache_clear()
+    compiled.binary.cache_clear()
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"compile: true needs a C\+\+ compiler: none is on the path of g\+\+, clang"):

@@ -138,7 +138,7 @@ def test_the_compiled_step_refuses_tensors_of_other_sizes(name):
 def test_who_cannot_compile_is_told_in_one_line(monkeypatch, compiler, said):
     monkeypatch.setenv("CXX", compiler)
     with pytest.raises(ConfigError, match=rf"train\.optimizer\.compile: .*{said}") as told:
-        compiled.library.__wrapped__()
+        compiled.binary.__wrapped__()
     assert "\n" not in str(told.value)
 
 
@@ -147,7 +147,7 @@ def test_a_compiler_that_cannot_be_run_is_told(monkeypatch, tmp_path):
     (tmp_path / "cxx").chmod(0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
     with pytest.raises(ConfigError, match=r"train\.optimizer\.compile: .*Exec format error.*; see there, or leave"):
-        compiled.library.__wrapped__()
+        compiled.binary.__wrapped__()
 
 
 def test_ctrl_c_is_not_for_the_compiler(monkeypatch, tmp_path):
@@ -155,5 +155,5 @@ def test_ctrl_c_is_not_for_the_compiler(monkeypatch, tmp_path):
     (tmp_path / "cxx").write_text(f'#!/bin/sh\nps -o pgid= -p $$ > "{tmp_path}/group"\nexec g++ "$@"\n')
     (tmp_path / "cxx").chmod(0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
-    assert compiled.library.__wrapped__()
+    assert compiled.binary.__wrapped__()
     assert int((tmp_path / "group").read_text()) != os.getpgrp()

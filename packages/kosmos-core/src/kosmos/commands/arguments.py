@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kosmos.errors import ConfigError
 from kosmos.names import did_you_mean, listed
 from kosmos.selection import asked_plugins
+
+Modalities = Annotated[str | None, typer.Option(help="Comma-separated, such as image,audio; text is always there.")]
+Data = Annotated[list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")]
 
 
 def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[str], list[str]]:

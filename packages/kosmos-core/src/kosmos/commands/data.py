@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import one_file, short_options, split_extra
+from kosmos.commands.arguments import Data, Modalities, one_file, short_options, split_extra
 from kosmos.errors import DataError
 from kosmos.run_file import make_run, parse_overrides, read_run_file
 
@@ -62,12 +62,8 @@ class Figures:
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def data_(
     context: typer.Context,
-    modalities: Annotated[
-        str | None, typer.Option(help="Comma-separated, such as image,audio; text is always there.")
-    ] = None,
-    data: Annotated[
-        list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")
-    ] = None,
+    modalities: Modalities = None,
+    data: Data = None,
     documents: Annotated[
         int | None, typer.Option(min=0, help="How many of each source to print; 3 by default, none with --check.")
     ] = None,

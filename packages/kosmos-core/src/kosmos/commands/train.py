@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import one_file, refuse_empty, short_options, split_extra
+from kosmos.commands.arguments import Data, Modalities, one_file, refuse_empty, short_options, split_extra
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.run_file import make_run, merge, parse_overrides, read_run_file
@@ -34,12 +34,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def train(
     context: typer.Context,
-    modalities: Annotated[
-        str | None, typer.Option(help="Comma-separated, such as image,audio; text is always there.")
-    ] = None,
-    data: Annotated[
-        list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")
-    ] = None,
+    modalities: Modalities = None,
+    data: Data = None,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
     output: Annotated[str | None, typer.Option(help="Folder of the run; a new one under runs/ by default.")] = None,
     resume: Annotated[str | None, typer.Option(help="Go on with the run in this folder.")] = None,

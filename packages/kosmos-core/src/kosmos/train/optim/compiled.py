@@ -73,7 +73,7 @@ def lion(rows: Sequence[tuple[Operands, int]], step: Step) -> None:
     """
     table = (_Parameter * len(rows))(*(_row(whole, noise, step.stochastic) for whole, noise in rows))
     numbers = _Numbers(step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2)
-    library().lion(table, ctypes.c_int64(len(rows)), ctypes.byref(numbers), torch.get_num_threads())
+    binary().lion(table, ctypes.c_int64(len(rows)), ctypes.byref(numbers), torch.get_num_threads())
 
 
 def _row(whole: Operands, noise: int, stochastic: bool) -> _Parameter:
@@ -108,7 +108,7 @@ def _check(whole: Operands) -> None:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
+def binary() -> ctypes.CDLL:
     """The compiled source.
 
     Raises:

@@ -82,7 +82,7 @@ class Lion(Parameterwise):
         )
         self.block, self.compile = block, compile
         if compile and any(local(parameter).device.type == "cpu" for parameter in self.numbers):
-            compiled.library()  # now, where a run that cannot begin leaves nothing behind
+            compiled.binary()  # now, where a run that cannot begin leaves nothing behind
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
         self._scale = 1.0

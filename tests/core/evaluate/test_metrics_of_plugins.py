@@ -1,0 +1,42 @@
+"""Metrics of plugins: one that fails is named, and none changes what the others see."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from kosmos.errors import PluginError
+from kosmos.evaluate.generated import Generated, score_answers
+from kosmos.evaluate.score import _Tally
+
+ANSWERS = [Generated("one", "b", "b"), Generated("two", "a", "c")]
+
+
+def same(texts: list[str], expected: list[str]) -> float:
+    return sum(text == wanted for text, wanted in zip(texts, expected, strict=True)) / len(texts)
+
+
+def sorts(texts: list[str], expected: list[str]) -> float:
+    texts.sort(reverse=True)
+    expected.clear()
+    return 0.0
+
+
+def divides(texts: list[str], expected: list[str]) -> float:
+    return 1 / (len(texts) - 2)
+
+
+def test_a_metric_that_changes_its_lists_changes_no_others():
+    assert score_answers(ANSWERS, {"sorts": sorts, "same": same}) == {"sorts": 0.0, "same": 0.5}
+
+
+def test_a_metric_that_raises_is_named():
+    with pytest.raises(PluginError, match="metric divides raised ZeroDivisionError"):
+        score_answers(ANSWERS, {"same": same, "divides": divides})
+
+
+def test_of_nothing_there_is_no_loss():
+    empty = _Tally().score()
+    assert empty.documents == 0 and math.isnan(empty.loss) and math.isnan(empty.perplexity)
+    assert _Tally(1, 2.0, 2).score().loss == 1.0
