@@ -186,8 +186,8 @@ def test_empty_file_is_refused(open_, rows):
 
 
 def test_first_row_without_the_text_column_names_the_nearest(open_, rows):
-    with pytest.raises(DataError, match=r"rows.jsonl:1: text: no column 'text'; did you mean texts\?"):
-        open_(rows({"texts": "x"}))
+    with pytest.raises(DataError, match=r"rows.jsonl:1: text: no column 'text'; did you mean texte\?"):
+        open_(rows({"texte": "x"}))
     with pytest.raises(DataError, match=r"columns.text: no column 'captoin'; did you mean caption\?"):
         open_(rows({"caption": "x"}), columns={"text": "captoin"})
 
@@ -201,8 +201,8 @@ def test_first_row_without_the_text_column_costs_itself_alone(open_, rows):
 
 
 def test_rows_of_which_none_has_the_columns_name_the_first(open_, rows):
-    with pytest.raises(DataError, match=r"rows.jsonl:2: text: no column 'text'; did you mean texts\?"):
-        open_(rows(b"{", {"texts": "x"}, {"texts": "y"}, {"other": "z"}))
+    with pytest.raises(DataError, match=r"rows.jsonl:2: text: no column 'text'; did you mean texte\?"):
+        open_(rows(b"{", {"texte": "x"}, {"texte": "y"}, {"other": "z"}))
 
 
 def test_medium_of_nulls_is_none(open_, rows):

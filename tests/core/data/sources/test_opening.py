@@ -81,9 +81,9 @@ def test_hub_id_offline_fails_at_once_in_one_line(open_):
 
 
 def test_files_of_other_kinds_are_refused(open_, tmp_path):
-    (tmp_path / "a.csv").write_text("x")
-    with pytest.raises(DataError, match=r"expected a .jsonl, .json, .parquet, .tar or .txt file"):
-        open_(tmp_path / "a.csv")
+    (tmp_path / "a.xlsx").write_text("x")
+    with pytest.raises(DataError, match=r"expected a .jsonl, .json, .parquet, .csv, .tsv, .tar or .txt file"):
+        open_(tmp_path / "a.xlsx")
     with pytest.raises(DataError, match=r"no media in class folders \(suffixes of the installed modalities: .flac"):
         open_(tmp_path)
 
@@ -208,11 +208,11 @@ def test_a_name_that_is_mistyped_is_no_hub_id(open_, tmp_path):
         open_(tmp_path / "swfit.jsonl")
 
 
-def test_pictures_beside_texts_are_asked_about(open_, tmp_path):
-    for name in ("1.png", "1.txt", "2.png", "2.txt"):
+def test_pictures_beside_texts_of_other_names_are_asked_about(open_, tmp_path):
+    for name in ("1.png", "one.txt", "2.png", "two.txt"):
         (tmp_path / name).write_bytes(b"a caption")
     with pytest.raises(
-        DataError, match=r"holds 2 files of media \(such as 1\.png\) beside \.txt files; .*tar -cf pairs"
+        DataError, match=r"holds 2 files of media \(such as 1\.png\) beside \.txt files of other .* one name \(1\.txt\)"
     ):
         open_(tmp_path, modalities=("image",))
     assert len(open_(tmp_path, modalities=())) == 1 + 1

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kosmos.data.document import Document, Mark, Media, Segment, Text
-from kosmos.data.sources.json_list import first_row
+from kosmos.data.sources.glance import KINDS, first_columns
 from kosmos.data.tokenizer import ASSISTANT, END, SYSTEM, USER
-from kosmos.errors import SampleError
 
 
 def chat_prompt(
@@ -48,16 +47,10 @@ def holds_chats(path: Path, *, column: str = "messages") -> bool:
 
     A glance, for a hint: False where there is no such file, or it cannot be read.
     """
-    kinds = (".jsonl", ".parquet") if path.is_dir() else (".jsonl", ".json", ".parquet")
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
-        first = next((file for file in files if file.suffix.lower() in kinds and file.is_file()), None)
-        if first is None:
-            return False
-        if first.suffix.lower() == ".parquet":
-            from pyarrow import parquet
-
-            return column in parquet.read_schema(first).names
-        return column in first_row(first)
-    except (OSError, ValueError, SampleError):
+    except OSError:
         return False
+    kinds = (".jsonl", ".parquet") if path.is_dir() else KINDS
+    first = next((file for file in files if file.suffix.lower() in kinds and file.is_file()), None)
+    return first is not None and column in first_columns(first)

@@ -11,7 +11,7 @@ import numpy as np
 
 from kosmos.data.document import Source
 from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
-from kosmos.data.sources.folders import NO_SUFFIX
+from kosmos.data.sources.folders import counts_files
 from kosmos.data.tokenizer import CORE_MARKS
 
 
@@ -84,7 +84,7 @@ def source_lines(sources: Sequence[Source], held_out: Sequence[Source]) -> Itera
     for source in sources:
         yield f"data      {source.name}: {len(source):,} documents, {held.get(source.name, 0):,} held out"
         for modality, count in getattr(source, "left_out", {}).items():
-            if modality.startswith(".") or modality == NO_SUFFIX:
+            if counts_files(modality):
                 yield f"          {count:,} files ({modality}) were passed over"
             else:
                 yield f"          {count:,} more left out: they hold {modality}, which is not among --modalities"

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from kosmos.data.sources.columns import Row
+from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
+from kosmos.data.sources.glance import first_columns
 from kosmos.data.sources.joined import ClassFolderTable, JoinedTable
 from kosmos.data.sources.jsonl import index_jsonl, mentions
-from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Table
@@ -23,10 +25,15 @@ from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
 MANIFEST = "manifest.jsonl"
-NO_SUFFIX = "no suffix"
+NO_SUFFIX, NO_TEXT = "no suffix", "no text of its name"
 """What files without one are counted under."""
 
-DATA = (".jsonl", ".parquet", ".tar", ".txt")
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+"""Rows beside the media that they name, as ``datasets`` has them in its folders of pictures, sounds and films."""
+
+DATA = (".jsonl", ".parquet", ".tar", ".txt", *DELIMITED)
+_ASIDE = (".txt", ".tar", *DELIMITED)
+"""Of these what lies beside media in class folders without a word: lists of labels, what they were unpacked from."""
 _NOT_DATA = ("readme", "license", "licence", "notice", "changelog", "credits", "requirements")
 
 
@@ -53,6 +60,11 @@ def list_files(folder: Path) -> list[str]:
         except OSError as error:
             raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
     return sorted(found)
+
+
+def counts_files(what: str) -> bool:
+    """Whether something that was left out is files of a kind, and no modality."""
+    return what.startswith(".") or what in (NO_SUFFIX, NO_TEXT)
 
 
 def suffix_of(name: str) -> str:
@@ -123,7 +135,8 @@ def class_folders(
     if all(split_of(name.split("/")[-2]) is not None for name in placed):
         raise DataError(
             f"{folder}: the folders of its files (such as {placed[0]}) are named by splits and say nothing to learn; "
-            "name a file of rows (--data FOLDER/metadata.jsonl, with columns: {image: file_name}), or sort into classes"
+            "put a text of its name beside each (1.png, 1.txt), list them in a metadata.csv (file_name,text), "
+            "or sort them into classes"
         )
     splits = splits_of_files([n for n in placed if n.count("/") > 1])
     if len(splits) < len(placed) or None in splits:
@@ -148,6 +161,11 @@ def data_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | No
         DataError: files of several kinds, so that nobody can say which are meant.
     """
     kinds = _data_kinds(files)
+    # Tables of figures lie beside much: they are the data where nothing else is.
+    return _of_one_kind(folder, {s: names for s, names in kinds.items() if s not in DELIMITED} or kinds)
+
+
+def _of_one_kind(folder: Path, kinds: Mapping[str, list[str]]) -> tuple[str, list[str]] | None:
     if len(kinds) > 1:
         raise DataError(
             f"{folder}: holds data files of several kinds ({_counts(kinds)}); name a file or a folder of one kind"
@@ -155,15 +173,30 @@ def data_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | No
     return next(iter(kinds.items()), None)
 
 
+def metadata_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Files of rows that name the media beside them: their suffix and paths; None where there are none.
+
+    Raises:
+        DataError: files of several kinds.
+    """
+    found = [n for n in files if n.rpartition("/")[2] in METADATA and FILE_NAME in first_columns(folder / n)]
+    return _of_one_kind(
+        folder, {suffix: [n for n in found if suffix_of(n) == suffix] for suffix in map(suffix_of, found)}
+    )
+
+
+def row_files(files: Sequence[str]) -> dict[str, list[str]]:
+    """Suffix to the files of that kind which may hold the texts of media that lie beside them."""
+    return {suffix: names for suffix, names in _data_kinds(files).items() if suffix not in _ASIDE}
+
+
 def refuse_rows_beside(media: ClassFolderTable, files: Sequence[str]) -> None:
     """Raises DataError where rows lie beside media in class folders: they may hold the texts of those media.
-
-    Text and tar files may lie there: lists of labels often do, and what the media were unpacked from.
 
     Args:
         files: as ``list_files`` gives them.
     """
-    kinds = {suffix: names for suffix, names in _data_kinds(files).items() if suffix not in (".txt", ".tar")}
+    kinds = row_files(files)
     rows = [name for names in kinds.values() for name in names]
     if not rows:
         return
@@ -187,9 +220,9 @@ def refuse_media_beside(folder: Path, files: Sequence[str], suffixes: Collection
     """
     if media := [name for name in files if suffix_of(name) in suffixes]:
         raise DataError(
-            f"{folder}: holds {len(media)} files of media (such as {media[0]}) beside .txt files; to train on pairs, "
-            f"pack them (tar -cf pairs.tar -C {folder} .) or list them in a {MANIFEST}; to train on the texts alone, "
-            "leave the modality out or move them"
+            f"{folder}: holds {len(media)} files of media (such as {media[0]}) beside .txt files of other names; to "
+            f"train on pairs, give text and medium one name ({PurePosixPath(media[0]).stem}.txt) or list them in a "
+            f"{MANIFEST}; to train on the texts alone, leave the modality out or move them"
         )
 
 

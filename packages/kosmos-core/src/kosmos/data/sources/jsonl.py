@@ -57,13 +57,6 @@ def parse_row(line: bytes) -> Row:
     return row
 
 
-def _row_or_error(line: bytes) -> Row | SampleError:
-    try:
-        return parse_row(line)
-    except SampleError as error:
-        return error
-
-
 @dataclass(frozen=True, eq=False)
 class JsonlTable:
     """The rows of JSONL files (a ``Table``), by byte offset."""
@@ -97,6 +90,10 @@ class JsonlTable:
             line = read_bytes(self.files[self.file.item(index)], begin, min(end, begin + MAX_ROW_BYTES + 1))
         except OSError as error:
             raise SampleError(f"cannot be read ({error})") from error
+        return self.parse(line)
+
+    def parse(self, line: bytes) -> Row:
+        """The row of one line. Raises SampleError where it is none."""
         return parse_row(line)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
@@ -117,7 +114,10 @@ class JsonlTable:
                 stream.seek(begin)
             line = stream.read(min(end - begin, MAX_ROW_BYTES + 1))
             place = begin + len(line)
-            yield _row_or_error(line)
+            try:
+                yield self.parse(line)
+            except SampleError as error:
+                yield error
 
     def row_blocks(self) -> None:
         return None

@@ -1,19 +1,19 @@
 """How the row of a table becomes the segments of a document, where no template says it.
 
 Four forms: ``segments`` (text and media in order), ``messages`` or ``conversations`` (a chat), media keys and ``text``
-(the media first, then the text, trained), and ``text`` alone (trained).
+(the media first, then the text, trained), and ``text`` alone (trained). Those of other trainers are in ``forms``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from kosmos.data.document import Segment, Text
-from kosmos.data.sources import messages
+from kosmos.data.sources import forms, messages
 from kosmos.data.sources.columns import (
     Row,
     checked_text,
@@ -29,8 +29,11 @@ from kosmos.errors import SampleError
 
 CHATS = ("messages", "conversations")
 """Roles that a chat may stand under; the first that a row has."""
-ROLES = ("text", "segments", *CHATS, "system", "id", "split", "clip")
+ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", "id", "split", "clip")
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
+
+FILE_NAME = "file_name"
+"""Column that names a row's medium, of the modality that its suffix means, as ``datasets`` has it in metadata files."""
 
 
 class Layout(Protocol):
@@ -80,6 +83,8 @@ class DefaultLayout:
     """Renames: role or modality to the column (or nested path) that holds it."""
     manifest: bool = False
     """Whether ``text`` only describes a row's ``file``, so that it never stands for the text of a missing one."""
+    suffixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Suffix to the modalities that may be meant by it, for media whose column says no modality."""
 
     def column(self, role: str) -> str:
         """The column that stands for a role or a modality."""
@@ -94,15 +99,15 @@ class DefaultLayout:
     def check(self, columns: Collection[str]) -> None:
         for role, path in self.columns.items():
             require_column(path, columns, f"columns.{role}")
-        if not self._tops(("segments", *CHATS), columns):
+        if not self._tops(("segments", *CHATS), columns) and not self._form(columns):
             advice = "" if "text" in self.columns else "; name it (columns: {text: COLUMN}) or write a template"
             require_column(self.column("text"), columns, "text", advice)
 
     def used(self, columns: Collection[str]) -> set[str]:
-        return {*self._tops(ROLES, columns), *self._media_tops(columns)}
+        return {*self._tops((*ROLES, FILE_NAME), columns), *self._media_tops(columns)}
 
     def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
-        light = self._tops(("id", "split", "segments", *CHATS), columns)
+        light = self._tops(("id", "split", "segments", *CHATS, FILE_NAME), columns)
         return light, [top for top in self._media_tops(columns) if top not in light]
 
     def _media_tops(self, columns: Collection[str]) -> list[str]:
@@ -119,7 +124,7 @@ class DefaultLayout:
         """Modalities whose column holds something, each with it, in the row's order. Of rows without a chat.
 
         Raises:
-            SampleError: the singular and the plural both hold media.
+            SampleError: the singular and the plural both hold media, or nobody knows what a file is.
         """
         there: dict[str, str] = {}
         for modality, plural in self._plurals:
@@ -130,24 +135,50 @@ class DefaultLayout:
                 if modality in there:
                     raise SampleError(f"{own} and {plural} both hold media; keep one, or name it: columns.{modality}")
                 there[modality] = plural
+        if not there:
+            return self._named_file(row)
         if len(there) < 2:
             return there
         order = list(row)
         return dict(sorted(there.items(), key=lambda found: order.index(found[1])))
+
+    def _named_file(self, row: Row) -> dict[str, str]:
+        """The modality of a row's ``file_name``, with that column; none where the row has none."""
+        if not self.suffixes or not isinstance(name := row.get(FILE_NAME), str):
+            return {}
+        claims = self.suffixes.get(suffix := PurePosixPath(name).suffix.lower(), ())
+        if len(claims) == 1:
+            return {claims[0]: FILE_NAME}
+        what = (
+            f"may be {' or '.join(claims)}; say which: columns: {{{claims[0]}: {FILE_NAME}}}"
+            if claims
+            else ("is of no installed modality")
+        )
+        raise SampleError(f"{FILE_NAME}: {suffix or name!r} {what}")
 
     @cached_property
     def _plurals(self) -> list[tuple[str, str]]:
         """Modalities with the columns that several of their media may stand under."""
         return [(modality, f"{modality}s") for modality in self.modalities]
 
-    def _top(self, modality: str, row: Row) -> str:
-        """The row's column that a modality's media are in."""
-        path = self.columns.get(modality)
-        return modality if path is None else top_column(path, row)
+    def _top(self, role: str, columns: Collection[str]) -> str:
+        """The column of a row that a role's or a modality's value is in."""
+        path = self.columns.get(role)
+        return role if path is None else top_column(path, columns)
 
     def _chat(self, row: Row) -> tuple[Any, str] | None:
         """The turns of the row's chat, and the role that they stand under."""
         return next(((turns, role) for role in CHATS if (turns := self.value(row, role)) is not None), None)
+
+    def _form(self, columns: Collection[str], holds: Callable[[str], bool] = lambda column: True) -> str | None:
+        """As ``forms.form_of``, by columns; None where one was named for the text."""
+        if "text" in self.columns:
+            return None
+
+        def there(role: str) -> bool:
+            return self._top(role, columns) in columns
+
+        return forms.form_of(there, lambda role: there(role) and holds(self._top(role, columns)))
 
     def _chat_media(self, row: Row) -> dict[str, str]:
         """Modality to the column that the row's chat takes media from: one that was named, else one in the plural."""
@@ -155,7 +186,7 @@ class DefaultLayout:
         for modality, path, plain in self._chat_columns:
             if modality not in found and holds_medium(row.get(path if plain else top_column(path, row))):
                 found[modality] = path
-        return found
+        return found or self._named_file(row)
 
     @cached_property
     def _chat_columns(self) -> list[tuple[str, str, bool]]:
@@ -170,7 +201,7 @@ class DefaultLayout:
     @cached_property
     def _beside_text(self) -> frozenset[str] | None:
         """Columns without which a row is text alone; None where one of them is named otherwise."""
-        columns = frozenset(("segments", *CHATS, *self.modalities, *(plural for _, plural in self._plurals)))
+        columns = frozenset(("segments", *CHATS, FILE_NAME, *self.modalities, *(plural for _, plural in self._plurals)))
         return columns if columns.isdisjoint(self.columns) else None
 
     def needs(self, row: Row) -> frozenset[str]:
@@ -187,27 +218,43 @@ class DefaultLayout:
         if (parts := self.value(row, "segments")) is not None:
             return tuple(read_segments(parts, root))
         if (chat := self._chat(row)) is not None:
-            held = {modality: (path, look_up(row, path)) for modality, path in self._chat_media(row).items()}
-            # Of a column that is there and empty, too, a text may want a medium, which is then missing.
-            wanted = ((m, path) for m, path, plain in self._chat_columns if plain and m not in held)
-            empty = {modality: (path, None) for modality, path in wanted if row.get(path) is not None}
-            system = self.value(row, "system")
-            return tuple(messages.read(*chat, messages.RowMedia({**empty, **held}), root, system=system))
+            held = self._row_media(row, self._chat_media(row))
+            return tuple(messages.read(*chat, held, root, system=self.value(row, "system")))
+        media = self.media_of(row)
+        form = self._form(row, lambda column: row[column] is not None)
+        if form is not None and form != forms.GOES_ON:
+            held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
+            turns = held.before(forms.turns(form, partial(self.value, row), self.column))
+            return tuple(messages.read(turns, self.column(form), held, root, system=self.value(row, "system")))
         clip = self.value(row, "clip")
-        media = [
+        leading = [
             medium
-            for modality, column in self.media_of(row).items()
+            for modality, column in media.items()
             for medium in read_media(modality, look_up(row, self.columns.get(modality, column)), root, clip)
         ]
+        if form is not None:
+            return (*leading, *forms.going_on(partial(self.value, row), self.column))
         if self.manifest and not media and row.get("file") is not None:
             raise SampleError(_missing_file(row["file"], root))
+        return (*leading, self._learned(row))
+
+    def _learned(self, row: Row) -> Text:
+        """The text of a row."""
         column = self.column("text")
         if "text" not in self.columns and column not in row:
             raise SampleError(f"no {column!r}{did_you_mean(column, row)}")
         text = text_value(self.value(row, "text"), column)
         if not text.strip():
             raise SampleError(f"{column} is empty")
-        return (*media, Text(text, train=True))
+        return Text(text, train=True)
+
+    def _row_media(self, row: Row, columns: Mapping[str, str]) -> messages.RowMedia:
+        """What a chat takes media from: modality to column."""
+        held = {modality: (path, look_up(row, path)) for modality, path in columns.items()}
+        # Of a column that is there and empty, too, a text may want a medium, which is then missing.
+        wanted = ((m, path) for m, path, plain in self._chat_columns if plain and m not in held)
+        empty = {modality: (path, None) for modality, path in wanted if row.get(path) is not None}
+        return messages.RowMedia({**empty, **held}, self.value(row, "clip"))
 
 
 def _missing_file(name: Any, root: Path) -> str:

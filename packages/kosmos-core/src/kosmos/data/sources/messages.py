@@ -8,7 +8,7 @@ beside the chat, and turns of the assistant that are not to be learned.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,14 @@ ROLE_MARKS = {
 class RowMedia:
     """The media of a row's own columns: each is taken by the next part or placeholder that names its modality."""
 
-    def __init__(self, held: Mapping[str, tuple[str, Any]]) -> None:
+    def __init__(self, held: Mapping[str, tuple[str, Any]], clip: Any = None) -> None:
         """
         Args:
             held: modality to the column that holds its media, and what stands there. A text may say ``<image>`` for
                 these modalities alone: in a chat about HTML it is what it is.
+            clip: seconds of all of them that are meant, where the row says so.
         """
+        self.clip = clip
         self._columns = {modality: column for modality, (column, _) in held.items()}
         self._media = {modality: _listed(value) for modality, (_, value) in held.items()}
         self._taken = dict.fromkeys(held, 0)
@@ -49,6 +51,14 @@ class RowMedia:
         pieces = self._placeholder.split(text) if self._placeholder is not None else [text]
         for number, piece in enumerate(pieces):
             yield (piece, {"type": piece}) if number % 2 else ("text", {"text": piece})
+
+    def before(self, turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Turns of plain text, with a part for each medium in front of the first where no text has a place for any."""
+        if self._placeholder is not None and any(self._placeholder.search(turn["content"]) for turn in turns):
+            return list(turns)
+        parts = [{"type": modality} for modality, media in self._media.items() for _ in media]
+        first = {**turns[0], "content": [*parts, {"type": "text", "text": turns[0]["content"]}]}
+        return [first, *turns[1:]] if parts else list(turns)
 
     def take(self, modality: str, what: str) -> Any:
         """The next medium. Raises SampleError, which says ``what`` asked, where there is none."""
@@ -185,7 +195,8 @@ def _segments(
     kind: str, part: Mapping[str, Any], own: RowMedia, root: Path, where: str, train: bool
 ) -> Iterator[Segment]:
     if kind != "text":
-        yield from read_media(kind, _medium(kind, part, own, where), root, part.get("clip"))
+        medium, clip = _medium(kind, part, own, where)
+        yield from read_media(kind, medium, root, clip)
         return
     for piece_kind, piece in own.split(checked_text(part.get("text"), f"{where}.text")):
         if piece_kind != "text":
@@ -194,11 +205,12 @@ def _segments(
             yield Text(piece["text"], train=train)
 
 
-def _medium(kind: str, part: Mapping[str, Any], own: RowMedia, where: str) -> Any:
-    """What a part of a medium holds, or the row's next."""
+def _medium(kind: str, part: Mapping[str, Any], own: RowMedia, where: str) -> tuple[Any, Any]:
+    """What a part of a medium holds, or the row's next, and its clip."""
+    clip = part.get("clip")
     for key in (part["type"], kind, f"{kind}_url"):
         if holds_medium(part.get(key)):
-            return part[key]
+            return part[key], clip
     if any(part.get(key) is not None for key in ("bytes", "data", "path", "url")):
-        return part
-    return own.take(kind, f"{where}: {part['type']} part")
+        return part, clip
+    return own.take(kind, f"{where}: {part['type']} part"), own.clip if clip is None else clip

@@ -13,10 +13,13 @@ from kosmos.data.document import Blocks, Document, Source
 from kosmos.data.foreign import calling
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources import folders
+from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
+from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import index_json
 from kosmos.data.sources.jsonl import index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.request import Request, add_modalities, finish, read_options
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.textfiles import index_text
@@ -82,9 +85,10 @@ def open_parts(
     """A data set, whose every row is looked at once for both parts.
 
     Args:
-        path: name of a registered dataset; a folder with ``manifest.jsonl``; a folder of media in class folders; a
-            ``.jsonl``, ``.parquet``, ``.tar`` or ``.txt`` file or a folder of them; a ``.json`` file; a Hugging Face
-            dataset folder, or a hub id ``namespace/name`` or ``namespace/name:config``.
+        path: name of a registered dataset; a folder with ``manifest.jsonl`` or ``metadata.csv``; a folder of media with
+            texts of their names, or in class folders; a ``.jsonl``, ``.parquet``, ``.csv``, ``.tsv``, ``.tar`` or
+            ``.txt`` file or a folder of them; a ``.json`` file; a Hugging Face dataset folder, or a hub id
+            ``namespace/name`` or ``namespace/name:config``.
         registry: the installed plugins.
         modalities: those of the run; rows with media of others are left out and counted in ``left_out``.
         name: what metrics call it; None takes the last part of the path.
@@ -117,7 +121,7 @@ def open_parts(
 def short_name(path: str) -> str:
     """The last part of a path, without a suffix of files, as text that can be written anywhere."""
     last = (Path(path.rstrip("/")).name or path).encode("utf-8", "replace").decode()
-    return re.sub(r"\.(jsonl?|parquet|tar|txt)$", "", last)
+    return re.sub(r"\.(jsonl?|parquet|[ct]sv|tar|txt)$", "", last)
 
 
 @dataclass(eq=False)
@@ -218,9 +222,14 @@ def _from_folder(path: Path, request: Request) -> Parts:
 
         return _from_hub(open_saved(path), request)
     files = folders.list_files(path)
+    if (found := folders.metadata_files(path, files)) is not None:
+        return _from_files(path, found[1], found[0], request)
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     asked = set(request.modalities)
+    if (pairs := find_pairs(path, files, suffixes, asked, request.left_out)) is not None:
+        layout.check({*pairs.modalities.values(), "text"})
+        return finish(pairs, layout, request)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
         layout.check({*classes.modalities.kinds, "text"})
@@ -230,8 +239,8 @@ def _from_folder(path: Path, request: Request) -> Parts:
             folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & asked])
         return _from_files(path, found[1], found[0], request)
     raise DataError(
-        f"{path}: no {folders.MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet, .tar or .txt files, and no "
-        f"media in class folders (suffixes of the installed modalities: {listed(sorted(suffixes))})"
+        f"{path}: no {folders.MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet, .csv, .tar or .txt files, and "
+        f"no media in class folders (suffixes of the installed modalities: {listed(sorted(suffixes))})"
     )
 
 
@@ -248,8 +257,8 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
     paths, splits = [folder / name for name in names], folders.splits_of_files(names)
     if len(names) < 2 or None in splits:
         splits = [None] * len(names)
-    if suffix == ".jsonl":
-        tables = [index_jsonl([path]) for path in paths]
+    if suffix in (".jsonl", *DELIMITED):
+        tables = [index_delimited(path) if suffix in DELIMITED else index_jsonl([path]) for path in paths]
         return finish(join(tables, splits), request.layout(), request, rows_vary=True)
     if suffix == ".txt":
         layout = request.layout()
@@ -261,7 +270,9 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
         return _from_tar(paths, splits, request)
     if suffix == ".json":
         return finish(index_json(paths[0]), request.layout(), request, rows_vary=True)
-    raise DataError(f"{folder / names[0]}: expected a .jsonl, .json, .parquet, .tar or .txt file, or a folder")
+    raise DataError(
+        f"{folder / names[0]}: expected a .jsonl, .json, .parquet, .csv, .tsv, .tar or .txt file, or a folder"
+    )
 
 
 def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Parts:

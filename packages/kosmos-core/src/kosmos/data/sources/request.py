@@ -13,7 +13,7 @@ import numpy as np
 from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.columns import did_you_mean
-from kosmos.data.sources.layouts import ROLES, DefaultLayout, Layout
+from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout, Layout
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
 from kosmos.data.sources.splits import Split
@@ -69,7 +69,7 @@ class Request:
                 raise ConfigError(f"columns.{role}: no modality and no role{did_you_mean(role, (*self.known, *ROLES))}")
         if self.template is not None:
             return parse_template(self.template, self.known, columns)
-        return DefaultLayout(self.known, columns)
+        return DefaultLayout(self.known, columns, suffixes=folders.suffix_table(self.specs, self.modalities, ()))
 
 
 def read_options(options: Mapping[str, Any], where: str) -> FileOptions:
@@ -136,7 +136,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
     if rows_vary:
         check = layout.check
         if isinstance(layout, DefaultLayout):
-            foreign = folders.ForeignMedia((*request.known, *ROLES, *layout.columns.values()))
+            foreign = folders.ForeignMedia((*request.known, *ROLES, FILE_NAME, *layout.columns.values()))
     facts = Examiner(layout, request.modalities, layout.columns, foreign, check).examine(table)
     if foreign is not None:
         facts = replace(facts, asked=foreign.asked)
@@ -151,7 +151,7 @@ def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
         raise DataError(f"{request.path}: holds no rows")
     counts = ", ".join(f"{count} with {what}" for what, count in left_out.items())
     installed = [what for what in left_out if what in request.specs]
-    files = [what for what in left_out if what.startswith(".") or what == folders.NO_SUFFIX]
+    files = [what for what in left_out if folders.counts_files(what)]
     absent = [what for what in left_out if what not in installed and what not in files]
     advice = [add_modalities(installed)] if installed else []
     if absent:

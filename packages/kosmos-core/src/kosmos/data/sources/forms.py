@@ -1,0 +1,106 @@
+"""Rows that ask in one column and answer in another, as Alpaca, ms-swift, TRL and The Cauldron have them.
+
+| columns | from | becomes |
+|---|---|---|
+| ``instruction``, ``input``, ``output`` | Alpaca, LLaMA-Factory | a chat |
+| ``query``, ``response`` | ms-swift | a chat |
+| ``texts``: a list of ``user`` and ``assistant`` | The Cauldron, FineVision | a chat |
+| ``prompt``, ``completion`` | TRL | a text that goes on |
+
+``history`` of the first two holds earlier turns, each a list of two. ``input`` may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kosmos.data.document import Text
+from kosmos.data.sources.columns import kind_of, text_value
+from kosmos.errors import SampleError
+
+ASKS = {"instruction": "output", "query": "response", "prompt": "completion"}
+"""Role that asks to the role that answers; a row of the form has both."""
+TEXTS = "texts"
+GOES_ON = "prompt"
+"""The form that is no chat."""
+ROLES = (TEXTS, *ASKS, *ASKS.values(), "input", "history")
+
+Turn = dict[str, Any]
+
+
+def form_of(there: Callable[[str], bool], holds: Callable[[str], bool]) -> str | None:
+    """The role that tells a row's form, or None where it has none of these.
+
+    Args:
+        there: whether the row has a column for a role.
+        holds: whether it holds something for it.
+    """
+    if holds(TEXTS):
+        return TEXTS
+    return next((ask for ask, answer in ASKS.items() if holds(ask) and there(answer)), None)
+
+
+def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str]) -> list[Turn]:
+    """A row's chat in the words of the OpenAI API.
+
+    Args:
+        form: as ``form_of`` tells it, but for ``prompt``.
+        value: what the row holds for a role, None where it has none.
+        column: what errors call a role.
+
+    Raises:
+        SampleError: a turn is no text, or an answer is empty.
+    """
+    if form == TEXTS:
+        pairs = list(_pairs(value(TEXTS), column(TEXTS)))
+    else:
+        asked = text_value(value(form), column(form))
+        more = value("input")
+        if more not in (None, ""):
+            asked = "\n".join(part for part in (asked, text_value(more, column("input"))) if part)
+        pairs = [*_history(value("history"), column("history")), (asked, _answer(form, value, column))]
+    return [
+        {"role": role, "content": content}
+        for pair in pairs
+        for role, content in zip(("user", "assistant"), pair, strict=True)
+    ]
+
+
+def going_on(value: Callable[[str], Any], column: Callable[[str], str]) -> tuple[Text, Text]:
+    """A prompt and what is learned to follow it; arguments and errors as of ``turns``."""
+    return Text(text_value(value(GOES_ON), column(GOES_ON))), Text(_answer(GOES_ON, value, column), train=True)
+
+
+def _answer(form: str, value: Callable[[str], Any], column: Callable[[str], str]) -> str:
+    answer = ASKS[form]
+    text = text_value(value(answer), column(answer))
+    if not text.strip():
+        raise SampleError(f"{column(answer)} is empty")
+    return text
+
+
+def _pairs(texts: Any, name: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(texts, list | tuple) or not texts:
+        raise SampleError(f"{name}: expected a list that is not empty, got {kind_of(texts)}")
+    for number, pair in enumerate(texts):
+        where = f"{name}[{number}]"
+        if not isinstance(pair, Mapping):
+            raise SampleError(f"{where}: expected an object with user and assistant, got {kind_of(pair)}")
+        yield _text(pair, "user", where), _text(pair, "assistant", where)
+
+
+def _text(pair: Mapping[str, Any], key: str, where: str) -> str:
+    return text_value(pair.get(key), f"{where}.{key}")
+
+
+def _history(history: Any, name: str) -> Iterator[tuple[str, str]]:
+    if history in (None, "", [], ()):
+        return
+    if not isinstance(history, list | tuple):
+        raise SampleError(f"{name}: expected a list of pairs, got {kind_of(history)}")
+    for number, pair in enumerate(history):
+        where = f"{name}[{number}]"
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise SampleError(f"{where}: expected a list of two, what was asked and what was answered")
+        yield text_value(pair[0], where), text_value(pair[1], where)

@@ -1,0 +1,119 @@
+"""Media with their texts beside them, in files of one name: ``cat.png`` and ``cat.txt``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from kosmos.data.sources.columns import Row, checked_text
+from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, suffix_of
+from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.open_files import forget, read_bytes
+from kosmos.data.sources.packed import PackedKinds, PackedTexts
+from kosmos.data.sources.splits import Split, split_of
+from kosmos.errors import SampleError
+
+TEXT = ".txt"
+MAX_TEXT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class PairTable:
+    """Text files with the media of their names (a ``Table``)."""
+
+    folder: Path
+    texts: PackedTexts
+    """Paths of the texts below the folder, ``/`` between their parts: [rows]."""
+    media: PackedTexts
+    """Paths of the media of each, NUL between them: [rows]."""
+    modalities: Mapping[str, str]
+    """Suffix to the modality that it means."""
+    splits: PackedKinds[Split | None]
+    """What the folders say: [rows]."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def origin(self, index: int) -> str:
+        return str(self.folder / self.media[index].split("\0")[0])
+
+    def root(self, index: int) -> Path:
+        return self.folder
+
+    def row(self, index: int) -> Row:
+        path = self.folder / self.texts[index]
+        forget(path)  # each is read once an epoch
+        try:
+            data = read_bytes(path, 0, MAX_TEXT_BYTES)
+            text = data.decode("utf-8-sig").strip()
+        except OSError as error:
+            raise SampleError(f"{path.name}: cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise SampleError(f"{path.name}: not UTF-8 at byte {error.start}") from error
+        return {**self._media(index), "text": checked_text(text, path.name)}
+
+    def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
+        for index, (text, split) in enumerate(zip(self.texts, self.splits, strict=True)):
+            yield {**self._media(index), "text": "", "id": text, "split": split}
+
+    def _media(self, index: int) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name in self.media[index].split("\0"):
+            found.setdefault(self.modalities[suffix_of(name)], []).append(name)
+        return found
+
+    def row_blocks(self) -> None:
+        return None
+
+    def extent(self) -> None:
+        return None  # the folder had to be listed, which takes as long
+
+
+def find_pairs(
+    folder: Path,
+    files: Sequence[str],
+    suffixes: Mapping[str, Sequence[str]],
+    asked: Collection[str],
+    left_out: Counter[str],
+) -> PairTable | None:
+    """Pairs of a folder, or None where no medium of the run has a text of its name, or where files of rows lie there.
+
+    Args:
+        files: as ``folders.list_files`` gives them.
+        suffixes: as ``folders.suffix_table`` gives them.
+        asked: modalities of the run.
+        left_out: gets media without a text, and files of other kinds by their suffix.
+
+    Raises:
+        DataError: a suffix is claimed by several modalities of the run.
+    """
+    media: dict[str, list[str]] = {}
+    for name in files:
+        if suffix_of(name) in suffixes:
+            media.setdefault(_stem(name), []).append(name)
+    texts = [name for name in files if suffix_of(name) == TEXT and _stem(name) in media]
+    paired = {stem: media[stem] for stem in map(_stem, texts)}
+    used = {suffix_of(name): name for names in paired.values() for name in names}
+    if row_files(files) or not any(set(suffixes[suffix]) & set(asked) for suffix in used):
+        return None
+    modalities = {suffix: modality_of(folder / name, suffix, suffixes) for suffix, name in used.items()}
+    taken = {*texts, *(name for names in paired.values() for name in names)}
+    for name in files:
+        if name not in taken:
+            left_out[NO_TEXT if suffix_of(name) in suffixes else suffix_of(name) or NO_SUFFIX] += 1
+    joined = ["\0".join(paired[_stem(text)]) for text in texts]
+    return PairTable(folder, PackedTexts(texts), PackedTexts(joined), modalities, PackedKinds(_splits(texts)))
+
+
+def _stem(name: str) -> str:
+    return name[: len(name) - len(suffix_of(name))]
+
+
+def _splits(texts: Sequence[str]) -> list[Split | None]:
+    """What the folders of the texts say, where all are in such as are named by a split."""
+    found: list[Split | None] = [next(filter(None, map(split_of, PurePosixPath(text).parts[:-1])), None) for text in texts]
+    if None in found:
+        found = [None] * len(texts)
+    return found

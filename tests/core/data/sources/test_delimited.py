@@ -1,0 +1,131 @@
+"""CSV and TSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kosmos.data.document import Text
+from kosmos.data.sources.delimited import index_delimited
+from kosmos.errors import DataError, SampleError
+
+CELLS = st.text(st.sampled_from("ab ,;\"\n\t'é"), max_size=6)
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(text, name="rows.csv"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def texts(source):
+    return [source.document(n).segments[-1].text for n in range(len(source))]
+
+
+@given(
+    rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=6),
+    end=st.sampled_from(["\n", "\r\n"]),
+    delimiter=st.sampled_from(",;\t"),
+)
+def test_rows_that_were_written_are_read(tmp_path_factory, rows, end, delimiter):
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator=end, delimiter=delimiter)
+    writer.writerows([("one", "two", "three"), *rows])
+    path = tmp_path_factory.mktemp("csv") / "rows.csv"
+    path.write_bytes(text.getvalue().encode())
+    found = index_delimited(path)
+    wanted = [
+        dict(zip(("one", "two", "three"), (cell or None for cell in row), strict=True))
+        for row in rows
+        if any(map(str.strip, row))
+    ]
+    assert [found.row(n) for n in range(len(found))] == list(found.scan(None)) == wanted
+
+
+@pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.csv", ";"), ("a.csv", "\t"), ("a.tsv", "\t")])
+def test_pictures_with_texts(open_, rows, table, name, mark):
+    rows()  # the picture
+    path = table(f'image{mark}text\na.png{mark}"A cat{mark} 1,5; it\nsleeps."\n', name)
+    document = open_(path).document(0)
+    assert (next(iter(document.media)).source.name, document.segments[-1]) == (
+        "a.png",
+        Text(f"A cat{mark} 1,5; it\nsleeps.", True),
+    )
+    assert document.origin == f"{path}:2"
+
+
+def test_columns_templates_splits_and_ids(open_, table):
+    path = table("nr,q,a,split\n1,Who?,I,train\n2,What?,This,test\n3,When?,Now,\n")
+    given = {"columns": {"id": "nr"}, "template": "{q} → {a}"}
+    assert texts(open_(path, **given)) == [" I", " Now"]
+    assert texts(open_(path, split="held_out", **given)) == [" This"]
+    assert texts(open_(path, columns={"prompt": "q", "completion": "a"})) == ["I", "Now"]
+
+
+def test_index_of_pandas_and_byte_order_mark(open_, table):
+    assert texts(open_(table("\ufeff,text\n0,x\n1,y\n"))) == ["x", "y"]
+    assert open_(table("\ufeff,text\n0,x\n")).table.row(0) == {"column 1": "0", "text": "x"}
+
+
+def test_blank_lines_and_rows_are_none(open_, table):
+    source = open_(table("text,n\r\nx,1\r\n\r\n,\r\n  ,\r\ny,2\r\n"))
+    assert [source.document(n).origin[-1] for n in range(len(source))] == ["2", "6"]
+
+
+def test_rows_that_are_wrong_cost_themselves(open_, table):
+    source = open_(table(b'text,n\nx,1\ny\nz,1,2\n\xff,1\na\rb,1\nlast "so" quoted,1\n'))
+    causes = [
+        "expected 2 columns, as in the first line, got 1",
+        "got 3",
+        "not UTF-8 at byte 0",
+        "a carriage return stands",
+    ]
+    for index, cause in enumerate(causes, 1):
+        with pytest.raises(SampleError, match=cause):
+            source.document(index)
+    assert source.document(5).segments == (Text('last "so" quoted', True),)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ('text,n\nx,1\n"y,2\nz,3\n', r"rows.csv: a quote is opened and never closed; the row begins at byte 11"),
+        ("", "expected the names of columns in the first line, got nothing"),
+        ("\n\n", "expected the names of columns in the first line, got nothing"),
+        ("text,text\nx,y\n", "column 'text' twice"),
+        (b"te\xffxt\nx\n", "the first line: .*can't decode byte 0xff"),
+        ("text\rx\ry\r", "the first line: a carriage return"),
+        ("caption\nx\n", "no column 'text'.*caption"),
+        ("text\n", "holds no rows"),
+    ],
+)
+def test_files_that_nobody_can_read_are_refused(open_, table, text, cause):
+    with pytest.raises(DataError, match=cause) as caught:
+        open_(table(text))
+    assert "\n" not in caught.value.line()
+
+
+def test_a_long_cell(open_, table):
+    assert texts(open_(table("text\n" + "x" * 200_000 + "\n"))) == ["x" * 200_000]
+
+
+def test_a_folder_of_tables_is_read_by_splits(open_, table, tmp_path):
+    (tmp_path / "set").mkdir()
+    table("text\nx\n", "set/train.csv")
+    table("text\ny\n", "set/test.csv")
+    assert texts(open_(tmp_path / "set")) == ["x"]
+    assert texts(open_(tmp_path / "set", split="held_out")) == ["y"]
+
+
+def test_a_table_beside_other_data_is_left_alone(open_, rows, table, tmp_path):
+    rows({"text": "row"}, name="set/train.jsonl")
+    table("text\nx\n", "set/labels.csv")
+    assert texts(open_(tmp_path / "set")) == ["row"]

@@ -1,0 +1,140 @@
+"""Folders of media with their texts: beside each, or in a file of rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kosmos.data.document import Text
+from kosmos.errors import DataError, SampleError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Write files below a folder: text as it is, None for a medium."""
+
+    def write(**files):
+        for name, text in files.pop("named", files).items():
+            path = tmp_path / "set" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"medium" if text is None else text if isinstance(text, bytes) else text.encode())
+        return tmp_path / "set"
+
+    return write
+
+
+def pairs(source):
+    documents = [source.document(n) for n in range(len(source))]
+    return [([m.source.name for m in d.media], d.segments[-1].text) for d in documents]
+
+
+def test_texts_beside_their_media(open_, folder):
+    path = folder(named={"1.png": None, "1.txt": "A cat.\n", "b/2.wav": None, "b/2.txt": "\ufeffMeow", "3.png": None,
+                         "readme.txt": "x", "labels.csv": "x"})  # fmt: skip
+    source = open_(path)
+    assert pairs(source) == [(["1.png"], "A cat."), (["2.wav"], "Meow")]
+    assert source.left_out == {"no text of its name": 1, ".txt": 1, ".csv": 1}
+    assert source.document(0).origin == str(path / "1.png")
+
+
+def test_media_of_one_name_are_one_document(open_, folder):
+    path = folder(named={"1.png": None, "1.wav": None, "1.jpg": None, "1.txt": "A cat."})
+    assert pairs(open_(path)) == [(["1.jpg", "1.png", "1.wav"], "A cat.")]
+
+
+def test_folders_of_pairs_are_no_classes(open_, folder):
+    assert pairs(open_(folder(named={"10_dog/1.png": None, "10_dog/1.txt": "A dog."}))) == [(["1.png"], "A dog.")]
+
+
+def test_folders_that_are_named_by_splits_split_pairs(open_, folder):
+    path = folder(named={"train/1.png": None, "train/1.txt": "x", "test/test.png": None, "test/test.txt": "y"})
+    assert pairs(open_(path)) == [(["1.png"], "x")]
+    assert pairs(open_(path, split="held_out")) == [(["test.png"], "y")]
+
+
+def test_a_pair_that_is_broken_costs_itself(open_, folder):
+    path = folder(named={"1.png": None, "1.txt": b"\xff", "2.png": None, "2.txt": "", "3.png": None, "3.txt": "x"})
+    source = open_(path)
+    with pytest.raises(SampleError, match=r"1\.png: 1\.txt: not UTF-8 at byte 0"):
+        source.document(0)
+    with pytest.raises(SampleError, match="text is empty"):
+        source.document(1)
+    (path / "3.txt").unlink()
+    with pytest.raises(SampleError, match=r"3\.png: 3\.txt: cannot be read"):
+        source.document(2)
+
+
+def test_pairs_of_another_modality_are_left_out(open_, folder):
+    source = open_(folder(named={"1.png": None, "1.txt": "x", "2.wav": None, "2.txt": "y"}), modalities=("audio",))
+    assert (pairs(source), source.left_out) == ([(["2.wav"], "y")], {"image": 1})
+
+
+def test_a_suffix_of_two_modalities_asks_which(open_, folder):
+    path = folder(named={"1.gif": None, "1.txt": "x"})
+    with pytest.raises(DataError, match=r"1\.gif: \.gif may be image, video; say which"):
+        open_(path, modalities=("image", "video"))
+    assert pairs(open_(path, modalities=("image", "video"), template="[video] → {text}")) == [(["1.gif"], "x")]
+
+
+def test_rows_beside_pairs_are_asked_about(open_, folder):
+    with pytest.raises(DataError, match="several kinds"):
+        open_(folder(named={"1.png": None, "1.txt": "x", "rows.jsonl": "{}"}))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_metadata_names_the_media_beside_it(open_, folder, kind):
+    named = [{"file_name": "1.png", "text": "A cat."}, {"file_name": "b/2.wav", "text": "Meow"}]
+    path = folder(named={"1.png": None, "b/2.wav": None, "b/3.png": None})
+    match kind:
+        case "csv":
+            (path / "metadata.csv").write_text("file_name,text\n1.png,A cat.\nb/2.wav,Meow\n")
+        case "jsonl":
+            (path / "metadata.jsonl").write_text("\n".join(map(json.dumps, named)))
+        case "parquet":
+            pyarrow = pytest.importorskip("pyarrow")
+            from pyarrow import parquet
+
+            parquet.write_table(pyarrow.Table.from_pylist(named), path / "metadata.parquet")
+    assert pairs(open_(path)) == [(["1.png"], "A cat."), (["2.wav"], "Meow")]
+    source = open_(path, modalities=("image",))
+    assert (pairs(source), source.left_out) == ([(["1.png"], "A cat.")], {"audio": 1})
+
+
+def test_metadata_of_splits(open_, folder):
+    rows = "file_name,caption\n1.png,A cat.\n"
+    path = folder(
+        named={
+            f"{split}/{n}": t for split in ("train", "test") for n, t in {"1.png": None, "metadata.csv": rows}.items()
+        }
+    )
+    given = {"columns": {"text": "caption"}}
+    assert pairs(open_(path, **given)) == pairs(open_(path, split="held_out", **given)) == [(["1.png"], "A cat.")]
+    assert open_(path, **given).document(0).segments[0].source.parent.name == "train"
+
+
+def test_a_table_that_names_no_media_is_no_metadata(open_, folder):
+    path = folder(named={"cat/1.png": None, "metadata.csv": "author,year\nx,1\n"})
+    assert pairs(open_(path)) == [(["1.png"], "cat")]
+
+
+def test_a_named_file_in_a_chat(open_, rows):
+    chat = [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A cat."}]
+    document = open_(rows({"file_name": "a.png", "messages": chat})).document(0)
+    assert [m.source.name for m in document.media] == ["a.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("a.xyz", r"file_name: '\.xyz' is of no installed modality"),
+        ("a", "file_name: 'a' is of no installed modality"),
+        ("a.gif", r"file_name: '\.gif' may be image or video; say which: columns: \{image: file_name\}"),
+        ("gone.png", "gone.png: no such file"),
+    ],
+)
+def test_a_named_file_that_is_wrong_costs_its_row(open_, rows, name, cause):
+    source = open_(rows({"file_name": name, "text": "x"}, {"text": "good"}), modalities=("image", "video"))
+    with pytest.raises(SampleError, match=cause):
+        source.document(0)
+    assert source.document(1).segments == (Text("good", True),)
