@@ -12,6 +12,7 @@ for all.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import random
@@ -61,9 +62,12 @@ def write(folder: Path, rows: int) -> dict[str, Path]:
             (folder / "classes" / name / f"{number}.jpg").touch()
     table = folder / "lines.parquet"
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines.open()]), table, row_group_size=10_000)
+    cells = folder / "lines.csv"
+    with cells.open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "text"), *((n, text(60)) for n in range(rows))])
     return {
-        "JSONL, lines": lines, "JSONL, chats": chats, "JSON list, chats": one_list, "parquet, lines": table,
-        "text": plain, "class folders": folder / "classes",
+        "JSONL, lines": lines, "CSV, lines": cells, "JSONL, chats": chats, "JSON list, chats": one_list,
+        "parquet, lines": table, "text": plain, "class folders": folder / "classes",
     }  # fmt: skip
 
 
@@ -112,7 +116,7 @@ def main() -> None:
                 arms = {"Kosmos, first": kosmos, "Kosmos, again": kosmos}
                 if path.suffix == ".jsonl":
                     arms["json.loads of each line"] = limit
-                if path.suffix in (".jsonl", ".json", ".parquet"):
+                if path.suffix in (".jsonl", ".json", ".parquet", ".csv"):
                     load = datasets(cache)
                     arms |= {"datasets, first": load, "datasets, again": load}
                 for side, act in arms.items():

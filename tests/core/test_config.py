@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
+from kosmos.mistakes import ELSEWHERE
 from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run_file, with_absolute_sources
 
 
@@ -15,6 +18,12 @@ from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run
         ({"train": {"stpes": 3}}, r"run: train.stpes: unknown field; did you mean steps\?"),
         ({"streams": {"image": {"encodr": "timm"}}}, r"streams.image.encodr: unknown field; did you mean encoder\?"),
         ({"data": {"sources": [{"pth": "x"}]}}, r"data.sources.0.*pth: unknown field; did you mean path\?"),
+        ({"learning_rate": 1}, r"learning_rate: unknown field; did you mean train.learning_rate or backbone.learn"),
+        ({"train": {"lanes": 2}}, r"train.lanes: unknown field; did you mean data.lanes\?"),
+        ({"max_seq_length": 2}, r"max_seq_length: unknown field; did you mean data.tokens_per_pack\?"),
+        ({"streams": {"image": {"lr": 1}}}, r"streams.image.lr: unknown field; did you mean learning_rate\?"),
+        ({"batch_size": 2}, r"batch_size: unknown field; a step takes data.lanes rows of data.tokens_per_pack tokens$"),
+        ({"zzz": 2}, r"zzz: unknown field; fields here: modalities, data, "),
         ({"train": {"steps": "many"}}, r"train.steps: .*valid integer.*got 'many'"),
         ({"train": {"steps": 0}}, r"train.steps: .*greater than or equal to 1, got 0"),
         ({"train": {"precision": "fp8"}}, r"train.precision: .*'auto', 'fp32' or 'bf16', got 'fp8'"),
@@ -34,6 +43,28 @@ def test_a_wrong_field_is_one_line_with_path_and_remedy(values, line):
         make_run(values)
     assert "\n" not in error.value.line()
     assert error.value.exit_status == 2
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(ConfigError) as error:
+        make_run({"data": {"sources": [{"pth": "x"}], "lanez": 2}, "train": {"steps": 0, "precision": "fp8"}, "lr": 1})
+    said = str(error.value).removeprefix("run: ").split("; ")
+    assert [part.split(":")[0] for part in said if ": " in part] == [
+        "data.sources.0.pth", "data.lanez", "lr", "train.steps",
+    ]  # fmt: skip
+    assert said[-1].endswith("(and 1 more)")
+
+
+def test_what_others_call_a_field_leads_to_one_that_is_there():
+    run = RunConfig().model_dump()
+    for said in ELSEWHERE:
+        for path in re.findall(r"(?:[a-z_]+\.)+[a-z_]+", said):
+            if path == "metrics.jsonl":
+                continue
+            value = run
+            for part in path.split("."):
+                assert part in value, path
+                value = value[part]
 
 
 def test_overrides_reach_any_field_and_read_their_values_as_yaml():

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that ``name`` most likely meant; case, ``-`` and ``_`` do not count. None where none is near."""
-    plain = {_plain(candidate): candidate for candidate in candidates}
-    matches = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.66)
-    return plain[matches[0]] if matches else None
+    by_plain = {plain(candidate): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(plain(name), by_plain, n=1, cutoff=0.66)
+    return by_plain[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
@@ -26,5 +26,6 @@ def listed(names: Iterable[str], *, at_most: int = 12) -> str:
     return ", ".join(found[:at_most]) + rest if found else "none"
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A name without what does not count: case, ``-`` and ``_``."""
     return name.lower().replace("-", "").replace("_", "")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from kosmos.config import RunConfig, by_name
 from kosmos.errors import ConfigError
-from kosmos.names import did_you_mean
+from kosmos.mistakes import explain
 
 
 class _SaidTwice(yaml.YAMLError):
@@ -131,39 +131,7 @@ def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(error)}") from error
-
-
-def _explain(error: ValidationError) -> str:
-    # A misspelt field often makes another one missing: the misspelling is the news.
-    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    path = ".".join(str(part) for part in first["loc"])
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    if first["type"] == "extra_forbidden":
-        fields = _fields_at(first["loc"][:-1])
-        hint = did_you_mean(str(first["loc"][-1]), fields)
-        return f"{path}: unknown field; {hint or 'fields here: ' + ', '.join(fields)}{more}"
-    message = first["msg"][0].lower() + first["msg"][1:]
-    return f"{path}: {message}, got {first['input']!r}{more}"
-
-
-def _fields_at(location: Sequence[int | str]) -> list[str]:
-    """Names of the fields of the model that stands at ``location`` in a run file."""
-    model: Any = RunConfig
-    for part in location:
-        annotation = model.model_fields[part].annotation if _is_model(model) and part in model.model_fields else None
-        inner = [a for a in _arguments(annotation) if _is_model(a)] if annotation is not None else []
-        model = inner[0] if inner else model
-    return list(model.model_fields)
-
-
-def _arguments(annotation: Any) -> list[Any]:
-    nested = getattr(annotation, "__args__", None)
-    return [a for arg in nested for a in _arguments(arg)] if nested else [annotation]
-
-
-def _is_model(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseModel)
+        raise ConfigError(f"{where}: {explain(error)}") from error
 
 
 def dump_run(config: RunConfig) -> str:

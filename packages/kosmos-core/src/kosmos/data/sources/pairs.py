@@ -113,7 +113,9 @@ def _stem(name: str) -> str:
 
 def _splits(texts: Sequence[str]) -> list[Split | None]:
     """What the folders of the texts say, where all are in such as are named by a split."""
-    found: list[Split | None] = [next(filter(None, map(split_of, PurePosixPath(text).parts[:-1])), None) for text in texts]
+    found: list[Split | None] = [
+        next(filter(None, map(split_of, PurePosixPath(text).parts[:-1])), None) for text in texts
+    ]
     if None in found:
         found = [None] * len(texts)
     return found

@@ -1,0 +1,111 @@
+"""What is wrong with a run file, in one line: each mistake, and for an unknown field the one that was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from kosmos.config import RunConfig
+from kosmos.names import did_you_mean, plain
+
+AT_MOST = 4
+"""Mistakes that are told."""
+
+ELSEWHERE = {
+    "a step takes data.lanes rows of data.tokens_per_pack tokens": (
+        "batch_size micro_batch_size global_batch_size per_device_batch_size per_device_train_batch_size"
+    ),
+    "data.lanes says what a step takes, and each process accumulates its part": "gradient_accumulation_steps",
+    "train.steps says how long; kosmos data tells how many steps take every document once": (
+        "epochs num_epochs num_train_epochs"
+    ),
+    "a model of transformers is backbone: {name: hf, model: ID}": (
+        "model model_id model_name model_name_or_path model_path"
+    ),
+    "kosmos train --resume FOLDER": "resume resume_from_checkpoint",
+    "every step is a row of metrics.jsonl": "logging_steps log_interval",
+    "rows are always packed": "packing neat_packing",
+    "streams.NAME.freeze": "freeze_vit freeze_vision_tower freeze_encoder",
+    "train.precision is auto, fp32 or bf16": "bf16 fp16 dtype torch_dtype mixed_precision",
+    "train.steps": "max_steps",
+    "train.learning_rate": "lr",
+    "train.optimizer": "optim",
+    "train.schedule": "scheduler lr_scheduler lr_scheduler_type",
+    "train.warmup_steps": "warmup warmup_ratio",
+    "train.clip_norm": "grad_clip gradient_clipping max_grad_norm",
+    "train.compile": "torch_compile",
+    "data.tokens_per_pack": "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length",
+    "data.workers": "num_workers dataloader_num_workers",
+    "data.sources": "dataset datasets dataset_path train_data data_path",
+    "evaluate.every_steps": "eval_steps",
+    "evaluate.patience": "early_stopping_patience",
+    "checkpoint.every_steps": "save_steps",
+    "checkpoint.keep_last": "save_total_limit",
+    "parallel.strategy": "deepspeed fsdp",
+    "parallel.tensor": "tensor_parallel_size",
+    "trackers": "report_to logger",
+    "output": "output_dir save_dir",
+}
+"""Where that is said here which other trainers call so."""
+_BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
+
+
+def explain(error: ValidationError) -> str:
+    """Every mistake with its path, what was expected and what stands there."""
+    # A misspelt field often makes another one missing: the misspelling is the news.
+    unknown = {one["loc"][:-1] for one in error.errors() if one["type"] == "extra_forbidden"}
+    found = [one for one in error.errors() if one["type"] != "missing" or one["loc"][:-1] not in unknown]
+    found.sort(key=lambda one: one["type"] != "extra_forbidden")
+    told = list(dict.fromkeys(_told(one["type"], one["loc"], one["msg"], one["input"]) for one in found))
+    more = f" (and {len(told) - AT_MOST} more)" if len(told) > AT_MOST else ""
+    return "; ".join(told[:AT_MOST]) + more
+
+
+def _told(kind: str, location: Sequence[int | str], message: str, value: Any) -> str:
+    path = ".".join(map(str, location))
+    if kind == "extra_forbidden":
+        return f"{path}: unknown field; {_meant(str(location[-1]), location[:-1])}"
+    return f"{path}: {message[0].lower()}{message[1:]}, got {value!r}"
+
+
+def _meant(name: str, location: Sequence[int | str]) -> str:
+    """The field that is most likely meant by a name that none has at its place."""
+    everywhere = dict(_paths(RunConfig))
+    if same := [path for path, own in everywhere.items() if plain(own) == plain(name)]:
+        return f"did you mean {' or '.join(sorted(same, key=lambda path: not path.startswith('train.')))}?"
+    fields = _fields_at(location)
+    if said := _BY_NAME.get(plain(name)):
+        here = said.rpartition(".")[2]
+        return said if " " in said else f"did you mean {here if here in fields else said}?"
+    return did_you_mean(name, fields) or f"fields here: {', '.join(fields)}"
+
+
+def _paths(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, str]]:
+    """Path and name of each field that has one place in a run file."""
+    for name, field in model.model_fields.items():
+        inner = [a for a in _arguments(field.annotation) if _is_model(a)]
+        if not inner and name != "name":  # of a component, of which there are many
+            yield f"{before}{name}", name
+        elif field.annotation in inner:
+            yield from _paths(inner[0], f"{before}{name}.")
+
+
+def _fields_at(location: Sequence[int | str]) -> list[str]:
+    """Names of the fields of the model that stands at ``location`` in a run file."""
+    model: Any = RunConfig
+    for part in location:
+        annotation = model.model_fields[part].annotation if _is_model(model) and part in model.model_fields else None
+        inner = [a for a in _arguments(annotation) if _is_model(a)] if annotation is not None else []
+        model = inner[0] if inner else model
+    return list(model.model_fields)
+
+
+def _arguments(annotation: Any) -> list[Any]:
+    nested = getattr(annotation, "__args__", None)
+    return [a for arg in nested for a in _arguments(arg)] if nested else [annotation]
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
