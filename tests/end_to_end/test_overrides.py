@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from kosmos import ConfigError, make_run
 from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.run_file import dump_run, parse_overrides, read_run_file
-from kosmos.train.session import doubts
+from kosmos.train.doubts import doubts
 from support.command import SMALL, lines_in
 from support.runs import small_run, ticks_registry
 
@@ -89,7 +90,7 @@ def test_nothing_is_held_out_where_none_is_wanted(tmp_path: Path, capsys: pytest
 
 def test_what_is_hardly_meant_is_said() -> None:
     def said(*pairs: str) -> list[str]:
-        return list(doubts(make_run(parse_overrides(list(pairs))), resumed=False))
+        return list(doubts(make_run(parse_overrides(list(pairs))), (), resumed=False))
 
     assert said() == []
     (warmup,) = said("train.steps=59", "train.warmup_steps=60")
@@ -98,3 +99,23 @@ def test_what_is_hardly_meant_is_said() -> None:
     (tokens,) = said(*pretrained)
     assert tokens.endswith("set tokenizer=my/model")
     assert said(*pretrained, "tokenizer=my/model") == said(*pretrained, "backbone.pretrained=false") == []
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_modality_that_no_document_holds_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    if again:  # of what was kept from the look before
+        monkeypatch.setattr("kosmos.data.sources.scan_cache.LEAST_BYTES", 0)
+        monkeypatch.setenv("KOSMOS_CACHE", str(tmp_path / "cache"))
+    Image.new("RGB", (16, 16)).save(tmp_path / "1.png")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"image": "1.png", "text": "line {number}"}}\n' for number in range(40)))
+    train = ["train", "--modalities", "image,audio", "data.workers=0", "data.held_out=0", "--steps", "1"]
+    for number in range(1 + again):
+        assert main([*train, "--data", str(rows), "--output", str(tmp_path / str(number)), *map(str, SMALL)]) == 0
+        warned = [line for line in capsys.readouterr().err.splitlines() if "warning: no document" in line]
+        assert [line.split(",")[0] for line in warned] == ["warning: no document holds audio"]
+    with_sounds = [*train, "--data", str(rows), "--data", "tones"]
+    assert main([*with_sounds, "--output", str(tmp_path / "sounds"), *map(str, SMALL)]) == 0
+    assert "no document holds" not in capsys.readouterr().err

@@ -23,6 +23,7 @@ from kosmos.run_file import with_absolute_sources
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.doubts import doubts
 from kosmos.train.early import EarlyStopping
 from kosmos.train.goodput import Goodput
 from kosmos.train.loop import RollBack, Trainer
@@ -119,7 +120,7 @@ class Session:
         self.reporter.start(
             RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
         )
-        for warning in (slower_without_triton(self.device), *doubts(self.config, resumed=self.resumed)):
+        for warning in (slower_without_triton(self.device), *doubts(self.config, self.sources, resumed=self.resumed)):
             if warning:
                 self.reporter.say(f"warning: {warning}")
         stack.callback(self.clock.close)
@@ -360,22 +361,6 @@ class Session:
         self.trackers.log(row)
         if trained:
             self.reporter.step(row, self.config.train.steps)
-
-
-def doubts(config: RunConfig, *, resumed: bool) -> Iterator[str]:
-    """What is allowed and hardly meant."""
-    train, backbone = config.train, config.backbone
-    if train.warmup_steps > train.steps and not resumed:
-        yield (
-            f"train.warmup_steps {train.warmup_steps} is more than train.steps {train.steps}: the learning rate never "
-            "reaches train.learning_rate"
-        )
-    model = backbone.options.get("model")
-    if model and backbone.options.get("pretrained", True) and config.tokenizer.name == "bytes" and not resumed:
-        yield (
-            f"backbone.model {model} has learned tokens of its own, and tokenizer is bytes, whose tokens mean other "
-            f"things to it: set tokenizer={model}"
-        )
 
 
 def held_out_row(step: int, scores: Scores) -> dict[str, Any]:

@@ -98,7 +98,8 @@ class Examined:
             path, usable = self.request.path, int(self.facts.usable.sum())
             raise EmptySplit(f"{path}: its {split} part is empty: none of its {usable} rows belong to it")
         most = self.request.options.max_text_bytes
-        return RowSource(self.request.name, self.table, self.layout, rows, self.left_out, most)
+        held = frozenset(self.facts.held)
+        return RowSource(self.request.name, self.table, self.layout, rows, self.left_out, most, held)
 
 
 def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = False) -> Examined:

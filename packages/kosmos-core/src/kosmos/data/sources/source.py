@@ -84,6 +84,8 @@ class RowSource:
     """Rows of the whole table that were left out at opening, by the modality (or suffix) that was not asked for."""
     max_text_bytes: int = 4 << 20
     """Most bytes of text in a document."""
+    modalities: frozenset[str] | None = None
+    """Those that any usable row of the table holds, for what warns of one that none does; None is not known."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -136,10 +138,12 @@ class Facts:
 
     asked: Sequence[tuple[str, str, bool]] = ()
     """Folders, names in them and whether there is such a file: what this hangs on beside the rows."""
+    held: Sequence[str] = ()
+    """Modalities of which a usable row has a medium."""
 
     def record(self) -> Record:
         """As arrays."""
-        said = json.dumps([self.left_out, self.readable, self.first_error, self.asked]).encode()
+        said = json.dumps([self.left_out, self.readable, self.first_error, self.asked, self.held]).encode()
         return {
             "usable": self.usable, "hashes": self.hashes, "splits": self.splits, "said": np.frombuffer(said, np.uint8),
         }  # fmt: skip
@@ -184,33 +188,35 @@ class Examiner:
         usable, splits = np.ones(len(table), np.bool_), np.full(len(table), _UNSAID, np.int8)
         hashes = np.empty(len(table), np.uint64)
         left_out: Counter[str] = Counter()
+        held: set[str] = set()
         readable, first_error, columns = 0, "", _ColumnsCheck(self.check)
         for index, row in enumerate(table.scan(self.layout)):
             hashes[index] = self._hash(row, index)
             try:
-                missing = self._missing(row, table, index)
+                needs = self._needs(row, table, index)
                 assert not isinstance(row, SampleError)
             except SampleError as error:
                 first_error = first_error or f"{table.origin(index)}: {error}"
                 continue
-            if missing:
+            if missing := needs - self.modalities:
                 usable[index] = False
                 left_out.update(missing)
             else:
+                held |= needs
                 columns.look(row, table, index)
             readable += 1
             splits[index] = self._split(row, table, index)
         columns.finish()
-        return Facts(usable, hashes, splits, dict(left_out), readable, first_error)
+        return Facts(usable, hashes, splits, dict(left_out), readable, first_error, held=sorted(held))
 
-    def _missing(self, row: Row | SampleError, table: Table, index: int) -> frozenset[str]:
-        """Modalities that the row needs and the run has not."""
+    def _needs(self, row: Row | SampleError, table: Table, index: int) -> frozenset[str]:
+        """Modalities that the row needs."""
         if isinstance(row, SampleError):
             raise row
         needs = self.layout.needs(row)
         if not needs and self.foreign is not None and (key := self.foreign(row, table, index)) is not None:
             return frozenset({key})
-        return needs - self.modalities
+        return needs
 
     def _hash(self, row: Row | SampleError, index: int) -> int:
         identity = None if isinstance(row, SampleError) else row.get(self.id_column)

@@ -1,0 +1,40 @@
+"""What is allowed and hardly meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kosmos.config import RunConfig
+from kosmos.data.document import Source
+
+
+def doubts(config: RunConfig, sources: Sequence[Source], *, resumed: bool) -> Iterator[str]:
+    """Warnings about a run.
+
+    Args:
+        sources: what it trains on.
+        resumed: whether it goes on, so that a fresh one was warned.
+    """
+    yield from _settings(config, resumed=resumed)
+    held = [getattr(source, "modalities", None) for source in sources]
+    for modality in config.modalities:
+        if None not in held and not any(modality in of_source for of_source in held if of_source is not None):
+            yield (
+                f"no document holds {modality}, so what encodes it learns nothing; leave it out of modalities, or name "
+                "data that hold it (kosmos data shows what was found)"
+            )
+
+
+def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
+    train, backbone = config.train, config.backbone
+    if train.warmup_steps > train.steps and not resumed:
+        yield (
+            f"train.warmup_steps {train.warmup_steps} is more than train.steps {train.steps}: the learning rate never "
+            "reaches train.learning_rate"
+        )
+    model = backbone.options.get("model")
+    if model and backbone.options.get("pretrained", True) and config.tokenizer.name == "bytes" and not resumed:
+        yield (
+            f"backbone.model {model} has learned tokens of its own, and tokenizer is bytes, whose tokens mean other "
+            f"things to it: set tokenizer={model}"
+        )
