@@ -160,3 +160,11 @@ def test_stretches_are_the_whole_document(composition, tmp_path_factory, parts):
     texts = "".join(stretch.shown for stretch in found if stretch.kind == "text")
     assert texts == "".join(p.text for p in parts if isinstance(p, Text))
     assert sum(stretch.kind == "media" for stretch in found) == sum(isinstance(p, Media) for p in parts)
+
+
+def test_what_is_hardly_meant_is_said(rows, capsys):
+    more = ["--modalities", "image,audio", "train.warmup_steps=2000"]
+    warnings = [line for line in data(capsys, rows, *more)[1].splitlines() if line.startswith("warning   ")]
+    assert [line.split()[1] for line in warnings] == ["train.warmup_steps", "no"]
+    assert len(json.loads(data(capsys, rows, *more, "--json")[1])["warnings"]) == 2
+    assert json.loads(data(capsys, rows, "--json")[1])["warnings"] == []

@@ -93,6 +93,7 @@ def data_(
     from kosmos.plugins import load_plugins
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.runtime.parallel import Parallel
+    from kosmos.train.doubts import doubts
     from kosmos.train.output import as_json as one_line
 
     registry = load_plugins(config.plugins)
@@ -100,9 +101,12 @@ def data_(
     sources, held_out = open_both(config, registry)
     wanted = (0 if check else 3) if documents is None else documents
     figures, shown, incidents = look(composition, sources, wanted)
-    result: dict[str, Any] = {"sources": [_source(s, held_out, figures[s.name]) for s in sources], "shown": shown}
+    warnings = list(doubts(config, sources, resumed=False))
+    told = [_source(s, held_out, figures[s.name]) for s in sources]
+    result: dict[str, Any] = {"sources": told, "warnings": warnings, "shown": shown}
     if not as_json:
-        print("\n".join([*source_lines(sources, held_out), *_figure_lines(composition, sources, figures)]))
+        warned = [f"warning   {line}" for line in warnings]
+        print("\n".join([*source_lines(sources, held_out), *_figure_lines(composition, sources, figures), *warned]))
         _print(shown)
     if check:
         every = [*sources, *held_out]
