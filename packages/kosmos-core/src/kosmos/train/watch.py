@@ -22,6 +22,8 @@ from kosmos.train.goodput import Goodput
 
 BEAT_S = 1.0
 """Seconds between two looks."""
+RANKS_A_BEAT = 64
+"""Of more ranks each looks at all the others less often: one process answers them all."""
 SILENT_S = 5.0
 """Seconds after which a rank that leaves no word is held to be stopped or gone."""
 
@@ -34,6 +36,8 @@ class Store(Protocol):
     def get(self, key: str) -> bytes: ...
 
     def check(self, keys: list[str]) -> bool: ...
+
+    def multi_get(self, keys: list[str]) -> list[bytes]: ...
 
 
 GRACE_S = 5.0
@@ -116,7 +120,7 @@ class Watch:
                 return
             if status is not None and not self.ended.wait(GRACE_S):
                 os._exit(status)  # the main thread waits for a rank that is gone
-            found = self._hanging(everyone)
+            found = self._hanging(everyone) if everyone is not None else None
             if found is not None and not self.ended.is_set():
                 self.tell(found.exit_status)
                 self.stop(found)
@@ -135,19 +139,23 @@ class Watch:
                 return int(self.store.get(_FAILED))
         return None
 
-    def _exchange(self) -> dict[int, Progress]:
-        """What every rank said last."""
+    def _exchange(self) -> dict[int, Progress] | None:
+        """What every rank said last, or None where it is not yet time to ask."""
         self.beat += 1
         mine = replace(self.progress, beat=self.beat, **_position(self.main))
         if self.store is None:
             return {0: mine}
         self.store.set(_key(self.parallel.rank), json.dumps(asdict(mine)))
-        return {r: self._word_of(r, self.store) for r in range(self.parallel.world_size)}
+        if self.beat % (1 + (self.parallel.world_size - 1) // RANKS_A_BEAT):
+            return None
+        return dict(enumerate(map(_word, self._ask(self.store))))
 
-    @staticmethod
-    def _word_of(rank: int, store: Store) -> Progress:
-        """A rank that was stopped before its first word counts as one that starts, and says no more."""
-        return Progress(**json.loads(store.get(_key(rank)))) if store.check([_key(rank)]) else Progress(where="start")
+    def _ask(self, store: Store) -> list[bytes | None]:
+        """What every rank said last, None where it was stopped before its first word."""
+        keys = [_key(rank) for rank in range(self.parallel.world_size)]
+        if store.check(keys):  # one answer for all; of a key that is not there it would be waited for
+            return [*store.multi_get(keys)]
+        return [store.get(key) if store.check([key]) else None for key in keys]
 
     def _hanging(self, everyone: Mapping[int, Progress]) -> RankHangs | None:
         """What to say where nobody has made progress for too long; the first rank that still answers says it."""
@@ -187,6 +195,11 @@ def open_watch(parallel: Parallel, *, hang_s: float, clock: Goodput) -> Watch:
 
 
 _FAILED = "kosmos/failed"
+
+
+def _word(said: bytes | None) -> Progress:
+    """A rank that said nothing counts as one that starts, and says no more."""
+    return Progress(where="start") if said is None else Progress(**json.loads(said))
 
 
 def _key(rank: int) -> str:
