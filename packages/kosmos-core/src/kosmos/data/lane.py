@@ -1,7 +1,7 @@
 """A lane: an endless sequence of rows, the same on every machine, that can be saved and gone on with.
 
-A lane draws documents, plans them, keeps a look-ahead of planned ones and fills rows from it. Its state
-is a cursor and the draws of the documents that wait: a few numbers, no data.
+A lane draws documents, plans them, keeps a look-ahead of planned ones and fills rows from it. Long texts come piece by
+piece (``LongTexts``). Its state is a cursor and the draws of the documents that wait: a few numbers, no data.
 
 Filling a row, which takes headers alone, and decoding what is in it do not depend on each other: whoever has the lane
 may decode one turn and leave the next to another who has it too, and what comes after is the same.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +25,7 @@ import numpy as np
 from kosmos.data.batch import PackedArrays, ReadyDocument, Room, assemble
 from kosmos.data.document import Document
 from kosmos.data.foreign import called, calling
+from kosmos.data.long_texts import LongTexts
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
 from kosmos.data.plan import DocumentPlan, Planner, decode_cells
@@ -32,6 +34,8 @@ from kosmos.errors import DataError, SampleError
 
 Draw = tuple[int, int, int]
 """Source, draw number, piece of the document."""
+ROWS_AHEAD = 2
+"""Rows that the documents which wait fill at least: a look-ahead of many short ones may not fill one."""
 MAX_FRUITLESS = 2_000
 """Samples in turn of which nothing could be used, after which the data are held to be useless."""
 PLAN, DECODE = 0, 1
@@ -90,19 +94,19 @@ class Lane:
 
     def __post_init__(self) -> None:
         self.cursor = Cursor(self.feed.mixture, self.number)
+        self.texts = LongTexts()
 
     def state(self) -> dict[str, Any]:
-        return {**self.cursor.state(), "pending": [list(draw) for draw, _ in self.pending]}
+        return {**self.cursor.state(), "pending": [list(draw) for draw, _ in self.pending], **self.texts.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state``; the documents that waited are planned again."""
         self.cursor.load(state)
-        plans: dict[tuple[int, int], list[DocumentPlan]] = {}
+        plans = cache(self.plans)
         for source, draw, piece in state["pending"]:
-            if (source, draw) not in plans:
-                plans[source, draw] = self.plans(source, draw)
-            if piece < len(plans[source, draw]):
-                self.pending.append(((source, draw, piece), plans[source, draw][piece]))
+            if piece < len(plans(source, draw)):
+                self.pending.append(((source, draw, piece), plans(source, draw)[piece]))
+        self.texts.load(state, plans)
 
     def turn(self) -> Row | Empty | None:
         """Fill one row; None at the end of a mixture that is read once.
@@ -115,7 +119,7 @@ class Lane:
             return None
         ready = [r for draw, plan in chosen if (r := self._decode(draw, plan)) is not None]
         incidents, drawn = self._told()
-        if not ready and self.pending:
+        if not ready and (self.pending or self.feed.mixture.once is None):
             return Empty(incidents, drawn, self.state())
         arrays = assemble(ready, self.feed.planner.routes, self.feed.streams, self.room)
         return Row(self.number, arrays, incidents, drawn, self.state())
@@ -148,21 +152,33 @@ class Lane:
         return f"the last: {last.origin}: {last.cause}"
 
     def _fill(self) -> None:
-        fruitless = 0
-        while len(self.pending) < self.feed.look_ahead:
-            drawn = self.cursor.next()
-            if drawn is None:
+        fruitless, tokens = 0, sum(len(plan) for _, plan in self.pending)
+        while len(self.pending) < self.feed.look_ahead or tokens < ROWS_AHEAD * self.feed.planner.max_tokens:
+            source = self.cursor.pick(self.texts.left())
+            if source is None:
                 return
-            source, draw = drawn
-            plans = self.plans(source, draw)
-            self.drawn += 1
-            self.cursor.count(source, sum(len(p) for p in plans))
-            self.pending += [((source, draw, piece), plan) for piece, plan in enumerate(plans)]
-            fruitless = 0 if plans else fruitless + 1
+            taken = self._take(source)
+            self.cursor.count(source, sum(len(plan) for _, plan in taken))
+            self.pending += taken
+            tokens += sum(len(plan) for _, plan in taken)
+            fruitless = 0 if taken else fruitless + 1
             if fruitless >= self._patience:
                 raise DataError(
                     f"no sample of the sources can be used ({fruitless} were tried in turn); {self._last_incident()}"
                 )
+
+    def _take(self, source: int) -> list[tuple[Draw, DocumentPlan]]:
+        """The next document of a source, or of a long text the next piece; nothing where it cannot be used."""
+        if (given := self.texts.give(source)) is not None:
+            draw, piece, plan = given
+            return [((source, draw, piece), plan)]
+        draw = self.cursor.draw(source)
+        plans = self.plans(source, draw)
+        self.drawn += 1
+        if self.feed.mixture.once is None:
+            self.texts.add(source, draw, plans)
+            plans = plans[:1]
+        return [((source, draw, piece), plan) for piece, plan in enumerate(plans)]
 
     @property
     def _patience(self) -> float:

@@ -3,8 +3,9 @@
 Draw number g of a source is row ``permutation(epoch)[g mod n]`` with ``epoch = g div n``. Lane l of L
 takes the draws l, l + L, l + 2 L, ... of each source: no row twice or never within an epoch, whatever
 the machine. Where rows are read in blocks, the permutation is one by which each lane meets few blocks at a time.
-Among sources, a lane takes the one that is furthest behind its weight. A draw of which nothing could
-be used counts as a document of mean length, so that a source of bad rows does not keep the others waiting.
+Among sources, a lane takes the one that would be furthest behind its weight in the middle of its next document, the
+first lane, or in another part of it, the others. A draw of which nothing could be used counts as a document of mean
+length, so that a source of bad rows does not keep the others waiting.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from kosmos.data.shuffle import blocks_of, in_blocks
 
 EPOCHS_KEPT = 2
 """Permutations of a source that are held, 4 bytes a row each: lanes near the end of an epoch need two."""
+_GOLDEN, _SILVER = (5**0.5 - 1) / 2, 2**0.5 - 1
+"""Of their multiples, the parts behind the point spread evenly."""
 
 
 @dataclass(frozen=True)
@@ -111,31 +114,55 @@ class Cursor:
 
     def next(self) -> tuple[int, int] | None:
         """(source, draw) of the next document; None when a mixture that is read once is at its end."""
+        source = self.pick()
+        return None if source is None else (source, self.draw(source))
+
+    def pick(self, unread: Mapping[int, float] | None = None) -> int | None:
+        """The source that something is taken of next; None when a mixture that is read once is at its end.
+
+        Args:
+            unread: source to the documents that were drawn and not given yet, in parts of documents.
+        """
         if self.mixture.once is not None:
-            return self._next_once()
-        done, weights = self._done(), self.mixture.weights
-        source = min(range(len(weights)), key=lambda i: ((done[i] + 0.5) / weights[i], i))
-        draw = self.draws[source] * self.mixture.num_lanes + self.lane
+            return self._first_left()
+        done, means = self._done(unread or {})
+        ahead = (
+            (d + self._phase(i) * mean) / w
+            for i, (d, mean, w) in enumerate(zip(done, means, self.mixture.weights, strict=True))
+        )
+        return min(enumerate(ahead), key=lambda of: (of[1], of[0]))[0]
+
+    def draw(self, source: int) -> int:
+        """Number of the draw of a source that is this lane's next."""
         self.draws[source] += 1
-        return source, draw
+        return (self.draws[source] - 1) * self.mixture.num_lanes + self.lane
 
-    def _done(self) -> Sequence[float]:
+    def _phase(self, source: int) -> float:
+        """Where in its first document a source is held to be: half, and in other lanes elsewhere.
+
+        Else all lanes would come to a source of little weight in the same step, and then all leave it alone.
+        """
+        return (0.5 + self.lane * (_GOLDEN + source * _SILVER)) % 1.0
+
+    def _done(self, unread: Mapping[int, float]) -> tuple[Sequence[float], Sequence[float]]:
+        """What each source has given, and the mean of its documents: in documents, or in tokens."""
         if self.mixture.by_documents:
-            return self.draws
-        useful = sum(self.draws) - sum(self.fruitless)
-        mean = sum(self.tokens) / useful if useful else 1.0
-        return [tokens + bad * mean for tokens, bad in zip(self.tokens, self.fruitless, strict=True)]
+            return [draws - unread.get(i, 0.0) for i, draws in enumerate(self.draws)], [1.0] * len(self.draws)
+        useful = [draws - bad for draws, bad in zip(self.draws, self.fruitless, strict=True)]
+        mean = sum(self.tokens) / sum(useful) if any(useful) else 1.0
+        done = [tokens + bad * mean for tokens, bad in zip(self.tokens, self.fruitless, strict=True)]
+        means = [tokens / count if count else mean for tokens, count in zip(self.tokens, useful, strict=True)]
+        return done, means
 
-    def _next_once(self) -> tuple[int, int] | None:
-        for source in range(len(self.draws)):
-            draw = self.draws[source] * self.mixture.num_lanes + self.lane
-            if draw < self.mixture.limit(source):
-                self.draws[source] += 1
-                return source, draw
+    def _first_left(self) -> int | None:
+        """Of a mixture that is read once: the first source that has a document left for this lane."""
+        for source, draws in enumerate(self.draws):
+            if draws * self.mixture.num_lanes + self.lane < self.mixture.limit(source):
+                return source
         return None
 
     def count(self, source: int, tokens: int) -> None:
-        """Note what the last draw of ``source`` gave; 0 where nothing of it could be used."""
+        """Note what was taken of ``source``; 0 where nothing of its last draw could be used."""
         self.tokens[source] += tokens
         self.fruitless[source] += tokens == 0
 
