@@ -215,6 +215,10 @@ class Lane:
             document = giver.document(row)
         if not isinstance(document, Document):
             raise SampleError(f"{called(giver, 'document')}: expected a Document, got {type(document).__name__}")
+        segments: object = document.segments
+        if not isinstance(segments, tuple | list):
+            what = type(segments).__name__
+            raise SampleError(f"{called(giver, 'document')}: expected a tuple of segments, got {what}")
         return document
 
     def _decode(self, draw: Draw, plan: DocumentPlan) -> ReadyDocument | None:

@@ -23,8 +23,8 @@ from kosmos.data.shuffle import blocks_of, in_blocks
 
 EPOCHS_KEPT = 2
 """Permutations of a source that are held, 4 bytes a row each: lanes near the end of an epoch need two."""
-_GOLDEN, _SILVER = (5**0.5 - 1) / 2, 2**0.5 - 1
-"""Of their multiples, the parts behind the point spread evenly."""
+_GOLDEN = (5**0.5 - 1) / 2
+"""What stands behind the point of its multiples is spread evenly, however many there are."""
 
 
 @dataclass(frozen=True)
@@ -126,23 +126,22 @@ class Cursor:
         if self.mixture.once is not None:
             return self._first_left()
         done, means = self._done(unread or {})
-        ahead = (
-            (d + self._phase(i) * mean) / w
-            for i, (d, mean, w) in enumerate(zip(done, means, self.mixture.weights, strict=True))
-        )
-        return min(enumerate(ahead), key=lambda of: (of[1], of[0]))[0]
+        phase, weights = self._phase, self.mixture.weights
+        ahead = [(given + phase * mean) / weight for given, mean, weight in zip(done, means, weights, strict=True)]
+        return ahead.index(min(ahead))
 
     def draw(self, source: int) -> int:
         """Number of the draw of a source that is this lane's next."""
         self.draws[source] += 1
         return (self.draws[source] - 1) * self.mixture.num_lanes + self.lane
 
-    def _phase(self, source: int) -> float:
-        """Where in its first document a source is held to be: half, and in other lanes elsewhere.
+    @property
+    def _phase(self) -> float:
+        """Where in their next documents the sources are held to be: in the middle, and elsewhere in other lanes.
 
         Else all lanes would come to a source of little weight in the same step, and then all leave it alone.
         """
-        return (0.5 + self.lane * (_GOLDEN + source * _SILVER)) % 1.0
+        return (0.5 + self.lane * _GOLDEN) % 1.0
 
     def _done(self, unread: Mapping[int, float]) -> tuple[Sequence[float], Sequence[float]]:
         """What each source has given, and the mean of its documents: in documents, or in tokens."""

@@ -17,7 +17,7 @@ from kosmos.data.foreign import called, calling
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount
 from kosmos.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from kosmos.errors import PlanMismatch, SampleError
+from kosmos.errors import ConfigError, PlanMismatch, SampleError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,7 +194,11 @@ class _Draft:
         self.tokens([self.planner.tokenizer.mark_id(name)], train=train)
 
     def text(self, text: str, *, train: bool) -> None:
-        self.tokens(self.planner.tokenizer.encode(text), train=train)
+        if not isinstance(text, str):  # sources and processors of plugins are not checked by a type checker
+            raise SampleError(f"a text of the document: expected a string, got {type(text).__name__}")
+        with calling(self.planner.tokenizer, "encode"):  # lone surrogates are in no encoding
+            ids = self.planner.tokenizer.encode(text)
+        self.tokens(ids, train=train)
 
     def add(self, segment: Text | Mark | Media) -> None:
         match segment:
@@ -205,10 +209,15 @@ class _Draft:
                     self.answer_start = None
                 self.text(text, train=train)
             case Mark(name, train):
-                self.mark(name, train=train)
+                try:
+                    self.mark(name, train=train)
+                except ConfigError as error:
+                    raise SampleError(f"mark {name!r}: {error}") from error
             case Media():
                 self.answer_start = None
                 self.medium(segment)
+            case _:
+                raise SampleError(f"a segment of the document: expected Text, Mark or Media, got {segment!r:.60}")
 
     def _ends_trained(self) -> bool:
         return bool(self.trained) and self.trained[-1][1] == self.length
@@ -221,7 +230,7 @@ class _Draft:
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)
-            elif part in route.marks:
+            elif isinstance(part, str) and part in route.marks:
                 self.mark(part, train=False)
             else:
                 self.text(part, train=False)
