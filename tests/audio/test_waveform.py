@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from kosmos.data.processor import MediaPlan
 from kosmos.errors import ConfigError, SampleError
 from kosmos_audio.inputs import AudioInput
 from kosmos_audio.reading import BLOCK, open_sound
+from kosmos_audio.resample import resample
 from kosmos_audio.waveform import AudioProcessor
 
 LOGMEL = AudioInput()
@@ -315,11 +317,13 @@ def test_unsigned_samples_that_have_no_agreed_zero_are_refused(kind: str) -> Non
 
 PLAN_ALONE = """
 import sys
+import tracemalloc
 from pathlib import Path
 from kosmos.data.document import Media
 from kosmos_audio import plugin
 from kosmos_audio.inputs import AudioInput
 from kosmos_audio.reading import BLOCK, open_sound
+from kosmos_audio.resample import resample
 from kosmos_audio.waveform import AudioProcessor
 processor = AudioProcessor(AudioInput())
 plans = [processor.plan(Media("audio", Path(p))) for p in sys.argv[1:]]
@@ -364,3 +368,38 @@ def test_a_file_over_the_limit_is_not_counted_to_its_end(tmp_path: Path) -> None
     with pytest.raises(SampleError, match="longer than 1 s"):
         processor.plan(Media("audio", file))
     assert processor._counts == {}
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype"), [("WAV", "GSM610"), ("WAV", "G721_32"), ("AU", "G721_32"), ("WAV", "NMS_ADPCM_16")]
+)
+def test_clips_of_telephone_codecs_that_cannot_seek_are_those_of_the_whole(format: str, subtype: str) -> None:
+    rate_hz = 8000
+    data = encoded(tone(1.0, rate_hz), rate_hz, format, subtype)
+    processor = AudioProcessor(WAVEFORM)
+    whole, _ = soundfile.read(io.BytesIO(data), dtype="float32")
+    _, cells = produce(processor, Media("audio", data, clip=(0.5, 0.75)))
+    _, expected = produce(processor, Media("audio", whole[4000:6000], rate_hz=rate_hz))
+    assert np.array_equal(cells, expected)
+
+
+def test_silence_of_few_bytes_is_not_decoded_into_gigabytes() -> None:
+    data = encoded(np.zeros(1_000_000, np.int16), 655_350, "FLAC")
+    assert len(data) < 10_000
+    with pytest.raises(SampleError, match=r"has 1000000 samples at 655350 Hz, the limit is 900000 \(max_samples\)"):
+        AudioProcessor(LOGMEL, max_samples=900_000).plan(Media("audio", data))
+    produce(AudioProcessor(LOGMEL, max_samples=900_000), Media("audio", data, clip=(0.5, 1.0)))
+    with pytest.raises(ConfigError, match="max_samples: expected a positive number, got 0"):
+        AudioProcessor(LOGMEL, max_samples=0)
+
+
+def test_a_high_rate_takes_no_more_memory_to_resample_than_a_low_one() -> None:
+    peaks = []
+    for rate_hz in (44_101, 767_999):
+        samples = np.zeros(1_500_000, np.float32)
+        resample(samples[:1000], rate_hz, 16_000)  # its kernel stays
+        tracemalloc.start()
+        resample(samples, rate_hz, 16_000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]

@@ -169,7 +169,8 @@ class _LibsndfileSound:
         self.declared = int(decoder.frames) if counted and decoder.frames < 1 << 48 else None
 
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
-        first = start if self.declared is not None else 0  # compressed streams seek inexactly: read from the front
+        # Compressed streams seek inexactly, and some (GSM 6.10 of telephones) not at all: they are read from the front.
+        first = start if self.declared is not None and self.decoder.seekable() else 0
         try:
             if first:
                 self.decoder.seek(first)

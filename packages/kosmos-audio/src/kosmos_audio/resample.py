@@ -21,7 +21,8 @@ Samples = NDArray[np.float32]
 
 LOWPASS_WIDTH = 6
 ROLLOFF = 0.99
-BLOCK = 1 << 16
+GATHERED = 1 << 21
+"""Taps that are gathered at once, 8 bytes each: of 65,536 outputs with 32 taps, and fewer outputs with more."""
 DENSE = SERIAL // 2
 """Largest matrix of one period that is multiplied whole: up to there the zeros in it cost less than gathering."""
 PERIOD = 64
@@ -62,8 +63,9 @@ def _by_taps(samples: Samples, old: int, new: int, length: int) -> Samples:
     taps = kernel.shape[1]
     windows = sliding_window_view(np.pad(samples, (taps // 2 - 1, taps // 2 + 1)), taps)
     output = np.empty(length, dtype=np.float32)
-    for start in range(0, length, BLOCK):
-        index = np.arange(start, min(start + BLOCK, length), dtype=np.int64)
+    at_once = max(1, GATHERED // taps)
+    for start in range(0, length, at_once):
+        index = np.arange(start, min(start + at_once, length), dtype=np.int64)
         np.einsum("nt,nt->n", windows[index * old // new], kernel[index % new], out=output[index[0] : index[-1] + 1])
     return output
 

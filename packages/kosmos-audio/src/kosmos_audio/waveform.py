@@ -41,6 +41,7 @@ class AudioProcessor:
         encoder_input: what the encoder wants.
         max_duration_s: longest sound (after ``Media.clip``) that is accepted at all, in seconds.
         max_bytes: largest file or array that is accepted.
+        max_samples: most samples of it, at its own rate, that are decoded: silence packs into few bytes.
         span_s: longest item in seconds; the encoder's own limit holds as well.
         long_audio: ``"split"`` sound longer than a span into equal spans, or ``"refuse"`` it.
 
@@ -54,14 +55,22 @@ class AudioProcessor:
         *,
         max_duration_s: float = 600.0,
         max_bytes: int = 256 << 20,
+        max_samples: int = 64 << 20,
         span_s: float = 30.0,
         long_audio: Literal["split", "refuse"] = "split",
     ) -> None:
-        for name, value in (("max_duration_s", max_duration_s), ("max_bytes", max_bytes), ("span_s", span_s)):
+        limits = {
+            "max_duration_s": max_duration_s,
+            "max_bytes": max_bytes,
+            "max_samples": max_samples,
+            "span_s": span_s,
+        }
+        for name, value in limits.items():
             if not value > 0:
                 raise ConfigError(f"{name}: expected a positive number, got {value}")
         self.input = encoder_input
-        self.max_duration_s, self.max_bytes, self.long_audio = max_duration_s, max_bytes, long_audio
+        self.max_duration_s, self.max_bytes, self.max_samples = max_duration_s, max_bytes, max_samples
+        self.long_audio = long_audio
         span_cells = int(span_s * encoder_input.sample_rate_hz / encoder_input.samples_per_cell)
         self.max_cells = min(span_cells, encoder_input.max_cells or span_cells)
         if self.max_cells < 1:
@@ -134,6 +143,10 @@ class AudioProcessor:
         if stop <= start:
             where = "" if clip is None else f" in the clip {clip[0]:g}-{clip[1]:g} s"
             raise SampleError(f"audio holds no samples{where}")
+        if stop - start > self.max_samples:
+            raise SampleError(
+                f"audio has {stop - start} samples at {sound.rate_hz} Hz, the limit is {self.max_samples} (max_samples)"
+            )
         return AudioRecipe(start, stop, sound.rate_hz)
 
     def _counted(self, sound: Sound, needed: int, source: Any) -> int:

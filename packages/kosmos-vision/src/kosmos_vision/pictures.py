@@ -184,12 +184,15 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
+_TO_8_BITS = ((np.arange(1 << 16) * 255 + 32767) // 65535).astype(np.uint8)
+
+
 def _from_16_bits(picture: Image.Image) -> Image.Image:
     """Grey of 16 bits scaled to 8, where Pillow's ``convert`` would clip at 255."""
-    values = np.asarray(picture).astype(np.int64)
+    values = np.asarray(picture)
     if values.min() < 0 or values.max() > 65535:
         raise SampleError(f"grey values from {values.min()} to {values.max()}; need 8 or 16 bits without sign")
-    grey = ((values * 255 + 32767) // 65535).astype(np.uint8)
+    grey = _TO_8_BITS[values]
     clear = picture.info.get("transparency")
     if not isinstance(clear, int):
         return Image.fromarray(grey)
