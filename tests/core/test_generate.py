@@ -281,3 +281,26 @@ def test_sources_of_chats_are_known_for_the_hint(tmp_path):
     laid_out = SourceConfig(path=str(tmp_path / "folder"), template="{messages[0].content}")
     assert command.chats_among([SourceConfig(path="ticks"), plain, talk]) == talk.path
     assert command.chats_among([plain, laid_out]) is None
+
+
+GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 40}
+
+
+def test_generation_ends_where_the_backbone_has_no_more_positions():
+    parts = compose(small_run(backbone={"name": "hf", "config": GPT2}), ticks_registry())
+    parts.model.eval()
+    given = {"max_new_tokens": 200, "temperature": 2.0, "device": torch.device("cpu"), "dtype": torch.float32}
+    longest = max(len(generate_ids(parts, Document("p", (Text("abc"),)), seed=seed, **given)) for seed in range(5))
+    assert longest == 40 - 4 + 1  # the last needs no position of its own
+    with pytest.raises(SampleError, match="takes 51 tokens and the backbone has positions for 40"):
+        generate_ids(parts, Document("p", (Text("x" * 50),)), seed=0, **given)
+
+
+def test_documents_longer_than_the_backbones_positions_are_cut_or_put_aside():
+    parts = compose(small_run(backbone={"name": "hf", "config": GPT2}), ticks_registry())
+    pieces = parts.planner.plan(Document("t", (Text("x" * 100, train=True),)))
+    assert [len(piece) for piece in pieces] == [40, 40, 24]
+    with pytest.raises(
+        SampleError, match=r"takes .* tokens and the backbone has positions for 40; make its media smaller"
+    ):
+        parts.planner.plan(Document("t", (Media("ticks", SERIES), Text("x" * 60, train=True))))

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from kosmos import load_run, resume_run, train_model
 from kosmos.errors import ConfigError
@@ -18,6 +19,7 @@ from kosmos.model import huggingface_attention
 from kosmos.model.attention import attend
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.loss import linear_cross_entropy
+from kosmos.model.omni import OmniModel
 from kosmos.model.segments import Segments
 from kosmos.model.weights import materialize, without_memory
 from support.runs import rows_of, small_run, ticks_registry
@@ -42,6 +44,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral (window of 5)": {"model_type": "mistral", "sliding_window": 5, **SHAPE},
     "granite (scaled logits)": {"model_type": "granite", "logits_scaling": 4.0, "embedding_multiplier": 3.0, **SHAPE},
 }
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
 built: dict[str, HuggingFaceBackbone] = {}
 
 
@@ -132,6 +135,10 @@ def test_gradient_checkpointing_keeps_documents_apart() -> None:
         ({"model_type": "gemma2", "head_dim": 8, **SHAPE}, "caps its attention logits"),
         ({"model_type": "phi", **SHAPE}, "without a bias"),
         ({"model_type": "gpt_oss", "head_dim": 8, "num_local_experts": 4, **SHAPE}, "s_aux"),
+        (
+            {"model_type": "llama", **SHAPE, "rope_parameters": DYNAMIC},
+            "stretches its positions by the longest document",
+        ),
         ({"model_type": "lama"}, "did you mean llama"),
         ({"model_type": "llama", "hiden_size": 3}, "did you mean hidden_size"),
         ({"model_type": "llama", "hidden_size": "wide"}, "expected int"),
@@ -187,8 +194,66 @@ def test_model_and_config_exclude_each_other() -> None:
         HuggingFaceBackbone(V)
 
 
+LONGROPE = {
+    "rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0], "factor": 4.0,
+    "original_max_position_embeddings": 32, "rope_theta": 1e4,
+}  # fmt: skip
+
+
+def test_longrope_holds_documents_up_to_where_its_frequencies_change() -> None:
+    model = HuggingFaceBackbone(V, config={"model_type": "llama", "rope_parameters": LONGROPE, **SHAPE})
+    assert model.longest == 32
+    together = packed(model, torch.cat([random_ids(32), random_ids(20)]), (32, 20))
+    assert torch.allclose(together[32:], packed(model, random_ids(20), (20,)), atol=1e-6)
+    with pytest.raises(ConfigError, match="has positions for 32"):
+        packed(model, random_ids(33), (33,))
+
+
+def test_a_frozen_model_recomputes_where_it_is_told_to() -> None:
+    def kept(*, recompute: bool) -> tuple[int, Tensor]:
+        torch.manual_seed(0)
+        model = HuggingFaceBackbone(V, config={"model_type": "gpt2", **GPT2, "resid_pdrop": 0.5})
+        model.set_gradient_checkpointing(recompute)
+        whole = OmniModel(model, {}, freeze_backbone=True).train()
+        x, sizes = torch.randn(64, 32, generator=torch.Generator().manual_seed(1), requires_grad=True), []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
+            hidden = model(x, torch.arange(64), Segments((64,)))
+        hidden.square().sum().backward()
+        whole.eval()
+        assert not any(module.training for module in whole.modules())
+        return sum(sizes), x.grad
+
+    (few, gradient), (many, expected) = kept(recompute=True), kept(recompute=False)
+    assert few < many / 3
+    assert torch.allclose(gradient, expected, rtol=1e-5)
+
+
+def test_the_embedding_of_the_padding_token_is_trained(tmp_path: Path) -> None:
+    LlamaForCausalLM(LlamaConfig(vocab_size=V, pad_token_id=7, eos_token_id=7, **SHAPE)).save_pretrained(tmp_path)
+    for pretrained in (True, False):
+        model = HuggingFaceBackbone(V + 4, model=str(tmp_path), pretrained=pretrained)
+        model.embed(torch.tensor([5, 7])).sum().backward()
+        gradient = model.model.get_input_embeddings().weight.grad
+        assert gradient[5].abs().sum() > 0 and gradient[7].abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model_type": "llama", **SHAPE, "num_attention_heads": 0},
+        {"model_type": "llama", **SHAPE, "vocab_size": "abc"},
+        {"model_type": "gpt2", **GPT2, "n_positions": 4},
+        {"model_type": "dbrx"},
+    ],
+)
+def test_numbers_of_which_no_model_can_be_made_are_one_line(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^hf: ") as caught:
+        HuggingFaceBackbone(V, config=fields)
+    assert "\n" not in caught.value.line()
+
+
 def test_a_document_longer_than_the_learned_positions_is_refused() -> None:
-    with pytest.raises(ConfigError, match="128 learned positions"):
+    with pytest.raises(ConfigError, match="has positions for 128"):
         packed(backbone("gpt2 (learned positions)"), random_ids(129), (129,))
 
 

@@ -11,7 +11,7 @@ import torch
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
-from kosmos.train.flops import BACKBONE, CONNECTOR, HEAD, FlopMeter, peak_flops, work_of
+from kosmos.train.flops import BACKBONE, CONNECTOR, HEAD, FlopMeter, Work, peak_flops, work_of
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -38,7 +38,7 @@ def test_a_decoder_costs_two_operations_a_weight_and_token_and_attention_by_real
     width, layers = 32, 1
     # Documents of nearly one length share a call, padded to a multiple of 8: measured 1.4 times what lengths say.
     assert 1 <= meter.costs[BACKBONE].pair / (4 * layers * width) < 2
-    assert work_of([batch], ["ticks"])[BACKBONE].pairs == sum(n * n for n in batch.lengths)
+    assert work_of([batch], {"ticks": int})[BACKBONE].pairs == sum(n * n for n in batch.lengths)
 
 
 def test_an_encoder_costs_by_the_cell_and_the_head_three_products_a_target() -> None:
@@ -102,3 +102,18 @@ def test_every_step_says_what_it_came_to(tmp_path: Path) -> None:
 def test_the_peak_of_a_gpu_is_that_of_its_data_sheet(name: str, peak: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
     assert peak_flops(torch.device("cuda"), torch.bfloat16) == peak
+
+
+def test_experts_cost_what_a_token_meets_of_them() -> None:
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    experts = {"model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 8, "num_experts_per_tok": 2}
+    model, meter, _ = counted({"backbone": {"name": "hf", "config": {**shape, **experts}}})
+    layers = [(n, p) for n, p in model.backbone.named_parameters() if ".layers." in n and p.ndim > 1]
+    met = sum(p.numel() * (2 / 8 if "experts" in n else 1) for n, p in layers)
+    assert meter.costs[BACKBONE].unit == pytest.approx(2 * met)
+
+
+def test_an_encoder_that_fills_items_up_costs_the_same_for_each() -> None:
+    _, _, batch = counted({})
+    items = len(batch.media["ticks"].grids)
+    assert work_of([batch], {"ticks": lambda cells: 1500})["ticks"] == Work(1500 * items, 1500**2 * items)

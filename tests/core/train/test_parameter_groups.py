@@ -41,3 +41,13 @@ def test_a_frozen_encoder_leaves_its_connector_trained():
     model.train()
     assert not model.streams["ticks"].encoder.training
     assert model.streams["ticks"].connector.training
+
+
+def test_matrices_of_experts_are_decayed():
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    experts = {"model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 4, **shape}
+    model, config = composed(backbone={"name": "hf", "config": experts}, train={"weight_decay": 0.5})
+    decayed = {n for g in parameter_groups(model, config) if g["weight_decay"] for n in g["names"]}
+    plain = {n for g in parameter_groups(model, config) if not g["weight_decay"] for n in g["names"]}
+    assert sum("mlp.experts" in name for name in decayed) == 2 and any("mlp.gate" in name for name in decayed)
+    assert not any("mlp" in name for name in plain) and any("norm" in name for name in plain)

@@ -89,6 +89,10 @@ class WhisperEncoder(nn.Module):
         """Keep only the input of each layer and compute it again in the backward pass."""
         self.recompute = enabled
 
+    def computed_cells(self, cells: int) -> int:
+        """Cells that an item of so many costs."""
+        return POSITIONS if self.context == "30s" else cells
+
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, 2, mels], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
         return by_length(values, grids, self.width, self._encode)

@@ -78,7 +78,8 @@ def compose(
     if config.train.gradient_checkpointing:
         _checkpoint_gradients(model, config.train.gradient_checkpointing)
     routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
-    planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack)
+    longest = getattr(backbone, "longest", None)
+    planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack, longest)
     return Composition(config, registry, tokenizer, model, planner)
 
 

@@ -15,7 +15,7 @@ from kosmos.data.document import Document
 from kosmos.data.foreign import calling
 from kosmos.data.plan import decode_cells
 from kosmos.data.tokenizer import END, EOS
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, SampleError
 from kosmos.model.protocols import Backbone
 from kosmos.model.segments import Segments
 from kosmos.runtime.devices import autocast
@@ -43,7 +43,7 @@ def generate_text(
 
     Raises:
         ConfigError: the temperature is no number from 0 on.
-        SampleError: a medium is unusable.
+        SampleError: a medium is unusable, or the document is longer than the backbone has positions for.
     """
     device = device or next(composition.model.parameters()).device
     ids = generate_ids(
@@ -76,6 +76,7 @@ def generate_ids(
     random = torch.Generator().manual_seed(seed)
     cache = cast(Backbone, backbone).new_cache()
     ids: list[int] = []
+    left = _room(backbone, len(batch.token_ids), max_new_tokens)
     with torch.inference_mode(), autocast(device, dtype):
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
         projection, position = backbone.output_weight().float().T, len(batch.token_ids)
@@ -85,10 +86,22 @@ def generate_ids(
             if token in ends:
                 break
             ids.append(token)
+            if len(ids) > left:
+                break
             x = backbone.embed(torch.tensor([token], device=device))
             hidden = backbone(x, torch.tensor([position], device=device), Segments((1,)), cache)
             position += 1
     return ids
+
+
+def _room(backbone: Any, prompt: int, wanted: int) -> int:
+    """Tokens that the backbone may read behind a prompt. Raises SampleError where the prompt itself is too long."""
+    longest: int | None = getattr(backbone, "longest", None)
+    if longest is None:
+        return wanted
+    if prompt > longest:
+        raise SampleError(f"takes {prompt} tokens and the backbone has positions for {longest}")
+    return longest - prompt
 
 
 def check_temperature(temperature: float) -> None:

@@ -122,6 +122,8 @@ class Planner:
     """Longest plan: the tokens of a row."""
     max_cells: Mapping[str, int]
     """Most cells of a stream in a row, for streams that have a limit."""
+    longest: int | None = None
+    """Most tokens of a document that the backbone has positions for; None where it has no limit."""
     kept: KeptPlans = field(default_factory=KeptPlans, init=False, repr=False, compare=False)
 
     def plan(self, document: Document) -> list[DocumentPlan]:
@@ -136,8 +138,9 @@ class Planner:
             draft.add(segment)
         draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         plan = draft.finish(document)
-        if len(plan) > self.max_tokens and not plan.media:
-            return list(_pieces(plan, self.max_tokens))
+        most = min(self.max_tokens, self.longest or self.max_tokens)
+        if len(plan) > most and not plan.media:
+            return list(_pieces(plan, most))
         self._check_fit(plan)
         return [plan]
 
@@ -154,6 +157,11 @@ class Planner:
             raise SampleError(
                 f"takes {len(plan)} tokens and a row holds {self.max_tokens}; raise data.tokens_per_pack "
                 "or make its media smaller (a document with media is never cut)"
+            )
+        if self.longest is not None and len(plan) > self.longest:
+            raise SampleError(
+                f"takes {len(plan)} tokens and the backbone has positions for {self.longest}; make its media smaller "
+                "(a document with media is never cut)"
             )
         for stream, most in self.max_cells.items():
             if plan.cells(stream) > most:

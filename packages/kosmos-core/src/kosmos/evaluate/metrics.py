@@ -20,11 +20,16 @@ def exact_match(*, ignore_case: bool = False) -> TextMetric:
 
 
 def word_error_rate() -> TextMetric:
-    """Word insertions, deletions and substitutions over the words of the references."""
+    """Word insertions, deletions and substitutions over the words of the references.
+
+    Where these have no word: 0 for predictions that have none either, else infinite.
+    """
 
     def rate(predictions: list[str], references: list[str]) -> float:
         from torchmetrics.functional.text import word_error_rate as compute
 
+        if not any(map(str.split, [*predictions, *references])):
+            return 0.0
         return float(compute(predictions, references))
 
     return rate

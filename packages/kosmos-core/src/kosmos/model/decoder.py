@@ -17,7 +17,7 @@ from kosmos.model.attention import Bounds, attend, attend_cached, attend_within,
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.norms import LayerNorm, RMSNorm
 from kosmos.model.recompute import Recompute, run_block
-from kosmos.model.rotary import Rotation, check_length, rotate, rotation
+from kosmos.model.rotary import XPOS_LONGEST, Rotation, check_length, rotate, rotation
 from kosmos.model.segments import Segments
 from kosmos.model.sequence import SharedSegments, attend_shared
 from kosmos.model.weights import Normal, draw_weights, filled_later, materialize, new_seed, without_memory
@@ -106,6 +106,11 @@ class Decoder(nn.Module):
         self._seed = new_seed()
         if not later:
             materialize(self, torch.get_default_device(), draw=True)
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of a document; None where its positions have no end."""
+        return XPOS_LONGEST if self.shape.positions == "xpos" else None
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """int [T] -> [T, D]."""

@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
-from kosmos.model.huggingface_check import check_apart, check_supported
+from kosmos.model.huggingface_check import check_apart, check_supported, rope_types
 from kosmos.model.huggingface_loading import from_config_of, from_fields, from_weights, grow_vocabulary
 from kosmos.model.recompute import Recompute, options_of
 from kosmos.model.segments import Segments
@@ -34,7 +34,7 @@ class HuggingFaceBackbone(nn.Module):
         model: id on the hub or a folder. Weights are read from safetensors alone; code never.
         config: build from this configuration with random weights instead: ``{"model_type": "llama", ..}``.
         pretrained: load the weights of ``model``; without, take only its configuration.
-        dtype: of the parameters.
+        dtype: of the parameters. float16 is none of them: without a scale of the loss, small gradients vanish in it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class HuggingFaceBackbone(nn.Module):
         model: str | None = None,
         config: dict[str, Any] | None = None,
         pretrained: bool = True,
-        dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32",
+        dtype: Literal["float32", "bfloat16", "float64"] = "float32",
     ) -> None:
         super().__init__()
         if (model is None) == (config is None):
@@ -57,7 +57,9 @@ class HuggingFaceBackbone(nn.Module):
         self.scale = _logit_scale(built.config)
         self.width = int(self.output_weight().shape[1])
         self.vocab_size = int(self.output_weight().shape[0])
-        self._longest = _learned_positions(built)
+        self.longest = _longest(built)
+        """Most tokens of a document that it has positions for; None where they have no end."""
+        self._recompute = False
         check_apart(name, self)
         built.set_attn_implementation(huggingface_attention.NAME)
 
@@ -74,11 +76,11 @@ class HuggingFaceBackbone(nn.Module):
         """[T, D] -> hidden states [T, D]; see ``kosmos.model.protocols.Backbone``.
 
         Raises:
-            ConfigError: a document is longer than the model's learned positions.
+            ConfigError: a document is longer than the model has positions for.
         """
         longest = segments.longest if cache is None else cache.get_seq_length() + x.shape[0]
-        if self._longest is not None and longest > self._longest:
-            raise ConfigError(f"hf: a document of {longest} tokens; the model has {self._longest} learned positions")
+        if self.longest is not None and longest > self.longest:
+            raise ConfigError(f"hf: a document of {longest} tokens; the model has positions for {self.longest}")
         if not x.shape[0]:  # ranks that share a model run it all or none: on one token, of which nothing is left
             one, place = torch.cat([x, x.new_zeros(1, x.shape[1])]), position_ids.new_zeros(1)
             return self.forward(one, place, Segments((1,)))[:0]
@@ -122,6 +124,15 @@ class HuggingFaceBackbone(nn.Module):
             getattr(self.model, f"{kind}_checkpointing_enable")(**options)
         elif self.model.supports_gradient_checkpointing:
             getattr(self.model, f"{kind}_checkpointing_disable")()
+        self._recompute = bool(enabled)
+
+    def train_frozen(self) -> None:
+        """As in evaluation, but layers recompute where they were told to: transformers' do so in training alone."""
+        for block in self.blocks if self._recompute else ():
+            block.training = True  # of the layer itself: its parts, dropout among them, stay as they are
+            for name, value in vars(block).items():
+                if "dropout" in name and isinstance(value, float):
+                    setattr(block, name, 0.0)  # which some layers apply by themselves
 
 
 def _built(
@@ -158,7 +169,19 @@ def _logit_scale(config: Any) -> float:
     return float(scale if scale is not None else 1.0) / float(divisor if divisor is not None else 1.0)
 
 
-def _learned_positions(model: Any) -> int | None:
+def _longest(model: Any) -> int | None:
+    """Tokens of the longest document: learned positions have an end, and longrope's frequencies change at one.
+
+    From there on they would hang on the longest document of the row.
+    """
+    config = model.config
+    if "longrope" in rope_types(config):
+        return int(getattr(config, "original_max_position_embeddings", None) or _original(config))
     tokens = model.get_input_embeddings()
     learned = any(isinstance(part, nn.Embedding) and part is not tokens for part in model.get_decoder().modules())
-    return int(model.config.max_position_embeddings) if learned else None
+    return int(config.max_position_embeddings) if learned else None
+
+
+def _original(config: Any) -> int:
+    said = (getattr(config, "rope_parameters", None) or {}).get("original_max_position_embeddings")
+    return int(said or config.max_position_embeddings)

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from kosmos.errors import ConfigError
+from kosmos.data.foreign import first_line
+from kosmos.errors import ConfigError, is_out_of_memory
 from kosmos.model import huggingface_attention
 from kosmos.model.segments import Segments
 
@@ -24,6 +25,11 @@ def check_supported(name: str, model: Any) -> None:
     strange = set(getattr(config, "layer_types", None) or ()) - LAYER_KINDS
     if strange:
         raise ConfigError(f"hf: {name} has layers of {', '.join(sorted(strange))}; documents in a row would mix")
+    if "dynamic" in rope_types(config):
+        raise ConfigError(
+            f"hf: {name} stretches its positions by the longest document that it has met (rope_type dynamic), so that "
+            "documents would hang on each other; set rope_type to linear, yarn or default"
+        )
     if not model._supports_attention_backend:
         raise ConfigError(f"hf: {name} ({type(model).__name__}) takes no other attention; documents would mix")
     if getattr(config, "attn_logit_softcapping", None):
@@ -32,6 +38,13 @@ def check_supported(name: str, model: Any) -> None:
         raise ConfigError(f"hf: {name} caps its output logits, which the chunked loss does not support")
     if head is None or getattr(head, "bias", None) is not None:
         raise ConfigError(f"hf: {name} needs an output projection without a bias")
+
+
+def rope_types(config: Any) -> set[str]:
+    """Kinds of rotary positions that a configuration asks for, of which some models have one for each kind of layer."""
+    stated = getattr(config, "rope_parameters", None) or {}
+    each = [stated, *(part for part in stated.values() if isinstance(part, dict))]
+    return {str(part["rope_type"]) for part in each if part.get("rope_type")}
 
 
 @torch.no_grad()
@@ -57,8 +70,10 @@ def check_apart(name: str, backbone: Any) -> None:
         model.set_attn_implementation(huggingface_attention.NAME)
         positions = torch.arange(5, device=device).repeat(2)
         hidden = backbone(backbone.embed(torch.cat(documents)), positions, Segments((5, 5)))
-    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"hf: {name} does not run as a packed causal language model: {error}") from error
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ConfigError(f"hf: {name} does not run as a packed causal language model: {first_line(error)}") from error
     finally:
         model.train(training)
     expected, got = torch.cat(alone).float(), (hidden @ weight.T.to(hidden.dtype)).float()

@@ -28,8 +28,10 @@ def from_fields(fields: dict[str, Any], vocab_size: int, dtype: torch.dtype) -> 
         raise ConfigError("hf: config needs a model_type, such as llama")
     kind = str(fields["model_type"])
     _check_fields(kind, fields)
-    fields["vocab_size"] = max(vocab_size, fields.get("vocab_size", 0))
-    # A padding id would leave that row of the embedding without gradients.
+    stated = fields.get("vocab_size", 0)
+    if not isinstance(stated, int) or isinstance(stated, bool):
+        raise ConfigError(f"hf: vocab_size: expected a whole number, got {stated!r}")
+    fields["vocab_size"] = max(vocab_size, stated)
     for token in ("pad_token_id", "bos_token_id", "eos_token_id"):
         fields.setdefault(token, None)
     return _from_config(kind, _guarded(kind, lambda: AutoConfig.for_model(**fields)), dtype)
@@ -53,7 +55,7 @@ def from_weights(model: str, dtype: torch.dtype) -> Any:
     absent = sorted(map(str, info["missing_keys"])) + sorted(map(str, info["mismatched_keys"]))
     if absent:
         raise ConfigError(f"hf: {model!r} lacks {len(absent)} weights of a language model, such as {absent[0]}")
-    return built
+    return _with_every_row(built)
 
 
 def grow_vocabulary(model: Any, vocab_size: int) -> None:
@@ -73,7 +75,13 @@ def grow_vocabulary(model: Any, vocab_size: int) -> None:
 
 def _from_config(name: str, config: Any, dtype: torch.dtype) -> Any:
     build = AutoModelForCausalLM.from_config
-    return _guarded(name, lambda: build(config, dtype=dtype, trust_remote_code=False))
+    return _with_every_row(_guarded(name, lambda: build(config, dtype=dtype, trust_remote_code=False)))
+
+
+def _with_every_row(model: Any) -> Any:
+    """The model, whose embedding of the padding token gets gradients like the others: it is often that of an end."""
+    model.get_input_embeddings().padding_idx = None
+    return model
 
 
 def _check_fields(kind: str, fields: dict[str, Any]) -> None:
@@ -100,8 +108,9 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
     """Run a call that loads or builds; what transformers says of a user's model becomes one line."""
     try:
         return load()
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, StrictDataclassError) as error:
+    except Exception as error:  # of wrong numbers it raises whatever comes of them
         if is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())
-        raise ConfigError(f"hf: cannot load {name!r}: {reason[:300]}") from error
+        kind = "" if isinstance(error, OSError | ValueError | StrictDataclassError) else f"{type(error).__name__}: "
+        raise ConfigError(f"hf: cannot load {name!r}: {kind}{reason[:300]}") from error

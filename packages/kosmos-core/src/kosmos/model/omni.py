@@ -123,6 +123,8 @@ class OmniModel(nn.Module):
         super().train(mode)
         if self.frozen_backbone:
             self.backbone.eval()
+            if mode and hasattr(self.backbone, "train_frozen"):
+                cast(Any, self.backbone).train_frozen()
         return self
 
     def embed(self, batch: PackedBatch) -> Tensor:

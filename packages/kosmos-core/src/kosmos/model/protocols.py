@@ -23,6 +23,8 @@ class Encoder(Protocol):
     # Optional: ``takes_empty = False`` where a kernel refuses input of length 0; the encoder is then left out of
     # rows without its media, and its gradients there are zeros. ``takes_padding = True`` where an item may have any
     # number of cells (t, 1, 1): a CPU in bf16 then appends one of zeros, so that N recurs; see ``recurring``.
+    # ``computed_cells(cells: int) -> int`` where an item of so many costs as much as one of more, for what counts
+    # operations.
 
     def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].
@@ -52,6 +54,9 @@ class Backbone(Protocol):
     ``draw_weights()``, which gives all parameters their initial values on whatever device and however sharded they are,
     called on all ranks: a run of several then builds it without memory for its parameters, and each rank fills what
     it holds (``kosmos.model.weights``). The class has it itself; that of a parent does not count.
+    ``longest``, the most tokens of a document that it has positions for: longer texts are cut, longer documents with
+    media put in quarantine, and generation ends there. ``train_frozen()``, called in place of ``eval()`` where it is
+    frozen and what is in front of it is trained: gradients go through it, so it may have to recompute.
     """
 
     width: int

@@ -33,6 +33,10 @@ CONNECTOR = ".connector"
 ATTENTION = ("scaled_dot_product", "varlen_attn")
 
 
+Computed = Callable[[int], int]
+"""Cells of an item to those that its encoder computes: more where it fills items up to one length."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """Forward operations of a module: so many a unit (token or cell), and a pair of units that see each other."""
@@ -50,13 +54,19 @@ class Work:
     """Sum of the squared lengths of its items: every unit with every one of its item."""
 
 
-def work_of(batches: Sequence[PackedBatch], streams: Sequence[str]) -> dict[str, Work]:
-    """Units and pairs by module: documents for the backbone, items for a stream, targets for the head."""
+def work_of(batches: Sequence[PackedBatch], streams: Mapping[str, Computed]) -> dict[str, Work]:
+    """Units and pairs by module: documents for the backbone, items for a stream, targets for the head.
+
+    Args:
+        streams: name to the cells that its encoder computes for an item of so many.
+    """
     lengths = [length for batch in batches for length in batch.lengths]
     work = {BACKBONE: Work(sum(lengths), sum(n * n for n in lengths))}
-    for name in streams:
+    for name, computed in streams.items():
         cells = [c for batch in batches for c in batch.media[name].grids.prod(dim=1).tolist()]
-        work[name] = work[name + CONNECTOR] = Work(sum(cells), sum(n * n for n in cells))
+        work[name + CONNECTOR] = Work(sum(cells), sum(n * n for n in cells))
+        done = [computed(n) for n in cells]
+        work[name] = Work(sum(done), sum(n * n for n in done))
     return {**work, HEAD: Work(sum(batch.num_targets for batch in batches), 0)}
 
 
@@ -77,8 +87,8 @@ class FlopMeter:
             tensor: ranks that share the matrices of the backbone (``parallel.tensor``).
         """
         self.tensor = tensor
-        self.streams = tuple(model.streams)
         self._modules = dict(model.streams.items())
+        self.streams = {name: _computed(cast(Any, stream).encoder) for name, stream in self._modules.items()}
         self.costs: dict[str, Cost] = {}
         self.times = {BACKBONE: 2 if model.frozen_backbone else 3, HEAD: 1}  # the loss counts its gradient itself
         for name, stream in model.streams.items():
@@ -111,7 +121,7 @@ class FlopMeter:
     def counting(self, batch: PackedBatch) -> Iterator[None]:
         """Around the forward pass of a row whose operations are to be counted; nothing of it may be compiled."""
         work = work_of([batch], self.streams)
-        mode = FlopCounterMode(display=False, depth=8, custom_mapping=_MAPPING)
+        mode = FlopCounterMode(display=False, depth=8, custom_mapping=_MAPPING | _mapping_of_transformers())
         with mode:
             yield
         for name, (products, attention) in self._by_module(mode.get_flop_counts()).items():
@@ -196,6 +206,14 @@ def measured_products(
                 return best
 
 
+def _computed(encoder: Any) -> Computed:
+    return getattr(encoder, "computed_cells", None) or _as_many
+
+
+def _as_many(cells: int) -> int:
+    return cells
+
+
 def _of(counts: Mapping[str, Mapping[Any, int]], suffix: str) -> tuple[int, int]:
     """(products, attention) of the module whose path ends so: the shortest, for parts of it are counted in it."""
     paths = [path for path in counts if path.endswith(suffix)]
@@ -223,10 +241,16 @@ def _varlen_flops(query: Any, key: Any, value: Any, rows: Any, columns: Any, *ar
 _varlen_flops._get_raw = True  # type: ignore[attr-defined]  # torch: give it the tensors, not their shapes
 
 
+def _grouped_flops(rows: Any, matrices: Any, *args: Any, **kwargs: Any) -> int:
+    """[T, K] against [experts, K, N], each row by one of them."""
+    return int(2 * rows[-2] * rows[-1] * matrices[-1])
+
+
 def _mapping() -> dict[Any, Callable[..., int]]:
     import torch.nn.attention.varlen  # registers its operator
 
     return {
+        torch.ops.aten._grouped_mm: _grouped_flops,
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,
         torch.ops.aten.addmm_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
         torch.ops.torch_attn._varlen_attn: _varlen_flops,
@@ -235,3 +259,9 @@ def _mapping() -> dict[Any, Callable[..., int]]:
 
 
 _MAPPING = _mapping()
+
+
+def _mapping_of_transformers() -> dict[Any, Callable[..., int]]:
+    """Its own products of experts, where it has registered them: for what torch's cannot take."""
+    own = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
+    return {own: _grouped_flops} if own is not None else {}

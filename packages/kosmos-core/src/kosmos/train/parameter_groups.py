@@ -59,4 +59,6 @@ def _decays(owner: nn.Module, parameter: nn.Parameter) -> bool:
 def _is_product(owner: nn.Module) -> bool:
     """Whether the module multiplies by its matrices: free parameters (latents, positions) belong to other modules."""
     linear_like = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
-    return isinstance(owner, linear_like) or hasattr(owner, "in_features") or type(owner).__name__ == "Conv1D"
+    kind = type(owner).__name__
+    experts = kind.endswith(("Experts", "Router", "Gate"))  # of mixtures in transformers: parameters of their own
+    return isinstance(owner, linear_like) or hasattr(owner, "in_features") or kind == "Conv1D" or experts

@@ -5,16 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from kosmos.errors import ConfigError
+
 Schedule = Callable[[int], float]
 
 
 def linear(steps: int, warmup_steps: int, *, final: float = 0.0) -> Schedule:
-    """Linear warmup, then linear to ``final`` at the last step."""
+    """Linear warmup, then linear to ``final``, a share of the peak, which the step behind the last would have.
+
+    Raises:
+        ConfigError: ``final`` is no share from 0 to 1.
+    """
+    _check_final(final)
     return lambda step: _warmup(step, warmup_steps) * (1 - (1 - final) * _progress(step, steps, warmup_steps))
 
 
 def cosine(steps: int, warmup_steps: int, *, final: float = 0.1) -> Schedule:
-    """Linear warmup, then half a cosine to ``final`` (arXiv 1608.03983, one cycle)."""
+    """Linear warmup, then half a cosine (arXiv 1608.03983, one cycle) to ``final`` as of ``linear``.
+
+    Raises:
+        ConfigError: ``final`` is no share from 0 to 1.
+    """
+    _check_final(final)
 
     def share(step: int) -> float:
         turned = (1 + math.cos(math.pi * _progress(step, steps, warmup_steps))) / 2
@@ -28,10 +40,15 @@ def constant(steps: int, warmup_steps: int) -> Schedule:
     return lambda step: _warmup(step, warmup_steps)
 
 
+def _check_final(final: float) -> None:
+    if not 0 <= final <= 1:
+        raise ConfigError(f"final: expected a share of the peak from 0 to 1, got {final}")
+
+
 def _warmup(step: int, warmup_steps: int) -> float:
     return min(1.0, (step + 1) / (warmup_steps + 1))
 
 
 def _progress(step: int, steps: int, warmup_steps: int) -> float:
-    """0 until the end of the warmup, 1 at the last step."""
+    """0 until the end of the warmup, 1 behind the last step: that too is to learn something."""
     return min(1.0, max(0, step - warmup_steps) / max(1, steps - warmup_steps))
