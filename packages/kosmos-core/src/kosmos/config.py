@@ -290,6 +290,8 @@ class RunConfig(_Strict):
     """Plugins to load beside core, by the names that ``kosmos plugins`` shows; None loads all that are enabled."""
     output: Path | None = None
     """Folder of the run; None makes a new one under ``runs/``."""
+    init: Path | None = None
+    """Folder of a run or of its checkpoint, with whose weights this one begins; what it has besides is drawn."""
 
     @model_validator(mode="before")
     @classmethod

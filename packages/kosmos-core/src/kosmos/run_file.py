@@ -153,4 +153,5 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
             return path
 
     sources = [entry.model_copy(update={"path": absolute(entry.path)}) for entry in config.data.sources]
-    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources})})
+    init = Path(os.path.abspath(config.init)) if config.init is not None else None
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources}), "init": init})

@@ -20,9 +20,12 @@ from typing import Any
 
 from kosmos.checkpoint.threads import for_each
 from kosmos.errors import CheckpointError
+from kosmos.names import listed
 from kosmos.runtime.cores import usable_cores
 
 PARTIAL = ".partial-"
+CHECKPOINTS = "checkpoints"
+"""Of a run's folder, the one that holds them."""
 MANIFEST = "manifest.json"
 STATE = "state.json"
 TENSORS = "tensors"
@@ -181,6 +184,28 @@ def load_newest(folder: Path) -> Loaded | None:
     if damaged:
         raise CheckpointError(f"{folder}: no whole checkpoint to load; damaged: {'; '.join(damaged)}")
     return None
+
+
+def load_step(folder: Path, step: int) -> Loaded:
+    """The checkpoint of one step.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    there = {step_of(checkpoint): checkpoint for checkpoint in committed(folder)}
+    if step not in there:
+        raise CheckpointError(f"{folder}: no checkpoint of step {step}; steps: {listed(map(str, sorted(there)))}")
+    if (problem := verify(there[step])) is not None:
+        raise CheckpointError(f"{there[step]}: {problem}")
+    return Loaded(there[step], _mapping(there[step] / STATE), ())
+
+
+def run_and_step(path: Path) -> tuple[Path, int | None]:
+    """The run's folder, and the step of a checkpoint's own folder, where that is what was named."""
+    whole = path.absolute()
+    if _NAME.fullmatch(whole.name) and whole.parent.name == CHECKPOINTS:
+        return path.parent.parent if path.parent.name == CHECKPOINTS else whole.parent.parent, step_of(whole)
+    return path, None
 
 
 def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:

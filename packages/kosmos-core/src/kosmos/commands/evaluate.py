@@ -29,6 +29,9 @@ def evaluate(
             "on, the part that it held out; of other data, the part that they state as held out, or all of them."
         ),
     ] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Of which checkpoint; the newest whole one by default.")
+    ] = None,
     max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source.")] = 1_000_000,
     workers: Annotated[
         int | None,
@@ -48,7 +51,7 @@ def evaluate(
     from kosmos.train.saved import load_run
 
     _check_data(data or ())
-    run = load_run(Path(output))
+    run = load_run(Path(output), step=step)
     for line in run.warnings():
         _warn(line)
     composition = run.composition

@@ -11,7 +11,6 @@ import typer
 
 from kosmos.commands.arguments import refuse_empty
 from kosmos.errors import CheckpointError, ConfigError
-from kosmos.names import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,13 +26,15 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's model as one file of safetensors, however many processes have trained it."""
+    from kosmos.checkpoint.folder import load_step, run_and_step
     from kosmos.checkpoint.tensors import MODEL, read_whole
     from kosmos.train.output import RunFolder
 
     refuse_empty("FILE", file)
     _check_free(Path(file))
-    run = RunFolder.open(Path(output))
-    loaded = _newest(run.checkpoints) if step is None else _of_step(run.checkpoints, step)
+    folder, named = run_and_step(Path(output))
+    run, step = RunFolder.open(folder), named if step is None else step
+    loaded = _newest(run.checkpoints) if step is None else load_step(run.checkpoints, step)
     found: int = loaded.state["step"]
     tensors = read_whole(loaded.tensors, MODEL)
     _write(tensors, Path(file), {"format": "pt", "step": str(found)})
@@ -57,17 +58,6 @@ def _newest(checkpoints: Path) -> Loaded:
     for name in loaded.skipped:
         print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
     return loaded
-
-
-def _of_step(checkpoints: Path, step: int) -> Loaded:
-    from kosmos.checkpoint.folder import Loaded, committed, step_of, verify
-
-    there = {step_of(checkpoint): checkpoint for checkpoint in committed(checkpoints)}
-    if step not in there:
-        raise CheckpointError(f"{checkpoints}: no checkpoint of step {step}; steps: {listed(map(str, sorted(there)))}")
-    if (problem := verify(there[step])) is not None:
-        raise CheckpointError(f"{there[step]}: {problem}")
-    return Loaded(there[step], {"step": step}, ())
 
 
 def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) -> None:

@@ -40,6 +40,9 @@ def generate(
         typer.Option("--chat", help="Ask as a user and let the assistant answer: for models that learned from chats."),
     ] = False,
     system: Annotated[str | None, typer.Option(help="Text of the system's turn in front of a chat.")] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Of which checkpoint; the newest whole one by default.")
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 256,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above, samples.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the sampling.")] = 0,
@@ -58,7 +61,7 @@ def generate(
     from kosmos.train.saved import load_run
 
     check_temperature(temperature)
-    run = load_run(Path(output))
+    run = load_run(Path(output), step=step)
     for line in run.warnings():
         print(f"warning: {line}", file=sys.stderr)
     segments = read_segments(context.args, list(run.composition.planner.routes))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from kosmos.checkpoint.folder import CHECKPOINTS
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, TrainingError
 from kosmos.files import replace_text
@@ -40,7 +41,7 @@ class RunFolder:
         self.guards = path / "guards.jsonl"
         self.goodput = path / "goodput.jsonl"
         self.parts = path / "parts.json"
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / CHECKPOINTS
         self.tokenizer = path / "tokenizer"
         self.report: Callable[[str], None] = lambda line: None
         """Shows a line to the user."""

@@ -1,14 +1,15 @@
-"""Load what a run has saved: the composition with the weights of its newest whole checkpoint."""
+"""Load what a run has saved: the composition with the weights of a checkpoint, by default its newest whole one."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.folder import Loaded, load_newest, load_step, run_and_step
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.errors import CheckpointError
@@ -42,21 +43,25 @@ class SavedRun:
 
 
 def load_run(
-    output: Path, *, device: Literal["auto", "cpu", "cuda"] = "auto", registry: Registry | None = None
+    output: Path,
+    *,
+    step: int | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    registry: Registry | None = None,
 ) -> SavedRun:
     """The model of the run in ``output``, in evaluation mode.
 
+    Args:
+        output: the run's folder, or that of one of its checkpoints.
+        step: of which checkpoint; None is the newest whole one.
+
     Raises:
         ConfigError: there is no run.
-        CheckpointError: there is no whole checkpoint.
+        CheckpointError: there is no whole checkpoint, or none of that step.
         PluginError: a component that it uses is not installed.
     """
-    folder = RunFolder.open(output)
-    loaded = load_newest(folder.checkpoints)
-    if loaded is None:
-        raise CheckpointError(
-            f"{folder.checkpoints}: no checkpoint was saved yet; go on with 'kosmos train --resume {output}'"
-        )
+    folder, loaded = open_checkpoint(output, step)
+    output = folder.path
     config = make_run(folder.read_config(), where=str(folder.run_file))
     plugins = registry or load_plugins(config.plugins)
     changed = check_lock(output, plugins, accept=True)
@@ -68,3 +73,14 @@ def load_run(
     load_model(composition.model, loaded.tensors, alone=True)
     dtype = pick_precision(config.train.precision, where)
     return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed))
+
+
+def open_checkpoint(output: Path, step: int | None = None) -> tuple[RunFolder, Loaded]:
+    """A run's folder and one of its checkpoints; arguments and errors as of ``load_run``."""
+    output, named = run_and_step(output)
+    folder, step = RunFolder.open(output), named if step is None else step
+    loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
+    if loaded is None:
+        again = shlex.join(["kosmos", "train", "--resume", str(output)])
+        raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with '{again}'")
+    return folder, loaded

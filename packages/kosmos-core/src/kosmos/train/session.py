@@ -26,6 +26,7 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train.doubts import doubts
 from kosmos.train.early import EarlyStopping
 from kosmos.train.goodput import Goodput
+from kosmos.train.initial import open_initial, take_weights
 from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.optim.release import check_release
 from kosmos.train.order import check_same_model, check_same_order, made_of, sample_order
@@ -137,6 +138,8 @@ class Session:
                 device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
                 report=self.reporter.say, at=self.watch.at, draw=loaded is None,
             )  # fmt: skip
+            if loaded is None and self.config.init is not None:
+                self._begin_with(self.config.init)
         self.early = EarlyStopping(self.config.evaluate)
         self.went_back: list[int] = []
         with self.clock.spending("checkpoint_load"), reading(loaded):
@@ -225,6 +228,12 @@ class Session:
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
         if self.trainer.step >= (steps := self.config.train.steps):
             self.reporter.say(f"step {self.trainer.step} of {steps} was taken already: nothing is trained")
+
+    def _begin_with(self, init: Path) -> None:
+        with self.clock.spending("checkpoint_load"):
+            initial = self.parallel.main_only(lambda: open_initial(init, self.folder.tokenizer))
+            for line in take_weights(self.trainer.model, initial, alone=self.parallel.world_size == 1):
+                self.reporter.say(line)
 
     def _rewind(self) -> None:
         self.folder.truncate(

@@ -1,0 +1,106 @@
+"""Runs that begin with the weights of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kosmos import load_run, make_run, resume_run, train_model
+from kosmos.compose import compose
+from kosmos.errors import ConfigError
+from kosmos.train.initial import take_weights
+from kosmos.train.saved import open_checkpoint
+from support.runs import rows_of, small_run, ticks_registry
+
+
+def trained(output: Path, registry=None, **over):
+    config = make_run(small_run(output, **over).model_dump(mode="json"))
+    return train_model(config, registry=registry or ticks_registry())
+
+
+def weights(output: Path, step: int | None = None) -> dict[str, torch.Tensor]:
+    run = load_run(output, step=step, device="cpu", registry=ticks_registry())
+    return dict(run.composition.model.state_dict())
+
+
+STREAM = {"encoder": {"name": "ticks"}, "connector": {"name": "linear"}}
+STAGE = {"train": {"steps": 4}, "checkpoint": {"every_steps": 2, "keep_last": 5}}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("first") / "run"
+    trained(folder, **STAGE)
+    return folder
+
+
+def test_a_second_stage_begins_where_the_first_ended(first: Path, tmp_path: Path) -> None:
+    second = {
+        "train": {"steps": 1, "learning_rate": 1e-12, "weight_decay": 0, "optimizer": {"name": "adamw"}, "seed": 5}
+    }
+    trained(tmp_path / "second", init=str(first), **second)
+    before, after = weights(first), weights(tmp_path / "second")
+    assert before.keys() == after.keys()
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+
+
+def test_a_checkpoint_of_a_run_can_be_named(first: Path, tmp_path: Path) -> None:
+    over = {"train": {"steps": 1, "learning_rate": 1e-12, "weight_decay": 0}}
+    trained(tmp_path / "second", init=str(first / "checkpoints" / "step-00000002"), **over)
+    found = weights(tmp_path / "second")
+    assert all(torch.allclose(found[n], w, atol=1e-6) for n, w in weights(first, step=2).items())
+    assert not all(torch.allclose(found[n], w, atol=1e-6) for n, w in weights(first).items())
+
+
+def test_what_the_first_had_not_is_drawn_and_the_rest_taken(first: Path, tmp_path: Path) -> None:
+    trained(tmp_path / "texts", modalities=["ticks"], data={"sources": ["sums"]}, init=str(first), train={"steps": 1})
+    loaded = open_checkpoint(first)[1]
+    model = compose(
+        small_run(streams={"other": STREAM}, modalities={"ticks": {"stream": "other"}}), ticks_registry()
+    ).model
+    drawn = {name: t.clone() for name, t in model.state_dict().items()}
+    said = list(take_weights(model, loaded, alone=True))
+    assert said[0].startswith("begins with backbone of ") and said[1:] == [
+        "drawn anew: streams.other.connector, streams.other.encoder",
+        "left there: streams.ticks.connector, streams.ticks.encoder",
+    ]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, drawn[name] if name.startswith("streams") else weights(first)[name])
+
+
+@pytest.mark.parametrize(
+    ("over", "cause"),
+    [
+        ({"backbone": {"width": 64}}, r"backbone of .* is another: backbone\..* it has \[.*\], this run has \[.*\]"),
+        (
+            {"streams": {"ticks": {"encoder": {"width": 5}}}},
+            r"streams\.ticks\.encoder of .* is another: .*; give both the same options",
+        ),
+        ({"modalities": [], "data": {"sources": ["sums"]}}, r"the tokens of .* are others: give this run the same"),
+        ({"init": "nowhere"}, r".*nowhere: no run is here"),
+    ],
+)
+def test_another_model_is_refused_and_leaves_no_run(first: Path, tmp_path: Path, over, cause) -> None:
+    with pytest.raises(ConfigError, match=f"init: {cause}") as caught:
+        trained(tmp_path / "second", **{"init": str(first), **over})
+    assert "\n" not in caught.value.line()
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_run_that_goes_on_has_its_own_weights(first: Path, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    trained(whole, init=str(first), train={"steps": 4})
+    trained(parts, init=str(first), train={"steps": 2})
+    resume_run(parts, {"train": {"steps": 4}}, registry=ticks_registry())
+    assert [row["loss"] for row in rows_of(whole / "metrics.jsonl")] == [
+        row["loss"] for row in rows_of(parts / "metrics.jsonl")
+    ]
+
+
+def test_bf16_weights_begin_with_those_of_fp32(first: Path, tmp_path: Path) -> None:
+    over = {"steps": 1, "weights": "bf16", "learning_rate": 1e-12, "weight_decay": 0}
+    trained(tmp_path / "second", init=str(first), train=over)
+    before, after = weights(first), weights(tmp_path / "second")
+    assert all(torch.equal(before[n].bfloat16(), after[n].bfloat16()) for n in before if before[n].is_floating_point())
