@@ -45,6 +45,62 @@ def test_a_wrong_field_is_one_line_with_path_and_remedy(values, line):
     assert error.value.exit_status == 2
 
 
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (
+            {"train": {"gradient_checkpointing": "selectiv"}},
+            r"train.gradient_checkpointing: .* or .*'selective', got 'sel",
+        ),
+        ({"train": {"compile": "Yess"}}, r"train.compile: input should be a valid boolean.* or .*'auto', got 'Yess'$"),
+        ({"data": "photos"}, r"data: expected fields, such as sources, tokens_per_pack, .*, got 'photos'$"),
+        ({"checkpoint": 100}, r"checkpoint: expected fields, such as every_steps, keep_last, keep_every, got 100$"),
+        ({"data": {"cells_per_pack": {"image": "x"}}}, r"data.cells_per_pack.image: .*, got 'x'$"),
+        (
+            {"modalities": {"image": {"encoder": "timm"}}},
+            r"modalities.image.encoder: .*; did you mean streams.NAME.encoder\?",
+        ),
+    ],
+)
+def test_a_wrong_type_is_told_in_the_words_of_the_run_file(values, line):
+    with pytest.raises(ConfigError, match=line):
+        make_run(values)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("wandb", ["wandb"]),
+        ("none", []),
+        (None, []),
+        ({"name": "wandb", "project": "x"}, ["wandb"]),
+        (["a", "b"], ["a", "b"]),
+    ],
+)
+def test_one_of_a_list_may_stand_alone(given, names):
+    assert [tracker.name for tracker in make_run({"trackers": given}).trackers] == names
+    sources = make_run({"data": {"sources": "photos"}}).data.sources
+    assert [source.path for source in sources] == ["photos"]
+
+
+def test_paths_may_begin_at_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    run = make_run(
+        {"output": "~/run", "init": "~/first", "data": {"sources": ["~/a", {"path": "~/b"}]}, "tokenizer": "~/t"}
+    )
+    assert (str(run.output), str(run.init), run.tokenizer.name) == ("/home/me/run", "/home/me/first", "/home/me/t")
+    assert [source.path for source in run.data.sources] == ["/home/me/a", "/home/me/b"]
+
+
+def test_an_empty_run_file_says_nothing(tmp_path):
+    (tmp_path / "run.yaml").write_text("# nothing yet\n")
+    assert read_run_file(tmp_path / "run.yaml") == {}
+    with pytest.raises(
+        ConfigError, match=rf"{tmp_path}: cannot read the run file .*; name data with --data {tmp_path}"
+    ):
+        read_run_file(tmp_path)
+
+
 def test_all_mistakes_are_told_at_once():
     with pytest.raises(ConfigError) as error:
         make_run({"data": {"sources": [{"pth": "x"}], "lanez": 2}, "train": {"steps": 0, "precision": "fp8"}, "lr": 1})

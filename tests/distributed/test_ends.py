@@ -126,7 +126,7 @@ def test_sigterm_at_one_rank_stops_all_at_the_same_step_with_a_checkpoint(tmp_pa
     step = lines_in(output / "metrics.jsonl")
     assert errors(said) == [
         f"error[interrupted]: stopped at step {step} of {STEPS} (SIGTERM), all saved; "
-        f"go on with: kosmos train --resume {output}"
+        f"go on with: kosmos train --resume {output} --nproc 2"
     ]
     assert status == 130
     newest = committed(output / "checkpoints")[0]
@@ -144,7 +144,7 @@ def test_ctrl_c_at_the_launcher_of_two_ranks_saves_and_a_second_one_ends_at_once
     step = lines_in(output / "metrics.jsonl")
     assert errors(said) == [
         f"error[interrupted]: stopped at step {step} of {STEPS} (SIGINT), all saved; "
-        f"go on with: kosmos train --resume {output}"
+        f"go on with: kosmos train --resume {output} --nproc 2"
     ]
     assert status == 130
     again = Started("train", "--nproc", 2, "--resume", output, path=[site], **LOOPBACK)

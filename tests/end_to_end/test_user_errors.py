@@ -39,6 +39,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 TRAIN = {
     "--modalties image": (2, "error[config]: --modalties: unknown option; did you mean --modalities?"),
+    "--lr 3": (2, "error[config]: --lr: unknown option; a field is set by its path: train.learning_rate=VALUE"),
+    "--modalities image backbone.heads=7": (2, "error[config]: backbone.heads: 7 must cut width 128 into even parts"),
+    "--modalities audio streams.audio.encoder.heads=7": (2, "error[config]: streams.audio.encoder.heads: 7 does not"),
+    "--modalities image --modalities smell": (3, "error[plugin]: modality 'smell': no installed plugin brings it"),
     "--resum run": (2, "error[config]: --resum: unknown option; did you mean --resume?"),
     "trian.steps=3": (2, "error[config]: command line: trian: unknown field; did you mean train?"),
     "data.lanez=3": (2, "error[config]: command line: data.lanez: unknown field; did you mean lanes?"),
@@ -66,7 +70,7 @@ TRAIN = {
     "--data nowhere": (3, "error[data]: data 'nowhere': no registered dataset (sums, "),
     "--data .": (
         3,
-        "error[data]: {here}: no manifest.jsonl, no Hugging Face dataset, no .jsonl, .parquet, .tar or .txt files",
+        "error[data]: {here}: no manifest.jsonl, no Hugging Face dataset, no .jsonl, .parquet, .csv, .tar or .txt",
     ),
     "--modalities smell": (3, "error[plugin]: modality 'smell': no installed plugin brings it (modalities: "),
     "--modalities imag": (3, "error[plugin]: modality 'imag': unknown; did you mean image?"),
@@ -270,3 +274,27 @@ def test_a_model_that_memory_does_not_hold_is_said_to_be_too_large(tmp_path: Pat
     assert "; take a smaller model" in done.stderr
     assert not (tmp_path / "run").exists()
     assert "Traceback" not in done.stderr
+
+
+def test_a_disk_that_is_full_at_the_start_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    train = [str(part) for part in ("train", "--modalities", "image", "--output", "run", *FEW)]
+    limited = ["bash", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$@"', "-", *command(*train)]
+    done = subprocess.run(limited, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        4, "error[training]: run: cannot write (File too large); nothing was trained\n",
+    )  # fmt: skip
+    assert not (tmp_path / "run" / "run.yaml").exists()
+
+
+def test_help_has_a_short_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "-h"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: kosmos train")
+
+
+def test_earlier_checkpoints_are_scored_and_asked(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for of_step in ([str(trained), "--step", "1"], [str(trained / "checkpoints" / "step-00000001")]):
+        assert main(["eval", *of_step, "--max-documents", "2"]) == 0
+        assert main(["generate", *of_step, "--prompt", "a", "--max-new-tokens", "1"]) == 0
+    capsys.readouterr()
+    assert main(["eval", str(trained), "--step", "7"]) == 3
+    assert capsys.readouterr().err == (f"error[checkpoint]: {trained}/checkpoints: no checkpoint of step 7; steps: 1\n")

@@ -16,7 +16,7 @@ import typer
 from kosmos.cli import GLOBAL_OPTIONS
 from kosmos.commands import generate, train
 from kosmos.components import API_VERSION
-from kosmos.data.sources.layouts import ROLES
+from kosmos.data.sources.layouts import FILE_NAME, ROLES
 from kosmos.discovery import OPTIONS, ROW_KEYS, PluginRecord
 from kosmos.errors import PluginError
 from kosmos.plugins import Registry, load_plugins
@@ -124,7 +124,7 @@ def test_no_modality_can_have_the_name_of_an_option_beside_which_its_own_stands(
         parameters = typer.main.get_command(command).params
         found |= {option.removeprefix("--") for p in parameters for option in p.opts if option.startswith("--")}
     assert found == set(OPTIONS)
-    assert set(ROLES) <= set(ROW_KEYS)
+    assert {*ROLES, FILE_NAME} <= set(ROW_KEYS)
 
 
 def test_what_a_plugin_prints_leaves_standard_output_to_the_command(

@@ -7,6 +7,7 @@ somebody runs it, so ``kosmos --help`` needs neither torch nor pydantic.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -52,7 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 well; 1 a mistake of ours; 2 wrong usage or run file; 3 a plugin, data or checkpoint that cannot be used;
     4 a run that went wrong; 130 interrupted.
     """
-    args = list(sys.argv[1:] if argv is None else argv)
+    args = ["--help" if argument == "-h" else argument for argument in (sys.argv[1:] if argv is None else argv)]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal in Latin-1 shows what it cannot as escapes
+            stream.reconfigure(errors="backslashreplace")
     debug = _take_debug(args)
     try:
         if args[:1] == ["--version"]:

@@ -6,6 +6,7 @@ component's ``name``; they are checked against the component's own signature whe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -26,6 +27,18 @@ class _Strict(BaseModel):
         if wrong is not None and any(isinstance(one, bool) for one in held):
             raise PydanticKnownError(wrong)
         return value
+
+
+def _at_home(path: Any) -> Any:
+    """A path with the user's folder in place of ``~``, which no shell has replaced in a run file or behind ``=``."""
+    return os.path.expanduser(path) if isinstance(path, str) and path.startswith("~") else path
+
+
+def _one_is_a_list(value: Any) -> Any:
+    """A list; of one where a name stands alone, of none where ``none`` or nothing does."""
+    if value is None or value == "none":
+        return []
+    return [value] if isinstance(value, str | Mapping) else value
 
 
 def _number_alone(annotation: Any) -> Literal["int_type", "float_type"] | None:
@@ -123,6 +136,8 @@ class SourceConfig(_Strict):
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of a registered dataset."""
 
+    _home = field_validator("path", mode="before")(_at_home)
+
     @model_validator(mode="before")
     @classmethod
     def _from_path(cls, value: Any) -> Any:
@@ -151,6 +166,8 @@ class DataConfig(_Strict):
     """Largest share of bad samples among those drawn (counted from 100 samples on); above it the run stops."""
     seed: int = 0
     """Seed of the order of samples."""
+
+    _lists = field_validator("sources", mode="before")(_one_is_a_list)
 
 
 class TrainConfig(_Strict):
@@ -237,6 +254,8 @@ class EvaluateConfig(_Strict):
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """Further metrics of generated texts, for ``kosmos eval``."""
 
+    _lists = field_validator("metrics", mode="before")(_one_is_a_list)
+
     @model_validator(mode="after")
     def _patience_needs_scorings(self) -> EvaluateConfig:
         if self.patience is not None and self.every_steps is None:
@@ -260,6 +279,8 @@ class TokenizerConfig(_Strict):
 
     name: str = "bytes"
     """``bytes``, the folder of a Hugging Face tokenizer, or its id on the hub."""
+
+    _home = field_validator("name", mode="before")(_at_home)
 
     @model_validator(mode="before")
     @classmethod
@@ -292,6 +313,9 @@ class RunConfig(_Strict):
     """Folder of the run; None makes a new one under ``runs/``."""
     init: Path | None = None
     """Folder of a run or of its checkpoint, with whose weights this one begins; what it has besides is drawn."""
+
+    _lists = field_validator("trackers", "observers", mode="before")(_one_is_a_list)
+    _home = field_validator("output", "init", mode="before")(_at_home)
 
     @model_validator(mode="before")
     @classmethod

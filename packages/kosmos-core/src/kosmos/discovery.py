@@ -28,11 +28,14 @@ CORE = "core"
 CORE_MODULE = "kosmos.builtin"
 
 OPTIONS = tuple(
-    "prompt chat system max-new-tokens temperature seed modalities data steps output resume auto-resume nproc "
+    "prompt chat system max-new-tokens temperature seed step modalities data steps output resume auto-resume nproc "
     "accept-plugins debug plugins version help".split()
 )
 """Options of ``kosmos generate``, where ``--MODALITY FILE`` stands beside them, and of ``kosmos train``."""
-ROW_KEYS = ("text", "media", "core", "id", "split", "clip", "segments", "messages", "conversations", "system")
+ROW_KEYS = tuple(
+    "text media core id split clip segments messages conversations system texts instruction input output query "
+    "response prompt completion history file_name".split()
+)
 """Names that rows of data or the core use for something else."""
 
 _SPEC_OF_HOOK = {HOOKS[spec.kind]: spec for spec in KINDS}

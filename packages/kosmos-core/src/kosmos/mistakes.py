@@ -61,28 +61,70 @@ def explain(error: ValidationError) -> str:
     unknown = {one["loc"][:-1] for one in error.errors() if one["type"] == "extra_forbidden"}
     found = [one for one in error.errors() if one["type"] != "missing" or one["loc"][:-1] not in unknown]
     found.sort(key=lambda one: one["type"] != "extra_forbidden")
-    told = list(dict.fromkeys(_told(one["type"], one["loc"], one["msg"], one["input"]) for one in found))
+    by_field: dict[tuple[str, str], list[str]] = {}
+    for one in found:  # a field of several types has an error for each
+        path = _field_of(one["loc"])
+        said = by_field.setdefault((".".join(map(str, path)), repr(one["input"])), [])
+        said.append(_told(one["type"], path, one["msg"]))
+    told = [
+        f"{path}: {' or '.join(dict.fromkeys(said))}" + ("" if said[0].startswith("unknown") else f", got {value}")
+        for (path, value), said in by_field.items()
+    ]
     more = f" (and {len(told) - AT_MOST} more)" if len(told) > AT_MOST else ""
     return "; ".join(told[:AT_MOST]) + more
 
 
-def _told(kind: str, location: Sequence[int | str], message: str, value: Any) -> str:
-    path = ".".join(map(str, location))
+def _told(kind: str, location: Sequence[int | str], message: str) -> str:
     if kind == "extra_forbidden":
-        return f"{path}: unknown field; {_meant(str(location[-1]), location[:-1])}"
-    return f"{path}: {message[0].lower()}{message[1:]}, got {value!r}"
+        return f"unknown field; {_meant(str(location[-1]), location[:-1])}"
+    if kind in ("model_type", "model_attributes_type"):
+        return f"expected fields, such as {', '.join(_fields_at(location)[:4])}"
+    return f"{message[0].lower()}{message[1:]}"
+
+
+def _field_of(location: Sequence[int | str]) -> tuple[int | str, ...]:
+    """A place without what pydantic adds to it: which of a field's types was tried."""
+    model: Any = RunConfig
+    for number, part in enumerate(location):
+        if not _is_model(model):
+            return tuple(location)
+        if isinstance(part, int) or part not in model.model_fields:
+            continue  # of a list, a mapping or unknown
+        inner = [a for a in _arguments(model.model_fields[part].annotation) if _is_model(a)]
+        if not inner:
+            rest = location[number + 1 :]
+            return tuple(location[: number + 1]) + tuple(rest if rest and _is_key(model, str(part)) else ())
+        model = inner[0]
+    return tuple(location)
+
+
+def _is_key(model: Any, field: str) -> bool:
+    """Whether what stands behind a field is a key of a mapping or a number of a list."""
+    return getattr(model.model_fields[field].annotation, "__origin__", None) in (dict, list)
 
 
 def _meant(name: str, location: Sequence[int | str]) -> str:
     """The field that is most likely meant by a name that none has at its place."""
-    everywhere = dict(_paths(RunConfig))
-    if same := [path for path, own in everywhere.items() if plain(own) == plain(name)]:
-        return f"did you mean {' or '.join(sorted(same, key=lambda path: not path.startswith('train.')))}?"
+    if same := _of_that_name(name):
+        return f"did you mean {same}?"
     fields = _fields_at(location)
     if said := _BY_NAME.get(plain(name)):
         here = said.rpartition(".")[2]
         return said if " " in said else f"did you mean {here if here in fields else said}?"
     return did_you_mean(name, fields) or f"fields here: {', '.join(fields)}"
+
+
+def field_meant(option: str) -> str:
+    """What an unknown option may have been meant for: a field of the run file, or nothing."""
+    name = option.lstrip("-")
+    said = _of_that_name(name) or _BY_NAME.get(plain(name), "")
+    return f"a field is set by its path: {said}=VALUE" if said and " " not in said.replace(" or ", "") else said
+
+
+def _of_that_name(name: str) -> str:
+    """Paths of the fields of a name, wherever they stand; those of training first."""
+    same = [path for path, own in _paths(RunConfig) if plain(own) == plain(name)]
+    return " or ".join(sorted(same, key=lambda path: not path.startswith("train.")))
 
 
 def _paths(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, str]]:

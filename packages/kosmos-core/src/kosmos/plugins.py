@@ -16,12 +16,13 @@ from contextlib import redirect_stdout
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
+from inspect import signature
 from typing import Any
 
 from kosmos.components import KINDS, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, cause, find_candidates, load
 from kosmos.enabled import Enabling, enabling
-from kosmos.errors import KosmosError, PluginError, is_out_of_memory
+from kosmos.errors import ConfigError, KosmosError, PluginError, is_out_of_memory
 from kosmos.names import did_you_mean, listed, nearest
 from kosmos.selection import asked_plugins, choose
 
@@ -125,6 +126,8 @@ class Registry:
         checked = check_options(factory, options or {}, path=path or f"{kind} {name}", positional=len(args))
         try:
             return factory(*args, **checked)
+        except ConfigError as error:
+            raise _at(path, error, factory) from error
         except KosmosError:
             raise
         except Exception as error:
@@ -194,6 +197,15 @@ def _install_hint(kind: str, name: str) -> str:
     if kind == "modality":
         return f"by convention: pip install kosmos-{name}"
     return "'kosmos plugins' lists what is installed"
+
+
+def _at(path: str, error: ConfigError, factory: Any) -> ConfigError:
+    """An error of a component with its place in the run file: encoder and backbone may have options of one name."""
+    said = str(error)
+    if not path or said.startswith(path):
+        return error
+    between = "." if said.partition(":")[0] in signature(factory).parameters else ": "
+    return type(error)(f"{path}{between}{said}")
 
 
 def _plural(kind: str) -> str:

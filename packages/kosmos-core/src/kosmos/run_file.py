@@ -54,9 +54,8 @@ def read_run_file(path: Path) -> dict[str, Any]:
     try:
         content = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot read the run file ({error.strerror}); give the path of a YAML file"
-        ) from error
+        advice = f"name data with --data {path}" if path.is_dir() else "give the path of a YAML file"
+        raise ConfigError(f"{path}: cannot read the run file ({error.strerror}); {advice}") from error
     except _SaidTwice as error:
         first, again = error.lines
         raise ConfigError(
@@ -67,6 +66,8 @@ def read_run_file(path: Path) -> dict[str, Any]:
         line = f":{where.line + 1}" if where else ""
         problem = getattr(error, "problem", None) or "not UTF-8 text"
         raise ConfigError(f"{path}{line}: not YAML ({problem})") from error
+    if content is None:
+        return {}
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a mapping of fields, got {type(content).__name__}")
     return content

@@ -8,10 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from kosmos.errors import ConfigError
+from kosmos.mistakes import field_meant
 from kosmos.names import did_you_mean, listed
 from kosmos.selection import asked_plugins
 
-Modalities = Annotated[str | None, typer.Option(help="Comma-separated, such as image,audio; text is always there.")]
+Modalities = Annotated[
+    list[str] | None, typer.Option(help="Comma-separated, such as image,audio; text is always there. May be repeated.")
+]
 Data = Annotated[list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")]
 
 
@@ -32,7 +35,7 @@ def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[
         name, equals, _ = argument.partition("=")
         if argument.startswith("-"):
             if "." not in name:
-                hint = did_you_mean(name, options) or f"options: {listed(options)}"
+                hint = did_you_mean(name, options) or field_meant(name) or f"options: {listed(options)}"
                 raise ConfigError(f"{name}: unknown option; {hint}")
             value = argument if equals else f"{argument}={next(pending, '')}"
             overrides.append(value.lstrip("-"))
@@ -54,7 +57,7 @@ def one_file(files: Sequence[str]) -> str | None:
 
 def short_options(
     *,
-    modalities: str | None = None,
+    modalities: Sequence[str] | None = None,
     data: Sequence[str] | None = None,
     steps: int | None = None,
     output: str | None = None,
@@ -64,15 +67,16 @@ def short_options(
     Raises:
         ConfigError: one has an empty value.
     """
-    refuse_empty("--modalities", modalities)
+    for names in modalities or ():
+        refuse_empty("--modalities", names)
     refuse_empty("--output", output)
     for path in data or ():
         refuse_empty("--data", path)
     layer: dict[str, Any] = {}
     if (plugins := asked_plugins()) is not None:
         layer["plugins"] = list(plugins)
-    if modalities is not None:
-        layer["modalities"] = modalities
+    if modalities:
+        layer["modalities"] = ",".join(modalities)
     if data:
         layer["data"] = {"sources": [{"path": path} for path in data]}
     if steps is not None:

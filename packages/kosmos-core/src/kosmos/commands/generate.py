@@ -18,7 +18,7 @@ from kosmos.names import did_you_mean, listed
 
 MAX_SEED = 2**64 - 1
 """The largest that torch takes."""
-OPTIONS = ("max-new-tokens", "temperature", "seed", "chat", "system")
+OPTIONS = ("max-new-tokens", "temperature", "seed", "step", "chat", "system")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 

@@ -34,7 +34,7 @@ def train(
 
     if not data:
         raise ConfigError("nothing to learn from: name data with --data")
-    config = make_run(short_options(modalities=modalities, data=data), where="command line")
+    config = make_run(short_options(modalities=[modalities], data=data), where="command line")
     refuse_empty("OUTPUT", output)
     _check_free(Path(output))
     registry = load_plugins()

@@ -73,7 +73,12 @@ def train(
     if nproc is None or is_launched():
         run()
         return
-    named = {"--modalities": modalities, "--steps": steps, "--output": output, "--resume": resume}
+    named = {
+        "--modalities": ",".join(modalities) if modalities else None,
+        "--steps": steps,
+        "--output": output,
+        "--resume": resume,
+    }
     again = [str(part) for name, value in named.items() if value is not None for part in (name, value)]
     again += [part for path in data or () for part in ("--data", path)]
     again += ["--accept-plugins"] if accept_plugins else []

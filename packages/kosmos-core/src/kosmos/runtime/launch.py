@@ -31,6 +31,8 @@ _LAUNCHER = os.getppid()
 OTHERS_WAIT_S = 5.0
 """Seconds in which the launcher ends a rank after the first has failed."""
 GONE = "the launcher of the run is gone; all ranks end with it"
+_NPROC = "KOSMOS_NPROC"
+"""Variable that tells the processes how many ``--nproc`` has started."""
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
@@ -51,6 +53,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logging.disable(logging.ERROR)  # the processes say what is wrong
+    os.environ[_NPROC] = str(processes)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=uuid.uuid4().hex,
@@ -75,6 +78,8 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         return exit_status(failure.exitcode for failure in failed.failures.values())
     except SignalException:
         return Interrupted.exit_status
+    finally:
+        del os.environ[_NPROC]
     return 0
 
 
@@ -163,6 +168,11 @@ def said_once() -> Iterator[None]:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             time.sleep(OTHERS_WAIT_S)
         raise
+
+
+def launched_here() -> int:
+    """Processes that ``--nproc`` has started; 1 where another launcher did, or none."""
+    return int(os.environ.get(_NPROC, "1"))
 
 
 def is_launched() -> bool:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import math
 import os
+import shlex
 import shutil
 import socket
 import time
@@ -27,6 +28,12 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 IN_USE = ".in-use"
 DYING_S = 5.0
 """Seconds for which a process that was killed may still hold what it held."""
+
+
+def resume_command(path: Path, processes: int = 1) -> str:
+    """What goes on with the run in ``path``, for a shell."""
+    shared = ["--nproc", str(processes)] if processes > 1 else []
+    return shlex.join(["kosmos", "train", "--resume", str(path), *shared])
 
 
 class RunFolder:
@@ -61,7 +68,7 @@ class RunFolder:
         folder = RunFolder(path)
         if folder.run_file.exists():
             raise ConfigError(
-                f"{path}: holds a run already; go on with 'kosmos train --resume {path}' or name another --output"
+                f"{path}: holds a run already; go on with '{resume_command(path)}' or name another --output"
             )
         try:
             folder.checkpoints.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,7 @@ from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
-from kosmos.train.output import RunFolder
+from kosmos.train.output import RunFolder, resume_command
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,6 @@ def open_checkpoint(output: Path, step: int | None = None) -> tuple[RunFolder, L
     folder, step = RunFolder.open(output), named if step is None else step
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
     if loaded is None:
-        again = shlex.join(["kosmos", "train", "--resume", str(output)])
+        again = resume_command(output)
         raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with '{again}'")
     return folder, loaded

@@ -22,6 +22,7 @@ from kosmos.plugins import Registry
 from kosmos.run_file import with_absolute_sources
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
+from kosmos.runtime.launch import launched_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.doubts import doubts
 from kosmos.train.early import EarlyStopping
@@ -30,7 +31,7 @@ from kosmos.train.initial import open_initial, take_weights
 from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.optim.release import check_release
 from kosmos.train.order import check_same_model, check_same_order, made_of, sample_order
-from kosmos.train.output import RunFolder
+from kosmos.train.output import RunFolder, resume_command
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.sharding import check_strategy
 from kosmos.train.sharing import check_sharing
@@ -102,9 +103,13 @@ class Session:
         if self.given is not None:
             return self.given
         folder = RunFolder.create(self.config)
-        self.composition.tokenizer.save(folder.tokenizer)
-        keep_lock(folder.path, self.registry)
-        folder.write_config(self.config.model_copy(update={"output": folder.path.resolve()}))
+        try:
+            self.composition.tokenizer.save(folder.tokenizer)
+            keep_lock(folder.path, self.registry)
+            folder.write_config(self.config.model_copy(update={"output": folder.path.resolve()}))
+        except OSError as error:  # such as a full disk
+            folder.discard()
+            raise TrainingError(f"{folder.path}: cannot write ({error.strerror}); nothing was trained") from error
         return folder
 
     def go(self) -> RunResult:
@@ -293,7 +298,7 @@ class Session:
         saved = "all saved" if self.trainer.step else "before the first one"
         stopped = Interrupted(
             f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), {saved}; "
-            f"go on with: kosmos train --resume {self.folder.path}"
+            f"go on with: {resume_command(self.folder.path, launched_here())}"
         )
         stopped.elsewhere = not self.parallel.is_main
         raise stopped
