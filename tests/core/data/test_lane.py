@@ -74,6 +74,11 @@ def test_rows_are_full_however_short_the_documents(tokens, least, most):
     assert useful > 0.99 * 20 * tokens
 
 
+def test_a_look_ahead_of_one_gives_each_document_a_row():
+    (lane,) = lanes_of(Texts("short", [5, 9, 30]), tokens=64, look_ahead=1)
+    assert [len(lane.turn().arrays.documents) for _ in range(9)] == [1] * 9
+
+
 def test_a_book_does_not_keep_the_others_waiting():
     (lane,) = lanes_of(Texts("short", [40] * 500), Texts("book", [200_000] * 3), weights=(1.0, 1.0), tokens=256)
     rows = [lane.turn() for _ in range(100)]

@@ -156,7 +156,8 @@ class DataConfig(_Strict):
     lanes: int = Field(default=1, ge=1)
     """Independent sequences of rows. A step takes one row of each, whatever the number of processes and workers."""
     look_ahead: int = Field(default=128, ge=1)
-    """Documents from which a lane chooses when it fills a row; more where so many do not fill two."""
+    """Documents from which a lane chooses when it fills a row; more where so many do not fill two. 1 puts each
+    document into a row of its own."""
     workers: int | None = Field(default=None, ge=0)
     """Processes that read and decode, at most one a lane where there is only text; None is by the number of cores, 0
     decodes in the training process."""

@@ -153,7 +153,8 @@ class Lane:
 
     def _fill(self) -> None:
         fruitless, tokens = 0, sum(len(plan) for _, plan in self.pending)
-        while len(self.pending) < self.feed.look_ahead or tokens < ROWS_AHEAD * self.feed.planner.max_tokens:
+        wanted = ROWS_AHEAD * self.feed.planner.max_tokens if self.feed.look_ahead > 1 else 0  # one stays one
+        while len(self.pending) < self.feed.look_ahead or tokens < wanted:
             source = self.cursor.pick(self.texts.left())
             if source is None:
                 return
