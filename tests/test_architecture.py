@@ -47,7 +47,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": FOUND | {"config", "run_file", "runtime"},
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
-    "commands": RUN | {"lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},
+    "commands": RUN
+    | {"mistakes", "lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},
     "cli": FOUND,
     "__main__": {"cli"},
 }

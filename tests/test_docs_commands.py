@@ -74,7 +74,7 @@ def parse_run(name: str, command: Any, arguments: list[str], registry: Registry)
     if files == ["run.yaml"]:  # the reader's own
         return
     base = read_run_file(Path(files[0]) if Path(files[0]).exists() else ROOT / files[0]) if files else {}
-    named = {"modalities": context.params["modalities"]} if context.params["modalities"] else {}
+    named = {"modalities": ",".join(context.params["modalities"])} if context.params["modalities"] else {}
     check_run(make_run(base, named, parse_overrides(overrides)).model_dump(), registry, "command line")
 
 

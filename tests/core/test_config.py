@@ -211,3 +211,10 @@ def test_data_keep_their_links_and_registered_names_as_their_paths_become_absolu
     found = with_absolute_sources(make_run({"modalities": ["text"], "data": {"sources": sources}}), {"shapes": None})
     absolute = [str(tmp_path / "train.jsonl"), "shapes", "nowhere", str(tmp_path / "shapes")]
     assert [entry.path for entry in found.data.sources] == absolute
+
+
+@pytest.mark.parametrize(("path", "value"), [("data.held_out", 1.0), ("train.clip_norm", 0), ("train.clip_norm", -1.0)])
+def test_limits_of_numbers_hold(path, value):
+    part, name = path.split(".")
+    with pytest.raises(ConfigError, match=path):
+        make_run({part: {name: value}})

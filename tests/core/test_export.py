@@ -103,3 +103,13 @@ def test_a_run_without_checkpoints_is_one_line(tmp_path: Path, capsys) -> None:
     folder.write_config(small_run(folder.path))
     assert main(["export", str(folder.path), str(tmp_path / "model")]) == 3
     assert capsys.readouterr().err.endswith("/checkpoints: no checkpoint was saved yet\n")
+
+
+def test_step_0_is_a_step(tmp_path, capsys):
+    run = RunFolder.create(small_run(tmp_path / "run"))
+    run.write_config(small_run(run.path))
+    saver = Saver(run.checkpoints, Parallel(), keep_last=1)
+    saver.save(3, {"model.w": torch.ones(3)}, {"step": 3})
+    saver.wait()
+    assert main(["export", str(run.path), str(tmp_path / "m"), "--step", "0"]) == 3
+    assert "no checkpoint of step 0; steps: 3" in capsys.readouterr().err

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from kosmos.cli import main
+from kosmos.commands.report import _steps
 from kosmos.train.goodput import Goodput
+from kosmos.train.output import RunFolder
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -146,3 +148,17 @@ def test_reports_and_launch_files_need_no_torch(run: Path, tmp_path: Path) -> No
         script = f"import sys; from kosmos.cli import main; print(main({arguments!r}), 'torch' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "0 False"
+
+
+def test_throughput_is_that_of_the_last_steps():
+    rows = [{"step": n + 1, "tokens": 1, "step_s": 1.0, "tokens_per_s": float(n)} for n in range(300)]
+    assert _steps(rows)["tokens_per_s_recent"] == 249.5
+
+
+def test_what_is_no_checkpoint_is_none(tmp_path, capsys):
+    run = RunFolder.create(small_run(tmp_path / "run"))
+    run.write_config(small_run(run.path))
+    for name in (".partial-step-00000003", "step-00000002", "step-00000001"):
+        (run.checkpoints / name).mkdir()
+    assert main(["report", str(run.path), "--json"]) == 0
+    assert [c["step"] for c in json.loads(capsys.readouterr().out)["checkpoints"]] == [1, 2]

@@ -96,6 +96,8 @@ def meet(fate: str | None, row: int) -> None:
     match (fate or "").split():
         case []:
             return
+        case ["exit"]:
+            os._exit(7)
         case ["hang"]:
             time.sleep(3600)
         case ["wait", "for", path]:

@@ -18,6 +18,7 @@ from PIL import Image
 
 from kosmos import ConfigError, Media, SampleError
 from kosmos_vision.images import ImageInput, ImageProcessor, fit_cells
+from kosmos_vision.pictures import Limits, load_rgb, read_header
 
 FIXED = ImageInput((16, 16), (64, 64))
 VARIABLE = ImageInput((16, 16), None)
@@ -252,3 +253,53 @@ def test_plugin_planning_and_decoding_import_no_torch() -> None:
         "assert not {'torch', 'timm', 'torchvision'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+LIMITS = Limits(1 << 26, 1 << 26)
+
+
+def jpeg(width, height, orientation=None):
+    rows = np.linspace(0, 255, height)[:, None] * np.ones((1, width))
+    picture = Image.fromarray(np.stack([rows.astype(np.uint8)] * 3, -1))
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[0x0112] = orientation
+    out = io.BytesIO()
+    picture.save(out, "JPEG", exif=exif)
+    return out.getvalue()
+
+
+def test_a_turned_jpeg_is_decoded_at_the_size_of_what_it_becomes():
+    # shown 256 wide and 2,048 high; wanted as 128 x 512
+    picture = load_rgb(jpeg(2048, 256, 6), LIMITS, 6, (512, 64))
+    assert picture.size == (128, 1024)
+
+
+def test_a_jpeg_keeps_twice_as_many_pixels_a_side():
+    assert load_rgb(jpeg(1024, 1024), LIMITS, 1, (256, 256)).size == (512, 512)
+
+
+def test_a_picture_of_its_own_shape_has_no_margins():
+    red = np.zeros((40, 100, 3), np.uint8)
+    red[..., 0] = 255
+    processor = ImageProcessor(ImageInput((16, 16), None), resize="pad")
+    media = Media("image", red)
+    cells = processor.decode(media, processor.plan(media))
+    assert (cells == np.array([255, 0, 0], np.uint8)[None, :, None, None]).all()
+
+
+def test_never_more_cells_than_said():
+    rows, columns = fit_cells((320, 480), ImageInput((16, 16), None, min_cells=(1, 4)), 6)
+    assert rows * columns <= 6
+
+
+@pytest.mark.parametrize("size", [0, -16, 16])
+def test_sizes_below_the_encoder_s_least_are_refused(size):
+    with pytest.raises(ConfigError, match="no less than 32 x 32"):
+        ImageProcessor(ImageInput((16, 16), None, min_cells=(2, 2)), size_px=size)
+
+
+@pytest.mark.parametrize("value", [0, 9, 99])
+def test_an_orientation_that_is_none_turns_nothing(value):
+    header = read_header(jpeg(20, 10, value), LIMITS)
+    assert (header.height, header.width, header.orientation) == (10, 20, 1)

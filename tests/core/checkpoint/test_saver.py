@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
@@ -20,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint import saver as module
 from kosmos.checkpoint import tensors as stored
-from kosmos.checkpoint.folder import committed, load_newest, verify
+from kosmos.checkpoint.folder import begin, commit, committed, load_newest, verify
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import read_into, read_whole
 from kosmos.errors import CheckpointError, TrainingError
@@ -261,3 +262,48 @@ def test_nothing_but_tensors_and_json_is_written(tmp_path: Path) -> None:
     for file in files:
         head = file.read_bytes()
         json.loads(head if file.suffix == ".json" else head[8 : 8 + int.from_bytes(head[:8], "little")])
+
+
+def test_files_and_the_folders_that_name_them_are_on_the_disk_before_the_rename(tmp_path, monkeypatch):
+    synced, real = [], folders.sync
+    monkeypatch.setattr(folders, "sync", lambda path: synced.append((path.name, path.exists())) or real(path))
+    partial = begin(tmp_path, 5)
+    commit(partial, 5, {"step": 5}, {})
+    names = [name for name, _ in synced]
+    assert names == ["state.json", "manifest.json", "tensors", partial.name, tmp_path.name]
+
+
+def test_a_checkpoint_that_the_disk_changed_is_not_taken_for_whole(tmp_path, monkeypatch):
+    real = folders.commit
+
+    def damaged(*given):
+        final = real(*given)
+        next((final / "tensors").iterdir()).write_bytes(b"x")
+        return final
+
+    saver = Saver(tmp_path, Parallel(), keep_last=1)
+    saver.save(1, {"model.w": torch.ones(3)}, {"step": 1})
+    saver.wait()
+    monkeypatch.setattr(folders, "commit", damaged)
+    saver.save(2, {"model.w": torch.ones(3)}, {"step": 2})
+    with pytest.raises(TrainingError, match="damaged as it was written"):
+        saver.wait()
+    assert folders.load_newest(tmp_path).state["step"] == 1
+
+
+def test_what_a_killed_run_left_is_no_obstacle(tmp_path):
+    begin(tmp_path, 5)
+    other = begin(tmp_path, 4)
+    assert [p.name for p in tmp_path.iterdir()] == [other.name]
+    begin(tmp_path, 4)
+
+
+def test_shards_that_do_not_cover_a_tensor_are_refused(tmp_path):
+    about = {
+        "DCP_SHARDING_INFO": json.dumps({"model.w": {"saved_offsets": [4, 0]}}),
+        "DCP_VERSION": "1.0",
+        "format": "pt",
+    }
+    save_file({"model.w": torch.ones(4, 2)}, tmp_path / "shard-00001-model-00001-of-00001.safetensors", about)
+    with pytest.raises(CheckpointError, match=r"model\.w: shards of 8 values for shape \(8, 2\)"):
+        read_whole(tmp_path)

@@ -177,3 +177,21 @@ def test_no_more_than_two_permutations_of_a_source_are_held_and_none_travels():
     assert held < 2.5 * 50_000 * 2
     assert [mixture.row(0, draw) for draw in range(0, 500_000, 25_000)] == first
     assert len(pickle.dumps(mixture)) < 1000
+
+
+def test_a_source_of_little_weight_waits_for_its_turn():
+    sources = (TicksSource("train", 99, name="many"), TicksSource("train", 1, name="few"))
+    cursor = Cursor(Mixture(sources, (99.0, 1.0), True, 0), 0)
+    assert [cursor.next()[0] for _ in range(40)] == [0] * 40
+
+
+def test_documents_that_are_read_once_are_spread_over_the_source():
+    mixture = Mixture((TicksSource("train", 100),), (1.0,), True, 0, once=7)
+    assert [mixture.row(0, draw) for draw in range(7)] == [0, 14, 28, 42, 57, 71, 85]
+
+
+def test_rows_of_blocks_that_are_held_at_once_are_mixed():
+    order = in_blocks(Blocks(np.arange(600) // 100, 2), 1, 0, np.random.default_rng(0))
+    for begin in (0, 200, 400):
+        first = order[begin : begin + 100] // 100
+        assert len(set(first.tolist())) == 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kosmos.data.document import Media
-from kosmos.data.pack import choose
+from kosmos.data.pack import _greedy, choose
 from kosmos.data.plan import DocumentPlan, PlannedMedia
 from kosmos.data.processor import Grid, MediaPlan
 
@@ -64,3 +64,15 @@ def test_rows_of_four_lanes_hold_about_as_many_cells_of_each_stream():
             lanes[lane] = [p for i, p in enumerate(pending) if i not in taken] + [drawn() for _ in taken]
     for counted in cells.values():
         assert np.abs(counted - counted.mean()).mean() <= 100  # one item
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 20)), min_size=1, max_size=30))
+def test_what_is_left_does_not_fit_beside_what_is_taken(documents):
+    taken = choose([plan_of(*d) for d in documents], 64, {"ticks": 24})
+    tokens, cells = (sum(documents[i][n] for i in taken) for n in (0, 1))
+    left = set(range(len(documents))).difference(taken)
+    assert not [i for i in left if tokens + documents[i][0] <= 64 and cells + documents[i][1] <= 24]
+
+
+def test_a_row_is_filled_to_its_last_token():
+    assert _greedy([plan_of(10, 5), plan_of(54)], 64, {"ticks": 24}) == [0, 1]

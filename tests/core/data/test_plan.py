@@ -14,6 +14,7 @@ from kosmos.data.batch import IGNORED, ReadyDocument, assemble
 from kosmos.data.plan import PLAN_PARTS, KeptPlans, Planner, Route, decode_cells
 from kosmos.data.slots import Fixed, OnePerCell
 from kosmos.data.tokenizer import ASSISTANT, END, USER, load_tokenizer
+from kosmos.errors import PlanMismatch
 from support.ticks import TicksProcessor
 
 MARKS = ("<ticks>", "</ticks>")
@@ -190,3 +191,55 @@ def test_a_row_without_a_stream_holds_it_with_length_zero():
     assert media.values.shape == (0, 4)
     assert media.grids.shape == (0, 3)
     assert media.slots.shape == (0,)
+
+
+def test_an_answer_that_media_follow_is_none():
+    [plan] = planner_of().plan(Document("d", (Text("q"), Text("a", train=True), ticks(4))))
+    assert plan.answer_start is None
+
+
+def test_a_file_of_another_size_is_planned_anew(tmp_path):
+    file, kept, processor = tmp_path / "a", KeptPlans(), BytesProcessor(4)
+    for size in (3, 5):
+        file.write_bytes(b"a" * size)
+        os.utime(file, ns=(0, 0))
+        assert kept.plan(Media("ticks", file), processor.plan).cells == size
+
+
+def test_a_file_of_two_modalities_has_two_plans(tmp_path):
+    file, kept = tmp_path / "a", KeptPlans()
+    file.write_bytes(b"abc")
+    made = [kept.plan(Media(name, file), BytesProcessor(4).plan) for name in ("image", "video")]
+    assert made[0] is not made[1]
+
+
+def test_cells_of_another_type_are_refused():
+    [plan] = planner_of().plan(Document("d", (ticks(8), Text("x", train=True))))
+
+    class Wide(TicksProcessor):
+        def decode(self, media, plan):
+            return super().decode(media, plan).astype(np.float64)
+
+    wide = Wide(4)
+    with pytest.raises(PlanMismatch, match="float64"):
+        decode_cells(plan.media[0], wide)
+
+
+def test_a_document_may_fill_a_row():
+    [plan] = planner_of(max_cells={"ticks": 10}).plan(Document("d", (ticks(40), Text("x", train=True))))
+    assert plan.cells("ticks") == 10
+    length = len(plan)
+    [plan] = planner_of(max_tokens=length).plan(Document("d", (ticks(40), Text("x", train=True))))
+
+
+def test_an_answer_in_two_texts_begins_with_the_first():
+    [plan] = planner_of().plan(Document("d", (Text("q"), Text("a", train=True), Text("b", train=True))))
+    assert TOKENIZER.decode(plan.token_ids[plan.answer_start :].tolist()) == "ab"
+
+
+def test_answers_begin_where_their_documents_do():
+    planner = planner_of()
+    [plan] = planner.plan(Document("d", (Text("q "), Text("a", train=True))))
+    row = assemble([ReadyDocument(plan, "s", {})] * 3, planner.routes, ("ticks",))
+    assert [d.answer_start for d in row.documents] == [3, 8, 13]
+    assert all(TOKENIZER.decode([int(row.token_ids[d.answer_start])]) == "a" for d in row.documents)

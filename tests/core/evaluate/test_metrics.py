@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
-from kosmos.evaluate.metrics import word_error_rate
+from kosmos.compose import compose
+from kosmos.evaluate import generated
+from kosmos.evaluate.meters import perplexity
+from kosmos.evaluate.metrics import bleu, exact_match, word_error_rate
+from support.runs import small_run, ticks_registry
+from support.ticks import TicksSource
 
 
 @pytest.mark.parametrize(
@@ -21,3 +27,31 @@ from kosmos.evaluate.metrics import word_error_rate
 )
 def test_word_error_rate(predictions, references, expected):
     assert word_error_rate()(predictions, references) == expected
+
+
+CPU = torch.device("cpu")
+
+
+def test_options_of_metrics_are_heard():
+    assert exact_match()(["A "], ["a"]) == 0.0
+    assert exact_match(ignore_case=True)(["A "], ["a"]) == 1.0
+    pair = ["a b c d e"], ["a b c d f"]
+    assert bleu()(*pair) < 0.7 < bleu(smooth=True)(*pair)
+
+
+def test_a_document_that_cannot_be_read_costs_itself_alone():
+    parts = compose(small_run(), ticks_registry())
+    parts.model.eval()
+    answers = generated.generate_answers(
+        parts,
+        TicksSource("train", 6, broken=(0, 3)),
+        device=CPU,
+        dtype=torch.float32,
+        max_documents=6,
+        max_new_tokens=1,
+    )
+    assert [a.origin for a in answers] == [f"ticks {n}" for n in (1, 2, 4, 5)]
+
+
+def test_perplexity_has_no_end():
+    assert perplexity(1e4) == float("inf")

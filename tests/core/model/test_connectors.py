@@ -105,3 +105,12 @@ def test_sums_of_half_precision_are_kept_in_fp32() -> None:
 def test_wrong_options_are_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError):
         wrong()
+
+
+def test_time_is_pooled_as_it_is_counted():
+    connector = PoolConnector(4, 6, time_factor=2)
+    assert len(connector(torch.zeros(64, 4), torch.tensor([[4, 4, 4]]))) == connector.slots(Grid(4, 4, 4)) == 8
+
+
+def test_hidden_is_the_width_between():
+    assert MLPConnector(4, 6, hidden=5).layers[0].out_features == 5

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kosmos.errors import ConfigError
+from kosmos.model import rotary
 from kosmos.model.decoder import Decoder
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.model.recompute import uncompiled
@@ -248,3 +249,22 @@ def test_a_document_too_long_for_xpos_is_refused() -> None:
     n = XPOS_LONGEST + 1
     with pytest.raises(ConfigError, match="at most 32768"):
         model(torch.zeros(n, 32, dtype=torch.float64), torch.arange(n), Segments((n,)))
+
+
+def test_what_writes_to_the_residual_stream_starts_smaller():
+    block = Decoder(300, width=64, layers=8, heads=2, ffn_width=96).blocks[0]
+    assert float(block.attention.query.weight.detach().std()) == pytest.approx(64**-0.5, rel=0.05)
+    for layer in (block.attention.output, block.feed_forward.output):
+        expected = layer.in_features**-0.5 / 16**0.5
+        assert float(layer.weight.detach().std()) == pytest.approx(expected, rel=0.05)
+
+
+def test_a_text_that_is_written_past_what_xpos_holds_is_refused(monkeypatch):
+
+    monkeypatch.setattr(rotary, "XPOS_LONGEST", 10)
+    model = Decoder(300, width=64, layers=1, heads=2, ffn_width=96, positions="xpos")
+    cache = model.new_cache()
+    with torch.no_grad():
+        model(model.embed(torch.arange(10)), torch.arange(10), Segments((10,)), cache)
+        with pytest.raises(ConfigError, match="11 tokens, at most 10"):
+            model(model.embed(torch.tensor([1])), torch.tensor([10]), Segments((1,)), cache)

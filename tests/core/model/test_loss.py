@@ -114,3 +114,13 @@ def test_logits_of_all_positions_are_never_held() -> None:
     with Largest() as seen:
         linear_cross_entropy(hidden, weight, targets, chunk=10).total.backward()
     assert seen.elements == 10 * 4_000  # and 512 * 4,000 would be all of them
+
+
+def test_a_factor_of_the_loss_reaches_bf16_gradients_unrounded():
+    torch.manual_seed(0)
+    hidden = torch.randn(64, 32, dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(50, 32, dtype=torch.bfloat16, requires_grad=True)
+    total = linear_cross_entropy(hidden, weight, torch.randint(50, (64,))).total
+    (whole,) = torch.autograd.grad(total, hidden, retain_graph=True)
+    (third,) = torch.autograd.grad(total / 3, hidden)
+    assert float(third.double().norm() * 3 / whole.double().norm()) == pytest.approx(1, abs=5e-4)

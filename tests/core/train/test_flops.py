@@ -117,3 +117,15 @@ def test_an_encoder_that_fills_items_up_costs_the_same_for_each() -> None:
     _, _, batch = counted({})
     items = len(batch.media["ticks"].grids)
     assert work_of([batch], {"ticks": lambda cells: 1500})["ticks"] == Work(1500 * items, 1500**2 * items)
+
+
+def test_a_causal_mask_leaves_half_of_the_pairs():
+    _, meter, batch = counted({})
+    pairs = work_of([batch], {"ticks": int})[BACKBONE].pairs
+    assert meter.count([batch]).saved == pytest.approx(3 * meter.costs[BACKBONE].pair * pairs / 2)
+
+
+def test_what_is_known_is_counted_again_only_where_nothing_is_compiled():
+    _, meter, batch = counted({})
+    assert [meter.wants(50, batch, compiled=c) for c in (True, False)] == [False, True]
+    assert not meter.wants(51, batch, compiled=False)

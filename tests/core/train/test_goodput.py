@@ -305,3 +305,38 @@ def test_the_classes_sum_to_wall_time_whatever_happens(
     # Rows end at every save, so none holds steps of which some are lost: the sum is exact to the rounding of rows.
     assert report.seconds["productive"] == pytest.approx(sum(kept.values()), abs=1e-3)
     json.dumps(report.seconds, allow_nan=False)
+
+
+class Time:
+    at = 1000.0
+
+    def __call__(self):
+        return self.at
+
+
+def test_no_more_is_waited_than_the_step_took(tmp_path):
+    time = Time()
+    clock = Goodput(age_s=0.0, now=time, wall=time)
+    clock.open(tmp_path / "g", 0)
+    with clock.spending("productive"):
+        time.at += 4
+    clock.finish_step(1, waited_s=9.0)
+    clock.close()
+    assert {k: s for k, s in summary(read_rows(tmp_path / "g")).seconds.items() if s} == {"data_wait": 4.0}
+
+
+def test_no_more_is_reassigned_than_there_is(tmp_path):
+    time = Time()
+    clock = Goodput(age_s=0.0, now=time, wall=time)
+    clock.open(tmp_path / "g", 0)
+    with clock.spending("evaluation"):
+        time.at += 4
+        clock.reassign(100.0, "fault_detection")
+    clock.close()
+    assert {k: s for k, s in summary(read_rows(tmp_path / "g")).seconds.items() if s} == {"fault_detection": 4.0}
+
+
+def test_clocks_that_disagree_take_no_time_away():
+    rows = [Row("a", 0.0, 10.0, 0, 5, {"productive": 10.0}), Row("b", 8.0, 12.0, 5, 7, {"productive": 4.0})]
+    assert summary(rows).seconds["restart"] == 0.0
+    assert summary(rows).goodput == 1.0

@@ -21,6 +21,7 @@ from kosmos.compose import compose, make_feed, open_sources
 from kosmos.config import RunConfig
 from kosmos.data.feeder import open_feeder
 from kosmos.errors import TrainingError
+from kosmos.train.goodput_report import read_rows, summary
 from kosmos.train.optim.lion import Lion
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
@@ -315,3 +316,28 @@ def test_a_run_goes_on_when_files_may_not_grow_as_large_as_a_checkpoint(tmp_path
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert_went_on(output, lines, whole)
+
+
+def test_a_step_that_was_made_already_is_not_said_to_be_left_out(tmp_path):
+    over = {"train": {"release_gradients": True, "clip_norm": None, "steps": 6}, "guard": {"non_finite": "skip"}}
+    config, _ = broken_at(tmp_path / "run", "infinite", [4], **over)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"lanes": 1})})
+    with pytest.raises(TrainingError, match="parameters may have been changed"):
+        train_model(config, registry=ticks_registry())
+
+
+@pytest.mark.parametrize("action", ["roll_back", "skip"])
+def test_steps_that_a_guard_takes_away_are_not_productive(tmp_path, action):
+    config, _ = broken_at(
+        tmp_path / "run",
+        "infinite",
+        [4],
+        guard={"non_finite": action},
+        checkpoint={"every_steps": 2},
+        train={"steps": 8},
+    )
+    train_model(config, registry=ticks_registry())
+    report = summary(read_rows(tmp_path / "run" / "goodput.jsonl"))
+    assert report.steps == 8
+    assert report.seconds["lost_work" if action == "roll_back" else "skipped_steps"] > 0
+    assert report.lost_steps == (1 if action == "roll_back" else 0)

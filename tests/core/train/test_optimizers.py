@@ -8,6 +8,7 @@ from torch import nn
 
 from kosmos.errors import ConfigError
 from kosmos.train.optim import compiled
+from kosmos.train.optim.blocks import block_of
 from support.runs import ticks_registry
 
 
@@ -81,3 +82,7 @@ def test_schedules_warm_up_and_end_where_they_say(name):
     assert shares[0] == pytest.approx(1 / 11)
     assert shares[10] == 1.0
     assert shares[100] == pytest.approx({"linear": 0.0, "cosine": 0.1, "constant": 1.0}[name])
+
+
+def test_a_row_of_the_smallest_block_is_quantized():
+    assert block_of(torch.zeros(4, 64), 256) == 64

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from transformers.pytorch_utils import Conv1D
 
 from kosmos.compose import compose
-from kosmos.train.parameter_groups import parameter_groups
+from kosmos.train.parameter_groups import _decays, parameter_groups
 from support.runs import small_run, ticks_registry
 
 
@@ -51,3 +52,8 @@ def test_matrices_of_experts_are_decayed():
     plain = {n for g in parameter_groups(model, config) if not g["weight_decay"] for n in g["names"]}
     assert sum("mlp.experts" in name for name in decayed) == 2 and any("mlp.gate" in name for name in decayed)
     assert not any("mlp" in name for name in plain) and any("norm" in name for name in plain)
+
+
+def test_matrices_of_conv1d_are_decayed():
+    layer = Conv1D(4, 3)
+    assert _decays(layer, layer.weight)

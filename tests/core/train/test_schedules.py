@@ -34,3 +34,8 @@ def test_a_run_with_such_an_end_does_not_begin(tmp_path):
     with pytest.raises(ConfigError, match="final: expected a share"):
         train_model(make_run(small_run(tmp_path / "run", **over).model_dump()), registry=ticks_registry())
     assert not (tmp_path / "run").exists()
+
+
+def test_half_way():
+    assert cosine(110, 10)(60) == pytest.approx(0.55)
+    assert linear(110, 10, final=0.5)(60) == pytest.approx(0.75)

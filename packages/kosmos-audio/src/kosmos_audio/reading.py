@@ -27,6 +27,8 @@ COUNTED_FORMATS = frozenset({"WAV", "WAVEX", "AIFF", "AU", "CAF", "W64", "RF64",
 """libsndfile checks their headers against the file's length, or (FLAC) they state the exact number of frames."""
 UNCOUNTED_SUBTYPES = frozenset({"MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"})
 
+UNKNOWN_FRAMES = 1 << 48
+"""As many or more are libsndfile's answer where a FLAC that was streamed states no length."""
 
 FFMPEG_FORMATS = (
     "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dsf,dts,dtshd,eac3,flac,flv,loas,matroska,mlp,mov,mp3,mpc,mpc8,mpeg,"
@@ -70,6 +72,9 @@ def _open_encoded(file: io.BufferedIOBase) -> Iterator[Sound]:
         decoder = soundfile.SoundFile(file.fileno() if isinstance(file, _File) else file, closefd=False)
     except Exception as error:
         decoder, refused = None, _reason(error)
+    if decoder is not None and decoder.frames >= UNKNOWN_FRAMES:  # it cannot read such a file to its end
+        decoder.close()
+        decoder, refused = None, "it states no length"
     if decoder is None:
         yield from _open_with_ffmpeg(file, refused)
         return
@@ -165,8 +170,7 @@ class _LibsndfileSound:
         self.decoder = decoder
         self.rate_hz = _check_format(decoder.samplerate, decoder.channels)
         counted = decoder.format in COUNTED_FORMATS and decoder.subtype not in UNCOUNTED_SUBTYPES
-        # A FLAC that was streamed states no length; libsndfile then answers with the largest number.
-        self.declared = int(decoder.frames) if counted and decoder.frames < 1 << 48 else None
+        self.declared = int(decoder.frames) if counted else None
 
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         # Compressed streams seek inexactly, and some (GSM 6.10 of telephones) not at all: they are read from the front.

@@ -40,7 +40,7 @@ def bleu(*, order: int = 4, smooth: bool = False) -> TextMetric:
 
     Args:
         order: longest n-grams that count.
-        smooth: add one to the counts, for short texts.
+        smooth: add one to the counts of n-grams. Where none of an order is right at all the score is 0 all the same.
     """
 
     def score(predictions: list[str], references: list[str]) -> float:

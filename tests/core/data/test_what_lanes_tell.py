@@ -1,0 +1,101 @@
+"""Samples that cannot be used, and draws, as the trainer is told of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kosmos import Document, Text
+from kosmos.data import supervisor
+from kosmos.data.feeder import open_feeder
+from kosmos.data.quarantine import Budget, Incident
+from kosmos.errors import QuarantineFull
+from support.faulty import Numbered, Plain
+from support.feeds import feed_of
+
+
+def steps(feed, count, workers=0, state=None):
+    feeder = open_feeder(feed, range(feed.mixture.num_lanes), workers=workers, state=state)
+    try:
+        return [feeder.next_step() for _ in range(count)], feeder.state()
+    finally:
+        feeder.close()
+
+
+def once(feed, most=10_000):
+    return replace(feed, mixture=replace(feed.mixture, once=most))
+
+
+def test_many_bad_samples_that_are_not_in_turn_end_nothing():
+    bad = {("read", row): "ValueError" for row in range(0, 20, 2)}
+    feed = replace(feed_of(Numbered(20, bad), lanes=1), look_ahead=400)
+    rows, _ = steps(feed, 1)
+    assert len(rows[0][0].incidents) > 140  # more than are borne in turn
+
+
+def test_scoring_comes_to_its_end_however_many_samples_are_bad():
+    size = 2_100
+    bad = {("read", row): "ValueError" for row in range(size)}
+    rows, _ = steps(once(feed_of(Numbered(size, bad), lanes=1)), 2)
+    assert [len(row.incidents) for step in rows for row in step] == [size]
+
+
+@pytest.mark.parametrize("what", ["plan", "decode"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_wrong_at_the_end_of_a_mixture_read_once_is_told(what, workers):
+    fates = {(what, row): "ValueError" for row in range(3)}
+    rows, _ = steps(once(feed_of(Numbered(3), fates=fates, lanes=1)), 4, workers)
+    assert sorted(i.origin for step in rows for row in step for i in row.incidents) == [
+        f"numbered {n}" for n in range(3)
+    ]
+    assert rows[-1] == []
+
+
+def test_pieces_of_a_long_text_without_a_trained_token_take_no_room():
+    class Long(Plain):
+        def document(self, row):
+            return Document(f"long {row}", (Text("q" * 500), Text("a", train=True)))
+
+    rows, _ = steps(feed_of(Long(5), lanes=1), 3)
+    assert all((row.arrays.labels != -100).any() and len(row.arrays.token_ids) < 128 * 3 for s in rows for row in s)
+    for s in rows:
+        for row in s:
+            for d in row.arrays.documents:
+                assert (row.arrays.labels[d.start : d.start + d.length] != -100).any()
+
+
+@pytest.mark.parametrize("what", ["plan", "decode"])
+def test_each_draw_and_each_incident_is_told_once(what):
+    fates = {(what, row): "ValueError" for row in range(40) if row % 20 > 3}
+    rows, state = steps(feed_of(fates=fates, lanes=1, tokens=32), 12)
+    told = [row for step in rows for row in step]
+    lane = state["lanes"]["0"]
+    assert sum(row.drawn for row in told) == sum(lane["draws"])
+    waiting = len(lane["pending"])
+    seen = sum(len(row.arrays.documents) for row in told)
+    assert seen + waiting + sum(len(row.incidents) for row in told) == sum(lane["draws"])
+
+
+def test_deaths_with_rows_between_them_are_not_in_turn(monkeypatch):
+    monkeypatch.setattr(supervisor, "MAX_DEATHS", 3)
+    fates = {("decode", row): "SIGSEGV" for row in (3, 13, 23, 33)}
+    _, state = steps(feed_of(fates=fates, lanes=1), 30, 1)
+    assert len(state["deadly"]) == 4
+
+
+def test_the_budget_of_bad_samples_is_what_is_borne():
+    bad = [Incident("a", "s", "sample", "c")]
+    budget = Budget(0.5)
+    budget.add(99, bad * 99)  # a share says nothing yet
+    budget = Budget(0.5)
+    budget.add(100, bad * 50)  # no more than is allowed
+    budget = Budget(0.5)
+    with pytest.raises(QuarantineFull, match="51 of 100 samples were bad"):
+        budget.add(100, bad * 51)
+
+
+def test_a_decoder_that_ends_its_process_is_to_blame():
+    fates = {("decode", 3): "exit"}
+    _, state = steps(feed_of(fates=fates, lanes=1), 12, 1)
+    assert "exit status 7" in state["deadly"][0][3]

@@ -1,0 +1,68 @@
+"""What a guard holds to be wrong, from step to step and over a resume."""
+
+from __future__ import annotations
+
+from kosmos.config import EvaluateConfig, GuardConfig
+from kosmos.train.early import EarlyStopping
+from kosmos.train.guards import Guard
+
+
+def guard(**over):
+    return Guard(GuardConfig(**over))
+
+
+def test_a_good_step_between_ends_the_turn():
+    one = guard(non_finite="skip", at_most=1)
+    found = [one.look(loss, 1.0) for loss in (float("nan"), 1.0, float("nan"))]
+    assert [f and f.action for f in found] == ["skip", None, "skip"]
+
+
+def test_bad_steps_in_turn_are_counted_on_after_a_resume():
+    first = guard(non_finite="skip", at_most=2)
+    for _ in range(2):
+        assert first.look(float("nan"), 1.0).action == "skip"
+    second = guard(non_finite="skip", at_most=2)
+    second.load(first.state())
+    assert second.look(float("nan"), 1.0).action == "stop"
+
+
+def test_the_seventeenth_step_may_be_a_spike():
+    one = guard(spike=2.0)
+    assert [one.look(loss, 1.0) for loss in [1.0] * 15 + [9.0]] == [None] * 16
+    one = guard(spike=2.0)
+    for _ in range(16):
+        one.look(1.0, 1.0)
+    assert one.look(9.0, 1.0).kind == "spike"
+
+
+def test_what_was_wrong_is_no_measure():
+    one = guard(spike=2.0, at_most=100)
+    for _ in range(20):
+        one.look(1.0, 1.0)
+    one.look(float("nan"), 1.0)
+    assert all(one.look(9.0, 1.0).text == "loss 9, usually 1: a spike" for _ in range(40))
+    assert one.state()["losses"] == [1.0] * 20
+
+
+def test_a_gradient_that_is_not_finite_is_wrong_though_the_loss_is_not():
+    assert guard().look(1.0, float("inf")).kind == "non_finite"
+
+
+def test_the_window_stays_after_a_resume():
+    one, other = guard(spike=2.0), guard(spike=2.0)
+    for _ in range(100):
+        one.look(9.0, 1.0)
+    other.load(one.state())
+    for _ in range(64):
+        other.look(1.0, 1.0)
+    assert len(other.state()["losses"]) == 64
+
+
+def test_early_stopping_counts_gains_of_the_least_size():
+    early = EarlyStopping(EvaluateConfig(every_steps=1, patience=2, least_gain=0.1))
+    seen = []
+    for step, loss in enumerate([1.0, 0.95, 0.92], 1):
+        early.look(loss, step)
+        seen.append(early.wanted)
+    assert seen == [False, False, True]
+    assert early.best_step == 1

@@ -1,0 +1,77 @@
+"""Figures of a step, and what a run that goes on takes over."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from kosmos.checkpoint.folder import committed, load_newest
+from kosmos.checkpoint.tensors import MODEL, read_whole
+from kosmos.compose import compose
+from kosmos.train.run import resume_run, train_model
+from support import ticks_encoder
+from support.runs import rows_of, small_run, ticks_registry
+
+
+def state(output):
+    (newest, *_) = committed(output / "checkpoints")
+    return json.loads((newest / "state.json").read_text())
+
+
+def test_guard_and_budget_go_on_after_a_resume(tmp_path):
+    data = {"sources": [{"path": "ticks", "options": {"size": 200, "broken": list(range(0, 200, 9))}}]}
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train_model(small_run(whole, data=data, train={"steps": 8, "schedule": "constant"}), registry=ticks_registry())
+    train_model(small_run(cut, data=data, train={"steps": 4, "schedule": "constant"}), registry=ticks_registry())
+    resume_run(cut, {"train": {"steps": 8}}, registry=ticks_registry())
+    assert state(cut)["guard"] == state(whole)["guard"]
+    assert state(cut)["budget"] == state(whole)["budget"]
+    assert len(state(whole)["guard"]["losses"]) == 8
+    assert state(whole)["budget"]["bad"] > 0
+
+
+def test_figures_of_a_row(tmp_path):
+    config = small_run(
+        tmp_path / "run", train={"steps": 6, "warmup_steps": 2, "schedule": "constant", "learning_rate": 3e-3}
+    )
+    train_model(config, registry=ticks_registry())
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    for row in rows:
+        assert row["text_tokens"] + row["media_tokens"] == row["tokens"]
+        assert row["media_tokens"] > 0
+        assert row["fill"] == row["tokens"] / (2 * 128) <= 1
+    assert [row["learning_rate"] for row in rows] == pytest.approx([1e-3, 2e-3, *[3e-3] * 4])
+
+
+def test_a_bad_sample_is_noted_with_the_step_whose_rows_it_is_missed_in(tmp_path):
+    data = {"sources": [{"path": "ticks", "options": {"size": 200, "broken": list(range(200))[::3]}}]}
+    train_model(
+        small_run(tmp_path / "run", data={**data, "held_out": 0}, train={"steps": 3}), registry=ticks_registry()
+    )
+    assert {row["step"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")} == {1, 2, 3}
+
+
+def test_each_group_follows_its_own_peak(tmp_path):
+    over = {
+        "streams": {"ticks": {"learning_rate": 1e-9}},
+        "train": {"steps": 2, "learning_rate": 1e-2, "weight_decay": 0.0},
+    }
+    train_model(small_run(tmp_path / "run", **over), registry=ticks_registry())
+    before = compose(small_run(None, **over), ticks_registry()).model.state_dict()
+    after = read_whole(load_newest(tmp_path / "run" / "checkpoints").tensors, MODEL)
+    moved = {name.split(".")[0] for name, t in after.items() if (t - before[name]).abs().max() > 1e-6}
+    assert moved == {"backbone"}
+
+
+@pytest.mark.parametrize("optimizer", ["lion", "adamw"])
+def test_an_encoder_that_takes_no_empty_row_is_decayed_too(tmp_path, monkeypatch, optimizer):
+    monkeypatch.setattr(ticks_encoder.TicksEncoder, "takes_empty", False, raising=False)
+    train = {"optimizer": optimizer, "steps": 2, "schedule": "constant", "warmup_steps": 0, "learning_rate": 0.1}
+    config = small_run(tmp_path / "run", data={"sources": ["sums"], "tokens_per_pack": 128}, train=train)
+    train_model(config, registry=ticks_registry())
+    name = "streams.ticks.connector.layers.0.weight"
+    before = compose(config, ticks_registry()).model.state_dict()[name]
+    after = read_whole(load_newest(tmp_path / "run" / "checkpoints").tensors, MODEL)[name]
+    assert torch.allclose(after, before * (1 - 0.1 * 0.1) ** 2, rtol=1e-5)
