@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 well; 1 a mistake of ours; 2 wrong usage or run file; 3 a plugin, data or checkpoint that cannot be used;
     4 a run that went wrong; 130 interrupted.
     """
-    args = ["--help" if argument == "-h" else argument for argument in (sys.argv[1:] if argv is None else argv)]
+    args = list(sys.argv[1:] if argv is None else argv)
+    args[:2] = ["--help" if argument == "-h" else argument for argument in args[:2]]  # elsewhere it may be a text
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal in Latin-1 shows what it cannot as escapes
             stream.reconfigure(errors="backslashreplace")

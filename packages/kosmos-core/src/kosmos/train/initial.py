@@ -16,15 +16,16 @@ from kosmos.train.saved import open_checkpoint
 Shapes = dict[str, tuple[int, ...]]
 
 
-def open_initial(init: Path, tokenizer: Path) -> Loaded:
+def open_initial(init: Path, tokenizer: Path, model: nn.Module) -> Loaded:
     """The checkpoint that a run begins with.
 
     Args:
         init: as in the run file.
         tokenizer: folder of the run's own tokenizer, whose ids have to mean the same.
+        model: whose parts have to be the same where both have them.
 
     Raises:
-        ConfigError: there is no run or whole checkpoint, or its tokens are others.
+        ConfigError: there is no run or whole checkpoint, or its tokens or one of those parts are others.
     """
     try:
         folder, loaded = open_checkpoint(init)
@@ -35,6 +36,9 @@ def open_initial(init: Path, tokenizer: Path) -> Loaded:
             f"init: the tokens of {folder.path} are others: give this run the same tokenizer (tokenizer: "
             f"{folder.tokenizer}) and name in both the modalities of both, whose marks are tokens"
         )
+    ours, theirs = _parts(model, loaded)
+    for part in (part for part in ours if part in theirs):
+        _check_same(part, ours[part], theirs[part], loaded.folder)
     return loaded
 
 
@@ -47,18 +51,15 @@ def take_weights(model: nn.Module, loaded: Loaded, *, alone: bool) -> Iterator[s
 
     Args:
         model: whole or sharded, with memory.
+        loaded: what ``open_initial`` gave.
         alone: this process reads by itself; otherwise all ranks read together.
 
     Raises:
-        ConfigError: a part that both have differs.
         CheckpointError: the checkpoint cannot be read.
     """
     own = model_tensors(model)
-    stored: Shapes = {n.removeprefix(MODEL): s for n, s in shapes(loaded.tensors).items() if n.startswith(MODEL)}
-    ours, theirs = _by_part({name: tuple(t.shape) for name, t in own.items()}), _by_part(stored)
+    ours, theirs = _parts(model, loaded)
     both = [part for part in ours if part in theirs]
-    for part in both:
-        _check_same(part, ours[part], theirs[part], loaded.folder)
     taken = {name: own[name] for part in both for name in ours[part]}
     with torch.no_grad():
         read_into(loaded.tensors, {MODEL + name: tensor.detach() for name, tensor in taken.items()}, alone=alone)
@@ -66,6 +67,12 @@ def take_weights(model: nn.Module, loaded: Loaded, *, alone: bool) -> Iterator[s
     for what, parts in (("drawn anew", ours.keys() - theirs.keys()), ("left there", theirs.keys() - ours.keys())):
         if parts:
             yield f"{what}: {', '.join(sorted(parts))}"
+
+
+def _parts(model: nn.Module, loaded: Loaded) -> tuple[dict[str, Shapes], dict[str, Shapes]]:
+    """Those of a model and those of a checkpoint."""
+    stored: Shapes = {n.removeprefix(MODEL): s for n, s in shapes(loaded.tensors).items() if n.startswith(MODEL)}
+    return _by_part({name: tuple(t.shape) for name, t in model_tensors(model).items()}), _by_part(stored)
 
 
 def _by_part(found: Shapes) -> dict[str, Shapes]:

@@ -236,8 +236,9 @@ class Session:
 
     def _begin_with(self, init: Path) -> None:
         with self.clock.spending("checkpoint_load"):
-            initial = self.parallel.main_only(lambda: open_initial(init, self.folder.tokenizer))
-            for line in take_weights(self.trainer.model, initial, alone=self.parallel.world_size == 1):
+            model = self.trainer.model
+            initial = self.parallel.main_only(lambda: open_initial(init, self.folder.tokenizer, model))
+            for line in take_weights(model, initial, alone=self.parallel.world_size == 1):
                 self.reporter.say(line)
 
     def _rewind(self) -> None:

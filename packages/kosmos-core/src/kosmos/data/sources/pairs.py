@@ -89,11 +89,12 @@ def find_pairs(
     Raises:
         DataError: a suffix is claimed by several modalities of the run.
     """
+    texts = [name for name in files if suffix_of(name) == TEXT]
     media: dict[str, list[str]] = {}
-    for name in files:
+    for name in files if texts else ():
         if suffix_of(name) in suffixes:
             media.setdefault(_stem(name), []).append(name)
-    texts = [name for name in files if suffix_of(name) == TEXT and _stem(name) in media]
+    texts = [name for name in texts if _stem(name) in media]
     paired = {stem: media[stem] for stem in map(_stem, texts)}
     used = {suffix_of(name): name for names in paired.values() for name in names}
     if row_files(files) or not any(set(suffixes[suffix]) & set(asked) for suffix in used):
