@@ -55,8 +55,8 @@ class Backbone(Protocol):
     called on all ranks: a run of several then builds it without memory for its parameters, and each rank fills what
     it holds (``kosmos.model.weights``). The class has it itself; that of a parent does not count.
     ``longest``, the most tokens of a document that it has positions for: longer texts are cut, longer documents with
-    media put in quarantine, and generation ends there. ``train_frozen()``, called in place of ``eval()`` where it is
-    frozen and what is in front of it is trained: gradients go through it, so it may have to recompute.
+    media put in quarantine, and generation ends there. ``train_frozen()``, called behind ``eval()`` where it is
+    frozen in training: gradients go through it to what is in front of it, so it may have to recompute.
     """
 
     width: int
