@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,36 +19,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kosmos.data.document import Media
-from kosmos.data.processor import MediaPlan
 from kosmos.errors import ConfigError, SampleError
 from kosmos_audio.inputs import AudioInput
 from kosmos_audio.reading import BLOCK, open_sound
-from kosmos_audio.resample import resample
 from kosmos_audio.waveform import AudioProcessor
+from support.sounds import WAVEFORM, encoded, produce, tone
 
 LOGMEL = AudioInput()
-WAVEFORM = AudioInput(features="waveform", samples_per_cell=320, normalization="none")
 INPUTS = {"logmel": LOGMEL, "waveform": WAVEFORM}
-
-
-def tone(seconds: float, rate_hz: int, frequency_hz: float = 440.0) -> NDArray[np.float32]:
-    time = np.arange(round(seconds * rate_hz)) / rate_hz
-    return (0.5 * np.sin(2 * np.pi * frequency_hz * time)).astype(np.float32)
-
-
-def encoded(samples: NDArray[Any], rate_hz: int, format: str = "WAV", subtype: str | None = None) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate_hz, format=format, subtype=subtype)
-    return file.getvalue()
-
-
-def produce(processor: AudioProcessor, media: Media) -> tuple[MediaPlan, NDArray[np.float32]]:
-    plan = processor.plan(media)
-    cells = processor.decode(media, plan)
-    assert cells.shape == (plan.cells, *processor.cell_shape)
-    assert cells.dtype == processor.cell_dtype == np.float32
-    assert np.isfinite(cells).all()
-    return plan, cells
 
 
 @settings(max_examples=60, deadline=None)
@@ -368,100 +344,3 @@ def test_a_file_over_the_limit_is_not_counted_to_its_end(tmp_path: Path) -> None
     with pytest.raises(SampleError, match="longer than 1 s"):
         processor.plan(Media("audio", file))
     assert processor._counts == {}
-
-
-@pytest.mark.parametrize(
-    ("format", "subtype"), [("WAV", "GSM610"), ("WAV", "G721_32"), ("AU", "G721_32"), ("WAV", "NMS_ADPCM_16")]
-)
-def test_clips_of_telephone_codecs_that_cannot_seek_are_those_of_the_whole(format: str, subtype: str) -> None:
-    rate_hz = 8000
-    data = encoded(tone(1.0, rate_hz), rate_hz, format, subtype)
-    processor = AudioProcessor(WAVEFORM)
-    whole, _ = soundfile.read(io.BytesIO(data), dtype="float32")
-    _, cells = produce(processor, Media("audio", data, clip=(0.5, 0.75)))
-    _, expected = produce(processor, Media("audio", whole[4000:6000], rate_hz=rate_hz))
-    assert np.array_equal(cells, expected)
-
-
-def test_silence_of_few_bytes_is_not_decoded_into_gigabytes() -> None:
-    data = encoded(np.zeros(1_000_000, np.int16), 655_350, "FLAC")
-    assert len(data) < 10_000
-    with pytest.raises(SampleError, match=r"has 1000000 samples at 655350 Hz, the limit is 900000 \(max_samples\)"):
-        AudioProcessor(LOGMEL, max_samples=900_000).plan(Media("audio", data))
-    produce(AudioProcessor(LOGMEL, max_samples=900_000), Media("audio", data, clip=(0.5, 1.0)))
-    with pytest.raises(ConfigError, match="max_samples: expected a positive number, got 0"):
-        AudioProcessor(LOGMEL, max_samples=0)
-
-
-def test_a_high_rate_takes_no_more_memory_to_resample_than_a_low_one() -> None:
-    peaks = []
-    for rate_hz in (44_101, 767_999):
-        samples = np.zeros(1_500_000, np.float32)
-        resample(samples[:1000], rate_hz, 16_000)  # its kernel stays
-        tracemalloc.start()
-        resample(samples, rate_hz, 16_000)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.5 * peaks[0]
-
-
-@pytest.mark.parametrize("format", ["MP3", "OGG"])
-def test_a_clip_of_compressed_sound_is_that_part_of_the_whole(format):
-    noise = np.random.default_rng(0).standard_normal(64_000).astype(np.float32) / 5
-    file, processor = encoded(noise, 16_000, format), AudioProcessor(WAVEFORM)
-    _, whole = produce(processor, Media("audio", file))
-    _, clip = produce(processor, Media("audio", file, clip=(1.0, 3.0)))
-    assert np.array_equal(clip.ravel(), whole.ravel()[16_000:48_000])
-
-
-def test_bytes_reach_from_minus_one():
-    with open_sound(Media("audio", np.array([0, 128, 255], np.uint8), rate_hz=16_000), 1000) as sound:
-        [(_, block)] = sound.blocks(0)
-    assert block.tolist() == [-1.0, 0.0, 127 / 128]
-
-
-@pytest.mark.parametrize("codec", ["pcm_s16le", "aac"])
-def test_channels_that_ffmpeg_gives_interleaved_are_averaged(codec, tmp_path):
-    import av
-
-    left, right = tone(1.0, 16_000), tone(1.0, 16_000, 880.0)
-    with av.open(str(tmp_path / "a.mkv"), "w") as container:
-        stream = container.add_stream(codec, rate=16_000, layout="stereo")
-        samples = (np.stack([left, right], 1) * 32767).astype(np.int16)
-        frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), format="s16", layout="stereo")
-        frame.sample_rate = 16_000
-        container.mux([*stream.encode(frame), *stream.encode(None)])
-    _, cells = produce(AudioProcessor(WAVEFORM), Media("audio", tmp_path / "a.mkv"))
-    assert abs(cells.size - 16_000) < 2_100
-    if codec != "aac":
-        assert np.abs(cells.ravel()[:16_000] - (left + right) / 2).max() < 1e-3
-
-
-def test_a_flac_that_states_no_length_is_counted():
-    file = bytearray(encoded(tone(2.0, 16_000), 16_000, "FLAC"))
-    file[21] &= 0xF0  # STREAMINFO: 36 bits of the number of samples
-    file[22:26] = bytes(4)
-    _, cells = produce(AudioProcessor(WAVEFORM), Media("audio", bytes(file)))
-    assert cells.size == 32_000
-
-
-def test_a_file_of_another_rate_than_planned_is_refused(tmp_path):
-    file, processor = tmp_path / "a.wav", AudioProcessor(WAVEFORM)
-    file.write_bytes(encoded(tone(1.0, 16_000), 16_000))
-    plan = processor.plan(Media("audio", file))
-    file.write_bytes(encoded(tone(2.0, 8_000), 8_000))
-    with pytest.raises(SampleError, match="changed since it was planned: 16000 Hz then, 8000 Hz now"):
-        processor.decode(Media("audio", file), plan)
-
-
-def test_counted_again(tmp_path):
-    file, processor = tmp_path / "a.ogg", AudioProcessor(WAVEFORM)
-    for seconds in (1.0, 2.0):
-        file.write_bytes(encoded(tone(seconds, 16_000), 16_000, "OGG"))
-        os.utime(file, ns=(0, 0))
-        assert processor.plan(Media("audio", file)).cells == 50 * seconds
-
-
-def test_large_arrays():
-    with pytest.raises(SampleError, match="the limit is 100"):
-        AudioProcessor(WAVEFORM, max_bytes=100).plan(Media("audio", np.zeros(200, np.float32), rate_hz=16_000))

@@ -1,0 +1,37 @@
+"""Sounds for tests, and what is made of them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from kosmos.data.document import Media
+from kosmos.data.processor import MediaPlan
+from kosmos_audio.inputs import AudioInput
+from kosmos_audio.waveform import AudioProcessor
+
+WAVEFORM = AudioInput(features="waveform", samples_per_cell=320, normalization="none")
+
+
+def tone(seconds: float, rate_hz: int, frequency_hz: float = 440.0) -> NDArray[np.float32]:
+    time = np.arange(round(seconds * rate_hz)) / rate_hz
+    return (0.5 * np.sin(2 * np.pi * frequency_hz * time)).astype(np.float32)
+
+
+def encoded(samples: NDArray[Any], rate_hz: int, format: str = "WAV", subtype: str | None = None) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate_hz, format=format, subtype=subtype)
+    return file.getvalue()
+
+
+def produce(processor: AudioProcessor, media: Media) -> tuple[MediaPlan, NDArray[np.float32]]:
+    plan = processor.plan(media)
+    cells = processor.decode(media, plan)
+    assert cells.shape == (plan.cells, *processor.cell_shape)
+    assert cells.dtype == processor.cell_dtype == np.float32
+    assert np.isfinite(cells).all()
+    return plan, cells
