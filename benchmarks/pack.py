@@ -16,10 +16,11 @@ from statistics import mean
 from time import perf_counter
 from typing import Any
 
-from workload import run_settings
+from workload import DATA, run_settings
 
 from kosmos import make_run
-from kosmos.compose import compose, open_sources
+from kosmos.compose import compose, make_feed, open_sources
+from kosmos.data.lane import Lane, Row
 from kosmos.data.pack import choose
 from kosmos.plugins import load_plugins
 
@@ -125,6 +126,23 @@ def spread_by_stream(made: list[list[Length]]) -> str:
     return ", ".join(f"{name} {of[name]:.2f}" for name in sorted(of, key=of.__getitem__, reverse=True))
 
 
+def lanes() -> Iterator[str]:
+    """Whole lanes with the default look-ahead on pieces of real text of 24 characters at most, in rows of any length."""
+    registry, text = (
+        load_plugins(),
+        {"path": str(DATA / "text" / "tinyshakespeare.txt"), "options": {"chunk_chars": 24}},
+    )
+    for tokens in (512, 2_048, 8_192, 32_768):
+        config = make_run({"data": {"sources": [text], "tokens_per_pack": tokens}})
+        lane = Lane(make_feed(compose(config, registry), open_sources(config, registry, "train")), 0)
+        begin, turns = perf_counter(), [lane.turn() for _ in range(30)]
+        cost = 1000 * (perf_counter() - begin) / len(turns)
+        made = [turn.arrays for turn in turns if isinstance(turn, Row)]
+        missing = 1 - sum(len(row.token_ids) for row in made) / (tokens * len(turns))
+        held = mean(len(row.documents) for row in made)
+        yield f"| {tokens:,} | {held:,.0f} | {100 * missing:.3f} % | {cost:.1f} |"
+
+
 def main() -> None:
     print("| documents | method | padding | ms a row | spread of cells (by stream) |")
     print("|---|---|---|---|---|")
@@ -140,6 +158,10 @@ def main() -> None:
             print(f"| {name} | {method} | {100 * padding:.3f} % | {cost:.2f} | {even} |")
         for method, grouped in (("padded batch of 16", False), ("the same, grouped by length", True)):
             print(f"| {name} | {method} | {100 * padded(lengths, grouped=grouped):.1f} % | - | - |")
+    print("\n| tokens of a row | documents of it | missing | ms a row, drawn and planned |")
+    print("|---|---|---|---|")
+    for line in lanes():
+        print(line)
 
 
 if __name__ == "__main__":
