@@ -127,11 +127,9 @@ def spread_by_stream(made: list[list[Length]]) -> str:
 
 
 def lanes() -> Iterator[str]:
-    """Whole lanes with the default look-ahead on pieces of real text of 24 characters at most, in rows of any length."""
-    registry, text = (
-        load_plugins(),
-        {"path": str(DATA / "text" / "tinyshakespeare.txt"), "options": {"chunk_chars": 24}},
-    )
+    """Whole lanes with the default look-ahead on pieces of real text of 24 characters, in rows of any length."""
+    registry = load_plugins()
+    text = {"path": str(DATA / "text" / "tinyshakespeare.txt"), "options": {"chunk_chars": 24}}
     for tokens in (512, 2_048, 8_192, 32_768):
         config = make_run({"data": {"sources": [text], "tokens_per_pack": tokens}})
         lane = Lane(make_feed(compose(config, registry), open_sources(config, registry, "train")), 0)
