@@ -157,7 +157,7 @@ def optimizers(place: Place) -> None:
 
     device, count = place.device, 200_000 if place.tiny else 500_000_000
     tensors, rounds = (7, 3) if place.tiny else (37, 9)
-    several = list(optim.candidates(device, compile=False))
+    several = list(optim.candidates(device))
     for name in optim.DTYPES:
         found = optim.measure(several, name, device, count=count, tensors=tensors, rounds=rounds)
         print(optim.table(name, *found), flush=True)

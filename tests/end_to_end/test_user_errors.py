@@ -95,6 +95,11 @@ def test_a_mistake_in_training_is_one_line_and_leaves_nothing(call: Call, argume
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_misspelt_tokenizer_may_have_been_meant_as_bytes(call: Call) -> None:
+    status, (line,) = call("train", "tokenizer=byte")
+    assert (status, line[-len("; did you mean bytes?") :]) == (2, "; did you mean bytes?")
+
+
 def test_an_output_folder_that_holds_a_run_is_not_written_over(call: Call, trained: Path) -> None:
     before = (trained / "metrics.jsonl").read_bytes()
     status, lines = call("train", "--output", trained, *FEW)

@@ -66,12 +66,35 @@ def test_a_wrong_option_is_one_line(name, options, line):
         build(name, groups_of(nn.Parameter(torch.zeros(3))), **options)
 
 
-def test_compiling_without_a_compiler_is_refused(monkeypatch, tmp_path):
-    compiled.binary.cache_clear()
+@pytest.fixture
+def no_compiler(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"compile: true needs a C\+\+ compiler: none is on the path of g\+\+, clang"):
+    compiled.binary.cache_clear()
+    yield
+    compiled.binary.cache_clear()
+
+
+def test_compiling_without_a_compiler_is_refused(no_compiler):
+    with pytest.raises(ConfigError, match=r"compile: it needs a C\+\+ compiler: none is on the path of g\+\+, clang"):
         build("lion", groups_of(nn.Parameter(torch.zeros(3))), compile=True)
+
+
+@pytest.mark.parametrize("name", ["lion", "lion8bit"])
+@pytest.mark.parametrize(("rows", "compiles"), [(3_999, False), (4_000, True)])
+def test_the_step_is_compiled_where_it_pays(name, rows, compiles):
+    weights = nn.Parameter(torch.zeros(rows, 1_000))
+    assert build(name, groups_of(weights)).compile is compiles
+    assert not build(name, groups_of(weights), compile=False).compile
+
+
+def test_who_has_no_compiler_takes_the_step_uncompiled(no_compiler):
+    weights = nn.Parameter(torch.ones(4_000, 1_000))
+    optimizer = build("lion", groups_of(weights))
+    assert not optimizer.compile and "needs a C++ compiler" in optimizer.uncompiled
+    weights.grad = torch.ones_like(weights)
+    optimizer.step()
+    assert torch.allclose(weights, torch.tensor(0.85))  # 1 - 0.1 * (1 + 0.5)
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "constant"])

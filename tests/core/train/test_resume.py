@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.errors import CheckpointError, ConfigError
+from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import SMALL, rows_of, small_run, ticks_registry
 
@@ -56,6 +58,46 @@ def test_rows_of_steps_that_are_repeated_are_not_kept_twice(tmp_path):
     assert [row["step"] for row in rows_of(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
 
 
+class Said(Reporter):
+    """Keeps the lines."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, line):
+        self.lines.append(line)
+
+
+def test_a_scoring_that_was_stopped_is_taken_as_the_run_goes_on(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    every = {"evaluate": {"every_steps": 3, "patience": 9}, "checkpoint": {"every_steps": 3, "keep_last": 9}}
+    whole = train_model(small_run(run, **every), registry=registry)
+    (run / "checkpoints" / "step-00000006").rename(tmp_path / "gone")
+    rows = rows_of(run / "held_out.jsonl")
+    # A stop leaves a checkpoint of the step behind, but no score.
+    (run / "held_out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row["step"] != 3))
+    said = Said()
+    result = resume_run(run, registry=registry, reporter=said)
+    assert [row["step"] for row in rows] == [0, 3, 6]
+    assert rows_of(run / "held_out.jsonl") == rows
+    assert [line for line in said.lines if line.startswith("step 3  held out: loss ")]
+    assert result.before == whole.before
+    assert result.after == whole.after
+
+
+def test_scores_between_steps_are_said_once(tmp_path):
+    registry, said = ticks_registry(), Said()
+    every = {"evaluate": {"every_steps": 2}, "checkpoint": {"every_steps": 2, "keep_last": 9}}
+    train_model(small_run(tmp_path / "run", **every), registry=registry, reporter=said)
+    told = [line for line in said.lines if "held out: loss" in line]
+    assert [line.split("  ")[0] for line in told] == ["step 2", "step 4"]
+    assert all(re.fullmatch(r"step \d  held out: loss \d\.\d{4}, \d+\.\d % right", line) for line in told)
+    (tmp_path / "run" / "checkpoints" / "step-00000006").rename(tmp_path / "gone")
+    again = Said()
+    resume_run(tmp_path / "run", registry=registry, reporter=again)
+    assert not [line for line in again.lines if line.startswith("step 4  held out")]
+
+
 def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path):
     registry = ticks_registry()
     train_model(small_run(tmp_path / "run", checkpoint={"every_steps": 3}), registry=registry)
@@ -75,6 +117,13 @@ def test_without_a_whole_checkpoint_the_line_says_what_is_wrong_with_each(tmp_pa
         (folder / "state.json").unlink()
     with pytest.raises(CheckpointError, match=r"no whole checkpoint to load; damaged: .*state.json"):
         resume_run(tmp_path / "run", registry=registry)
+
+
+def test_the_folder_of_a_checkpoint_is_known(tmp_path):
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
+    with pytest.raises(ConfigError, match=r"step-00000001: is a checkpoint; give the folder of its run, .*run$"):
+        resume_run(tmp_path / "run" / "checkpoints" / "step-00000001", registry=registry)
 
 
 SOURCES = [{"path": "ticks", "name": "a"}, {"path": "ticks", "name": "b", "options": {"size": 50}}]

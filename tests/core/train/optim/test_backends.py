@@ -128,7 +128,7 @@ def test_the_compiled_step_refuses_tensors_of_other_sizes(name):
 @pytest.mark.parametrize(
     ("compiler", "said"),
     [
-        ("false --never", r"false --never .* failed: exit status 1; leave"),
+        ("false --never", r"false --never .* failed: exit status 1; set"),
         ("g++ -include nothing.h", r"failed: .*nothing\.h: No such file"),
         ("g++ -lnothing_at_all", r"failed: .*cannot find -lnothing_at_all"),
         ("no-such-compiler", r"needs a C\+\+ compiler: CXX names no-such-compiler; install one"),
@@ -146,7 +146,7 @@ def test_a_compiler_that_cannot_be_run_is_told(monkeypatch, tmp_path):
     (tmp_path / "cxx").write_text("not a program")
     (tmp_path / "cxx").chmod(0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
-    with pytest.raises(ConfigError, match=r"train\.optimizer\.compile: .*Exec format error.*; see there, or leave"):
+    with pytest.raises(ConfigError, match=r"train\.optimizer\.compile: .*Exec format error.*; see there, or set"):
         compiled.binary.__wrapped__()
 
 

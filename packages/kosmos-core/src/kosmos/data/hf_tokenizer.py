@@ -20,6 +20,7 @@ from kosmos.data.foreign import first_line
 from kosmos.data.sources.reach import unreachable_hub
 from kosmos.data.tokenizer import BOS, CORE_MARKS, EOS, PAD
 from kosmos.errors import ConfigError, SampleError
+from kosmos.names import did_you_mean
 
 _NATIVE = {BOS: "bos_token", EOS: "eos_token", PAD: "pad_token"}
 _OLDER = ("*tokenizer*", "*vocab*", "*.model", "*.spm", "*.codes", "dict.txt")
@@ -151,7 +152,7 @@ def _by_transformers(name: str, folder: Path) -> tuple[str, dict[str, str]]:
         if name.count("/") > 1 or name.startswith((".", "/", "~")):
             raise ConfigError(f"tokenizer {name!r}: no such folder")
         if (reason := unreachable_hub()) is not None:
-            raise ConfigError(f"tokenizer {name!r}: no such folder, and as an id of the hub: {reason}")
+            raise ConfigError(f"tokenizer {name!r}: no such folder, and as an id of the hub: {reason}{_meant(name)}")
     elif not any(file for pattern in _OLDER for file in folder.glob(pattern)):
         raise ConfigError(
             f"tokenizer {name!r}: no tokenizer is in this folder (no tokenizer.json); give a folder that "
@@ -162,11 +163,17 @@ def _by_transformers(name: str, folder: Path) -> tuple[str, dict[str, str]]:
     try:
         found = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
     except Exception as error:  # whatever the library raises
-        raise ConfigError(f"tokenizer {name!r}: {first_line(error)}") from error
+        raise ConfigError(f"tokenizer {name!r}: {first_line(error)}{_meant(name)}") from error
     if not getattr(found, "is_fast", False):
         raise ConfigError(f"tokenizer {name!r}: {type(found).__name__} is a slow tokenizer; a fast one is needed")
     native = {field: str(token) for field in _NATIVE.values() if (token := getattr(found, field, None))}
     return found.backend_tokenizer.to_str(), native
+
+
+def _meant(name: str) -> str:
+    """The end of a message about a name that the hub does not know."""
+    said = did_you_mean(name, ["bytes"])
+    return f"; {said}" if said else ""
 
 
 def _unknown_token(content: str) -> str | None:

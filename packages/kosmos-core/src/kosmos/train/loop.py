@@ -80,7 +80,7 @@ class Trainer:
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
         self.parameters = [p for g in groups for p in g["params"]]
-        parallel.agreed(lambda: self._open_optimizer(groups))
+        self._agree_on_compiling(parallel.agreed(lambda: self._open_optimizer(groups)))
         self.budget = Budget(self.config.data.quarantine)
         self.guard = Guard(self.config.guard)
         shared = self.config.parallel.tensor if parallel.world_size > 1 else 1
@@ -246,8 +246,20 @@ class Trainer:
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * share
 
-    def _open_optimizer(self, groups: list[dict[str, Any]]) -> None:
-        """Tells other ranks nothing. Raises PluginError or ConfigError where options are none that it takes."""
+    def _agree_on_compiling(self, reasons: list[str | None]) -> None:
+        """Copies of a weight stay the same only where every rank steps by the same code."""
+        rank, reason = next(((rank, reason) for rank, reason in enumerate(reasons) if reason), (0, None))
+        if reason is not None and isinstance(self.optimizer, Parameterwise):
+            self.optimizer.compile = False
+            at = f" (rank {rank})" if len(reasons) > 1 else ""
+            self.report(f"warning: the optimizer's step is not compiled and takes twice as long or more: {reason}{at}")
+
+    def _open_optimizer(self, groups: list[dict[str, Any]]) -> str | None:
+        """Why its step is not compiled though it would pay, else None. Tells other ranks nothing.
+
+        Raises:
+            KosmosError: options are none that it takes.
+        """
         train, registry = self.config.train, self.composition.registry
         self.optimizer: torch.optim.Optimizer = registry.build(
             "optimizer", train.optimizer.name, groups, train.learning_rate,
@@ -259,6 +271,7 @@ class Trainer:
             "schedule", train.schedule.name, train.steps, train.warmup_steps,
             options=train.schedule.options, path="train.schedule",
         )  # fmt: skip
+        return self.optimizer.uncompiled if isinstance(self.optimizer, Parameterwise) else None
 
     def _gradient_norm(self) -> Tensor | float:
         """Of all gradients, before they are clipped; a GPU may still be computing it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,7 +19,7 @@ def lion(
     *,
     betas: tuple[float, float] = (0.9, 0.99),
     master: Master = "none",
-    compile: bool = False,
+    compile: bool | Literal["auto"] = "auto",
     seed: int = 0,
 ) -> torch.optim.Optimizer:
     """Lion (arXiv 2302.06675): the sign of an interpolated momentum.
@@ -31,7 +31,7 @@ def lion(
         master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
             bits (``bits8``, ``bits16``).
         compile: compile the step on a CPU, for which a C++ compiler takes a second or two: two to four times as fast.
-            GPUs take a Triton kernel.
+            ``auto`` does from 4 million parameters on, and warns where there is no compiler. GPUs take a Triton kernel.
         seed: of stochastic rounding.
     """
     return Lion(_plain(groups), learning_rate, betas=betas, master=master, compile=compile, seed=seed)
@@ -44,7 +44,7 @@ def lion8bit(
     betas: tuple[float, float] = (0.9, 0.99),
     block: int = 256,
     master: Master = "none",
-    compile: bool = False,
+    compile: bool | Literal["auto"] = "auto",
     seed: int = 0,
 ) -> torch.optim.Optimizer:
     """Lion with momentum in 8 bits: one byte a parameter and a scale for each block.
@@ -56,8 +56,8 @@ def lion8bit(
         block: most elements of a row that share a scale.
         master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
             bits (``bits8``, ``bits16``).
-        compile: compile the step on a CPU, for which a C++ compiler takes a second or two: six times as fast. GPUs take
-            a Triton kernel.
+        compile: compile the step on a CPU, for which a C++ compiler takes a second or two: six times as fast. ``auto``
+            does from 4 million parameters on, and warns where there is no compiler. GPUs take a Triton kernel.
         seed: of stochastic rounding.
     """
     return Lion(_plain(groups), learning_rate, betas=betas, block=block, master=master, compile=compile, seed=seed)

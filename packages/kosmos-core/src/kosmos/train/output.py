@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from kosmos.checkpoint.folder import CHECKPOINTS
+from kosmos.checkpoint.folder import CHECKPOINTS, run_and_step
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, TrainingError
 from kosmos.files import replace_text
@@ -132,6 +132,9 @@ class RunFolder:
         folder = RunFolder(path)
         if path.is_file():
             raise ConfigError(f"{path}: is a file; give the folder of the run, such as {path.parent}")
+        run, step = run_and_step(path)
+        if step is not None and RunFolder(run).run_file.is_file():
+            raise ConfigError(f"{path}: is a checkpoint; give the folder of its run, {run}")
         if not folder.run_file.is_file():
             raise ConfigError(f"{path}: no run is here (no run.yaml); give the output folder of 'kosmos train'")
         return folder
@@ -220,6 +223,12 @@ class RunFolder:
             return self._known_bad
         lines = self.quarantine.read_text(encoding="utf-8").splitlines() if self.quarantine.exists() else []
         return {(row["origin"], row["cause"]) for line in lines if (row := _row(line)) is not None}
+
+    def first_and_last_scores(self) -> list[dict[str, Any]]:
+        """The first row of ``held_out.jsonl`` and the last, of those that can be read."""
+        lines = self.held_out.read_text(encoding="utf-8").splitlines() if self.held_out.exists() else []
+        rows = [row for line in lines if (row := _row(line)) is not None]
+        return [*rows[:1], *rows[-1:]]
 
     def truncate(self, step: int, *, same_data: bool) -> None:
         """Forget the rows of steps after ``step``, which will be made again.

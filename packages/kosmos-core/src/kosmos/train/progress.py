@@ -15,7 +15,8 @@ import torch
 from kosmos.compose import Composition
 from kosmos.data.document import Source
 from kosmos.data.shown import source_lines
-from kosmos.evaluate.score import Score, Scores
+from kosmos.evaluate.score import Scores
+from kosmos.train.held_out import closing_table
 
 
 @dataclass(frozen=True)
@@ -172,27 +173,6 @@ class ConsoleReporter(Reporter):
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
-
-
-def closing_table(before: Scores | None, after: Scores) -> list[str]:
-    """Held-out scores by modality, before and after, as plain lines."""
-    head = f"{'held out':<20} {'documents':>9} {'loss before':>12} {'after':>8} {'accuracy before':>16} {'after':>8}"
-    parts = {
-        **after.by_modality,
-        **({f"  {n}": s for n, s in after.by_source.items()} if len(after.by_source) > 1 else {}),
-    }
-    earlier = {**before.by_modality, **{f"  {n}": s for n, s in before.by_source.items()}} if before else {}
-    return [head, *(_line(name, earlier.get(name), score) for name, score in parts.items())]
-
-
-def _line(name: str, before: Score | None, after: Score) -> str:
-    losses = f"{before.loss:.4f}" if before else "-", f"{after.loss:.4f}"
-    accuracies = _percent(before.exact_match if before else None), _percent(after.exact_match)
-    return f"{name:<20} {after.documents:>9} {losses[0]:>12} {losses[1]:>8} {accuracies[0]:>16} {accuracies[1]:>8}"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def _count(module: torch.nn.Module) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train.doubts import doubts
 from kosmos.train.early import EarlyStopping
 from kosmos.train.goodput import Goodput
+from kosmos.train.held_out import line_of, row_of, scores_of
 from kosmos.train.initial import open_initial, take_weights
 from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.optim.release import check_release
@@ -50,7 +51,7 @@ class RunResult:
     output: Path
     step: int
     before: Scores | None
-    """Held-out scores before the first step; None on resume."""
+    """Held-out scores before the first step; None where nothing was held out then."""
     after: Scores | None
     """Held-out scores after the last step; None where nothing is held out."""
 
@@ -257,8 +258,8 @@ class Session:
         keep_lock(self.folder.path, self.registry)
 
     def _train(self) -> RunResult:
-        before = None if self.resumed and self.trainer.step else self._score()
-        steps, settings = self.config.train.steps, self.config
+        steps = self.config.train.steps
+        before = self._scored_before() if self.resumed and self.trainer.step else self._score()
         self._stop_if_asked()
         while self.trainer.step < steps and not self.early.wanted:
             try:
@@ -274,10 +275,9 @@ class Session:
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._log(row)
             self._keep_settings()
-            every = settings.evaluate.every_steps
-            if every and step % every == 0 and step < steps:
+            if self._is_scored(step):
                 self._look_early(self._score())
-            if step % settings.checkpoint.every_steps == 0 or step == steps:
+            if step % self.config.checkpoint.every_steps == 0 or step == steps:
                 self._save()
         self._save()
         self._wait_for_save()
@@ -341,8 +341,22 @@ class Session:
         with self.clock.spending("blocking_save"):
             self.saver.wait()
 
+    def _is_scored(self, step: int) -> bool:
+        """Whether a scoring follows a step, the last one's aside."""
+        every = self.config.evaluate.every_steps
+        return every is not None and step % every == 0 and 0 < step < self.config.train.steps
+
+    def _scored_before(self) -> Scores | None:
+        """What the run that goes on scored before its first step. A scoring that was stopped is taken first."""
+        rows = self.parallel.main_only(self.folder.first_and_last_scores)
+        if self._is_scored(self.trainer.step) and self.trainer.step not in [row["step"] for row in rows]:
+            self._look_early(self._score())
+        return scores_of(rows[0]) if rows and rows[0]["step"] == 0 else None
+
     def _look_early(self, scores: Scores | None) -> None:
+        """What a scoring between steps tells."""
         if scores is not None:
+            self.reporter.say(line_of(self.trainer.step, scores))
             self.early.look(scores.overall.loss, self.trainer.step)
 
     def _score(self) -> Scores | None:
@@ -356,7 +370,7 @@ class Session:
         self.parallel.main_only(
             lambda: self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
         )
-        self._log(held_out_row(self.trainer.step, scores))
+        self._log(row_of(self.trainer.step, scores))
         return scores
 
     def _scores(self) -> Scores:
@@ -376,13 +390,6 @@ class Session:
         self.trackers.log(row)
         if trained:
             self.reporter.step(row, self.config.train.steps)
-
-
-def held_out_row(step: int, scores: Scores) -> dict[str, Any]:
-    """Scores as a row of ``held_out.jsonl``."""
-    parts = {"overall": asdict(scores.overall)}
-    by = {kind: {n: asdict(s) for n, s in getattr(scores, f"by_{kind}").items()} for kind in ("modality", "source")}
-    return {"step": step, "held_out": {**parts, **by}}
 
 
 def _silent(config: RunConfig) -> RunConfig:

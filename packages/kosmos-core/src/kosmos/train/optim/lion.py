@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class Lion(Parameterwise):
         weight_decay: float = 0.0,
         block: int | None = None,
         master: masters.Master = "none",
-        compile: bool = False,
+        compile: bool | Literal["auto"] = False,
         seed: int = 0,
     ) -> None:
         """
@@ -66,12 +66,12 @@ class Lion(Parameterwise):
             betas: of the update, and of the momentum.
             block: most elements that share a scale of 8-bit momentum; None keeps the momentum in the weights' dtype.
             master: what keeps updates that bf16 weights would round away; see ``masters``.
-            compile: compile the step on a CPU, which takes a second or two.
+            compile: compile the step on a CPU, which takes a second or two; ``auto`` where it pays and can be done.
             seed: of what is rounded at random.
 
         Raises:
-            ConfigError: betas outside [0, 1], a block under 64, ``master`` without bf16 weights, no compiler, or one
-                that fails.
+            ConfigError: betas outside [0, 1], a block under 64, ``master`` without bf16 weights; with ``compile`` True
+                no compiler, or one that fails.
         """
         if len(betas) != 2 or not all(0 <= beta <= 1 for beta in betas):
             raise ConfigError(f"train.optimizer.betas: expected two numbers from 0 to 1, got {betas}")
@@ -80,9 +80,8 @@ class Lion(Parameterwise):
         super().__init__(
             params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay}, master=master, seed=seed
         )
-        self.block, self.compile = block, compile
-        if compile and any(local(parameter).device.type == "cpu" for parameter in self.numbers):
-            compiled.binary()  # now, where a run that cannot begin leaves nothing behind
+        self.block = block
+        self.compile = self._compile(compile)
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
         self._scale = 1.0
@@ -103,6 +102,19 @@ class Lion(Parameterwise):
         self._together.clear()
         self._ready.clear()
         super().load_state_dict(state_dict)
+
+    def _compile(self, wanted: bool | Literal["auto"]) -> bool:
+        """Whether it did: now, where a run that cannot begin leaves nothing behind."""
+        on_cpu = [p.numel() for p in self.numbers if local(p).device.type == "cpu"]  # of all ranks: all decide alike
+        if not wanted or not on_cpu or (wanted == "auto" and sum(on_cpu) < compiled.WORTH):
+            return False
+        try:
+            compiled.binary()
+        except ConfigError as error:
+            if wanted != "auto":
+                raise
+            self.uncompiled = str(error)
+        return self.uncompiled is None
 
     @torch.no_grad()
     def prepare(self) -> None:

@@ -16,6 +16,11 @@ from kosmos.train.optim.states import check_master, restore_dtypes
 class Parameterwise(torch.optim.Optimizer, ABC):
     """Base of an optimizer that updates parameters in ``_update``, or several at once in ``_update_all``."""
 
+    compile = False
+    """Whether its step is compiled code, which rounds in its own way: processes that hold the same weights agree."""
+    uncompiled: str | None = None
+    """Why it is not, where it would pay."""
+
     def __init__(self, params: Any, defaults: dict[str, Any], *, master: Master, seed: int) -> None:
         """
         Args:

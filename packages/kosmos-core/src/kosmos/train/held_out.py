@@ -1,0 +1,66 @@
+"""Scores of held-out documents as rows of ``held_out.jsonl`` and as lines for a person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kosmos.evaluate.score import Score, Scores
+
+
+def row_of(step: int, scores: Scores) -> dict[str, Any]:
+    """Scores as a row of ``held_out.jsonl``."""
+    parts = {"overall": asdict(scores.overall)}
+    by = {kind: {n: asdict(s) for n, s in getattr(scores, f"by_{kind}").items()} for kind in ("modality", "source")}
+    return {"step": step, "held_out": {**parts, **by}}
+
+
+def scores_of(row: Mapping[str, Any]) -> Scores | None:
+    """What ``row_of`` made a row of, without its incidents; None where the row is none of its own."""
+    try:
+        told = row["held_out"]
+        by_modality, by_source = (
+            {name: _score(part) for name, part in told[kind].items()} for kind in ("modality", "source")
+        )
+        return Scores(_score(told["overall"]), by_modality, by_source, ())
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _score(part: Mapping[str, Any]) -> Score:
+    loss, perplexity = (math.nan if part[key] is None else part[key] for key in ("loss", "perplexity"))  # JSON: null
+    return Score(part["documents"], loss, perplexity, part["exact_match"])
+
+
+def line_of(step: int, scores: Scores) -> str:
+    """One line: the loss and the share of right answers, of all documents and, where there are several, by modality."""
+    parts = [f"{name} {_words(part)}" for name, part in scores.by_modality.items()]
+    return f"step {step}  held out: {_words(scores.overall)}" + (f" ({'; '.join(parts)})" if len(parts) > 1 else "")
+
+
+def _words(score: Score) -> str:
+    return f"loss {score.loss:.4f}" + ("" if score.exact_match is None else f", {percent(score.exact_match)} right")
+
+
+def closing_table(before: Scores | None, after: Scores) -> list[str]:
+    """Scores by modality, before and after, as plain lines."""
+    head = f"{'held out':<20} {'documents':>9} {'loss before':>12} {'after':>8} {'accuracy before':>16} {'after':>8}"
+    parts = {
+        **after.by_modality,
+        **({f"  {n}": s for n, s in after.by_source.items()} if len(after.by_source) > 1 else {}),
+    }
+    earlier = {**before.by_modality, **{f"  {n}": s for n, s in before.by_source.items()}} if before else {}
+    return [head, *(_line(name, earlier.get(name), score) for name, score in parts.items())]
+
+
+def _line(name: str, before: Score | None, after: Score) -> str:
+    losses = f"{before.loss:.4f}" if before else "-", f"{after.loss:.4f}"
+    accuracies = percent(before.exact_match if before else None), percent(after.exact_match)
+    return f"{name:<20} {after.documents:>9} {losses[0]:>12} {losses[1]:>8} {accuracies[0]:>16} {accuracies[1]:>8}"
+
+
+def percent(share: float | None) -> str:
+    """Such as ``91.2 %``; a dash for None."""
+    return "-" if share is None else f"{100 * share:.1f} %"
