@@ -131,6 +131,19 @@ def test_overrides_reach_any_field_and_read_their_values_as_yaml():
     assert [s.path for s in run.data.sources] == ["a", "b"]
 
 
+def test_an_item_of_a_list_is_set_by_its_number():
+    base = {"data": {"sources": ["a", {"path": "b", "weight": 1.0, "name": "x"}]}, "trackers": ["tensorboard"]}
+    over = parse_overrides(["data.sources.0.weight=3", "data.sources.1.weight=2", "trackers.0.flush_s=9"])
+    run = make_run(base, over)
+    assert [(s.path, s.weight, s.name) for s in run.data.sources] == [("a", 3.0, None), ("b", 2.0, "x")]
+    assert run.trackers[0].name == "tensorboard" and run.trackers[0].options == {"flush_s": 9}
+    assert make_run(base, {"data": {"sources": {"1": "c"}}}).data.sources[1].path == "c"
+    for pairs in (["data.sources=[a, b]", "data.sources.0.name=x"], ["data.sources.0.name=x", "data.sources=[a, b]"]):
+        assert [s.name for s in make_run(parse_overrides(pairs)).data.sources] == ["x", None]
+    with pytest.raises(ConfigError, match=r"sources\.2: there are 2, numbered from 0; give sources as a whole list"):
+        make_run(base, parse_overrides(["data.sources.2.weight=1"]))
+
+
 def test_true_and_false_stay_where_a_field_takes_them():
     run = make_run({"backbone": {"freeze": True}, "train": {"compile": False, "gradient_checkpointing": "selective"}})
     assert (run.backbone.freeze, run.train.compile, run.train.gradient_checkpointing) == (True, False, "selective")

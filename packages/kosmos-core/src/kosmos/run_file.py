@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,8 @@ def read_run_file(path: Path) -> dict[str, Any]:
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
     """``["train.steps=10", ...]`` to nested values; the right side is read as YAML."""
     merged: dict[str, Any] = {}
-    for pair in pairs:
+    # What is set of a thing is laid on the thing, whichever is said first.
+    for pair in sorted(pairs, key=lambda pair: pair.partition("=")[0].count(".")):
         path, equals, text = pair.partition("=")
         if not equals or not path:
             raise ConfigError(f"override {pair!r}: expected FIELD=VALUE, such as train.steps=100")
@@ -107,6 +108,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
             continue
         if key == "modalities" and isinstance(old, str | list):
             old = by_name(old)
+        if isinstance(old, list) and isinstance(value, Mapping) and all(str(number).isdecimal() for number in value):
+            merged[key] = _lay_on_items(key, old, value, renames=renames)
+            continue
         if isinstance(old, str) and isinstance(value, Mapping):
             old = {"name": old}
         renamed = (
@@ -117,6 +121,20 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
         )
         both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
         merged[key] = merge(old, value, renames=renames) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, renames: bool) -> list[Any]:
+    """A list some of whose items, named by their number from 0, are set or laid over: ``data.sources.0.weight=2``."""
+    merged = list(items)
+    for number, value in over.items():
+        if (place := int(number)) >= len(merged):
+            raise ConfigError(f"{key}.{number}: there are {len(merged)}, numbered from 0; give {key} as a whole list")
+        # Short forms of the items that lists have: the path of a source, the name of a component.
+        short = {("path" if key == "sources" else "name"): merged[place]}
+        item = short if isinstance(merged[place], str) else merged[place]
+        both = isinstance(item, Mapping) and isinstance(value, Mapping)
+        merged[place] = merge(item, value, renames=renames) if both else value
     return merged
 
 
