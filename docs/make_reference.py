@@ -82,8 +82,8 @@ def run_file_reference() -> str:
         NOTE,
         "# Run file\n",
         "A run file is YAML. Every field below can also be set on the command line by its dotted path, such as "
-        "`train.steps=100`, items of a list by their number from 0, such as `data.sources.0.weight=2`, and in Python by "
-        "`make_run`. What is not written has the default; a field that does not exist is refused with the nearest "
+        "`train.steps=100`, items of a list by their number from 0, such as `data.sources.0.weight=2`, and in Python "
+        "by `make_run`. What is not written has the default; a field that does not exist is refused with the nearest "
         "name. Relative paths are from the folder that the command runs in, wherever the file lies. `OUTPUT/run.yaml` "
         "holds a run with every field resolved. Where a "
         "text says None, write `null`. Options of components are in [components](components.md), whole files in "
