@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "commands": RUN
     | {"mistakes", "lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},
     "cli": FOUND,
-    "__main__": {"cli"},
+    "__main__": {"cli", "errors"},
 }
 """Part of core (a module or sub-package of ``kosmos``) to the other parts that it may import, wherever in its code."""
 

@@ -15,6 +15,7 @@ import kosmos
 from kosmos import cli
 from kosmos.commands.plugins import plain_table
 from kosmos.plugins import Registry
+from support.command import kosmos as started
 
 PLUGIN = """
 from kosmos.components import CommandSpec
@@ -233,6 +234,36 @@ def test_quick_commands_import_nothing_heavy(args: str) -> None:
     command = [sys.executable, "-c", script, heavy, *args.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == "[] 0\n"
+
+
+NOWHERE = (
+    "error[plugin]: No module named 'nowhere'; install what brings it: "
+    "pip install kosmos-core, or the plugin that needs it"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", 130, ""),
+        ("import nowhere", 3, f"{NOWHERE}\n"),
+        ("import kosmos.nowhere", 1, "kosmos.nowhere"),
+    ],
+)
+def test_what_comes_before_the_command_ends_in_good_order(tmp_path: Path, content: str, status: int, said: str) -> None:
+    (tmp_path / "typer.py").write_text(content)
+    done = started("--help", path=[tmp_path])
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == said if status != 1 else said in done.stderr
+
+
+def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rich.py").write_text("import nowhere")  # imported as the command runs
+    done = started("train", "--output", tmp_path / "run", path=[tmp_path])
+    assert (done.returncode, done.stderr.splitlines()) == (
+        3,
+        [NOWHERE],
+    )
 
 
 def test_python_m_kosmos_is_the_same_command() -> None:

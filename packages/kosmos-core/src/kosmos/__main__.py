@@ -1,10 +1,25 @@
-"""``python -m kosmos``."""
+"""``python -m kosmos``, and the ``kosmos`` command: what stands before ``kosmos.cli`` can be imported."""
 
 from __future__ import annotations
 
 import sys
 
-from kosmos.cli import main
+from kosmos.errors import missing_package
+
+
+def main() -> int:
+    """As ``kosmos.cli.main``. Its imports too can be interrupted, or lack a package."""
+    try:
+        from kosmos.cli import main as run
+    except KeyboardInterrupt:
+        return 130
+    except ModuleNotFoundError as error:
+        if (missing := missing_package(error)) is None:
+            raise
+        print(missing.line(), file=sys.stderr)
+        return missing.exit_status
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

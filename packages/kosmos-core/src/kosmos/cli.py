@@ -22,7 +22,7 @@ import kosmos
 from kosmos.components import Spec
 from kosmos.discovery import cause
 from kosmos.enabled import split_names
-from kosmos.errors import ConfigError, KosmosError, TrainingError, is_out_of_memory
+from kosmos.errors import ConfigError, KosmosError, TrainingError, is_out_of_memory, missing_package
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
 
@@ -77,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         return _report(f"error[usage]: {' '.join(error.format_message().split())}", 2, debug=debug)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (missing := missing_package(error)) is not None:
+            return _report(missing.line(), missing.exit_status, debug=debug)
         if is_out_of_memory(error):
             line = f"error[{TrainingError.code}]: out of memory: {cause(error)}; {SMALLER}"
             return _report(line, TrainingError.exit_status, debug=debug)

@@ -89,6 +89,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     return named or "can't allocate memory" in str(error)
 
 
+def missing_package(error: ModuleNotFoundError) -> PluginError | None:
+    """What to tell of a module that no installed package brings; None where it is one of our own."""
+    name = (error.name or "").partition(".")[0]
+    if not name or name == "kosmos":
+        return None
+    return PluginError(f"{error}; install what brings it: pip install kosmos-core, or the plugin that needs it")
+
+
 class RankHangs(TrainingError):
     """A process of the run makes no progress."""
 
