@@ -226,6 +226,24 @@ def test_data_keep_their_links_and_registered_names_as_their_paths_become_absolu
     assert [entry.path for entry in found.data.sources] == absolute
 
 
+def test_weights_and_media_are_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("media", "model", "vit.safetensors"):
+        (tmp_path / name).mkdir()
+    settings = {
+        "modalities": ["image"],
+        "data": {"sources": [{"path": "rows.jsonl", "root": "media"}]},
+        "backbone": {"name": "hf", "model": "model", "dtype": "bfloat16"},
+        "streams": {"image": {"encoder": {"name": "timm", "weights": "vit.safetensors"}, "connector": "mlp"}},
+    }
+    found = with_absolute_sources(make_run(settings), {})
+    assert found.data.sources[0].root == tmp_path / "media"
+    assert found.backbone.options == {"model": str(tmp_path / "model"), "dtype": "bfloat16"}
+    assert found.streams["image"].encoder.options == {"weights": str(tmp_path / "vit.safetensors")}
+    settings["backbone"]["model"] = "org/of-the-hub"
+    assert with_absolute_sources(make_run(settings), {}).backbone.options["model"] == "org/of-the-hub"
+
+
 @pytest.mark.parametrize(("path", "value"), [("data.held_out", 1.0), ("train.clip_norm", 0), ("train.clip_norm", -1.0)])
 def test_limits_of_numbers_hold(path, value):
     part, name = path.split(".")

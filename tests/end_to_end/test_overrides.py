@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -99,6 +100,10 @@ def test_what_is_hardly_meant_is_said() -> None:
     (tokens,) = said(*pretrained)
     assert tokens.endswith("set tokenizer=my/model")
     assert said(*pretrained, "tokenizer=my/model") == said(*pretrained, "backbone.pretrained=false") == []
+    run = make_run({"data": {"tokens_per_pack": 2048}})
+    assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=2048))) == []
+    (positions,) = doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=512))
+    assert positions.endswith("was made for 512 tokens; set data.tokens_per_pack=512 unless the documents are shorter")
 
 
 @pytest.mark.parametrize("again", [False, True])

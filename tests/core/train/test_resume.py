@@ -11,6 +11,8 @@ import torch
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.errors import CheckpointError, ConfigError
+from kosmos.run_file import make_run
+from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import SMALL, rows_of, small_run, ticks_registry
@@ -117,6 +119,25 @@ def test_without_a_whole_checkpoint_the_line_says_what_is_wrong_with_each(tmp_pa
         (folder / "state.json").unlink()
     with pytest.raises(CheckpointError, match=r"no whole checkpoint to load; damaged: .*state.json"):
         resume_run(tmp_path / "run", registry=registry)
+
+
+def test_a_run_that_goes_on_begins_with_no_other_weights(tmp_path):
+    registry = ticks_registry()
+    for name in ("one", "other"):
+        train_model(small_run(tmp_path / name, train={"steps": 1}), registry=registry)
+    with pytest.raises(ConfigError, match=r"init: the run in .*one goes on with its own weights; leave it out"):
+        resume_run(tmp_path / "one", {"init": str(tmp_path / "other")}, registry=registry)
+
+
+def test_where_weights_lay_is_no_part_of_the_order(tmp_path):
+    def order(weights):
+        encoder = {"name": "timm", "weights": weights} if weights else "timm"
+        run = {"modalities": ["image"], "streams": {"image": {"encoder": encoder, "connector": "mlp"}}}
+        return sample_order(make_run(run), [])
+
+    check_same_order(order("a/vit.safetensors"), order("b/vit.safetensors"), tmp_path)
+    with pytest.raises(CheckpointError, match=r"streams\.image\.encoder\.weights"):
+        check_same_order(order("a/vit.safetensors"), order(None), tmp_path)
 
 
 def test_the_folder_of_a_checkpoint_is_known(tmp_path):

@@ -280,6 +280,7 @@ def _open(config: RunConfig, registry: Registry, number: int, entry: SourceConfi
         name=entry.name,
         template=entry.template,
         columns=entry.columns,
+        root=entry.root,
         options=entry.options,
         where=f"data.sources.{number}",
     )

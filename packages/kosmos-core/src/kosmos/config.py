@@ -133,10 +133,12 @@ class SourceConfig(_Strict):
     """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; the loss counts after ``→``."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns that stand for a modality or for ``text``, where they are named otherwise."""
+    root: Path | None = None
+    """Folder that the media which rows name are in; None is that of the file. Nothing out of it is read."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of a registered dataset."""
 
-    _home = field_validator("path", mode="before")(_at_home)
+    _home = field_validator("path", "root", mode="before")(_at_home)
 
     @model_validator(mode="before")
     @classmethod

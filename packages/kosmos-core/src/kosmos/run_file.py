@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
 
-from kosmos.config import RunConfig, by_name
+from kosmos.config import ComponentConfig, RunConfig, SourceConfig, by_name
 from kosmos.errors import ConfigError
 from kosmos.mistakes import explain
+
+_Part = TypeVar("_Part", bound=ComponentConfig | None)
 
 
 class _SaidTwice(yaml.YAMLError):
@@ -171,6 +173,27 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
         except (OSError, ValueError):
             return path
 
-    sources = [entry.model_copy(update={"path": absolute(entry.path)}) for entry in config.data.sources]
+    sources = [entry.model_copy(update=_places(entry, absolute)) for entry in config.data.sources]
     init = Path(os.path.abspath(config.init)) if config.init is not None else None
-    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources}), "init": init})
+    streams = {
+        name: stream.model_copy(update={"encoder": _with_absolute(stream.encoder, "weights", absolute)})
+        for name, stream in config.streams.items()
+    }
+    changes = {
+        "data": config.data.model_copy(update={"sources": sources}), "init": init, "streams": streams,
+        "backbone": _with_absolute(config.backbone, "model", absolute),
+    }  # fmt: skip
+    return config.model_copy(update=changes)
+
+
+def _places(entry: SourceConfig, absolute: Callable[[str], str]) -> dict[str, Any]:
+    """The paths of a source as they are from anywhere."""
+    return {"path": absolute(entry.path), "root": None if entry.root is None else Path(os.path.abspath(entry.root))}
+
+
+def _with_absolute(part: _Part, option: str, absolute: Callable[[str], str]) -> _Part:
+    """A component whose option names files, as they are from anywhere: whoever scores the run builds it again."""
+    value = part.options.get(option) if part is not None else None
+    if part is None or not isinstance(value, str):
+        return part
+    return type(part).model_validate({**part.model_dump(), option: absolute(value)})

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from kosmos.data.sources.media import read_source, resolve
-from kosmos.errors import SampleError
+from kosmos.errors import ConfigError, SampleError
 
 REFUSED = {
     "../secret.txt": "'..' is refused",
@@ -86,3 +86,23 @@ def test_row_cannot_reach_out_of_its_folder(open_, rows, tmp_path):
     with pytest.raises(SampleError, match=r"rows.jsonl:1: image: ../secret.png: '..' is refused"):
         source.document(0)
     assert source.document(1).modalities == ("image",)
+
+
+def test_media_may_be_in_another_folder_that_is_named(open_, rows, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "a.png").write_bytes(b"a")
+    (tmp_path / "secret.png").write_bytes(b"s")
+    names = ["a.png", str(elsewhere / "a.png"), "../secret.png", str(tmp_path / "secret.png")]
+    path = rows(*({"image": name, "text": "t"} for name in names), name="set/rows.jsonl")
+    with pytest.raises(SampleError, match=r"are refused; name files below it, or set root of the source to the folder"):
+        open_(path).document(1)
+    source = open_(path, root=elsewhere)
+    assert [source.document(i).media[0].source for i in (0, 1)] == [elsewhere / "a.png"] * 2
+    for outside in (2, 3):
+        with pytest.raises(SampleError, match="refused"):
+            source.document(outside)
+    with pytest.raises(ConfigError, match=r"root: .*nowhere is no folder; name the one that the rows' media are in"):
+        open_(path, root=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="root is for rows that name media; of a folder of media leave it out"):
+        open_(elsewhere, root=elsewhere)

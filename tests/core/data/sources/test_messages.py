@@ -99,15 +99,23 @@ def test_placeholders_and_parts_take_media_in_order(open_, rows, tmp_path):
 def test_placeholder_of_a_row_without_media_is_text(open_, rows):
     html = chat("Close <video> and <image>\n tags", "<audio>")
     expected = ["Close <video> and <image>\n tags", "<audio>", ANSWER["content"]]
-    for column in ({}, {"images": None}, {"image": None}):
-        assert taken(open_(rows({"messages": html, **column}))) == expected
+    assert taken(open_(rows({"messages": html}))) == expected
 
 
 def test_placeholder_of_a_row_whose_column_is_empty_costs_the_row(open_, rows):
-    for empty in ([], ""):
+    for empty in ([], "", None):  # a table has null where a picture is missing
         source = open_(rows({"messages": chat("<image>"), "images": empty}))
         with pytest.raises(SampleError, match=r"image part holds no medium, and the row has none \(left\) in images"):
             source.document(0)
+
+
+def test_a_turn_that_calls_tools_or_says_nothing_is_no_answer(open_, rows):
+    calls = {**ANSWER, "content": "", "tool_calls": [{"type": "function", "function": {"name": "f"}}]}
+    with pytest.raises(SampleError, match=r"messages\[1\]\.tool_calls: calls of tools are not read; write them"):
+        open_(rows({"messages": [*chat("Q")[:1], calls]})).document(0)
+    assert taken(open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "tool_calls": []}]})))
+    with pytest.raises(SampleError, match="no turn of the assistant with text to learn from"):
+        open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "content": " "}]})).document(0)
 
 
 @pytest.mark.parametrize("key", [{"loss": False}, {"loss": 0}, {"weight": 0}])
@@ -116,7 +124,7 @@ def test_turns_of_the_assistant_that_are_not_to_be_learned_are_not(open_, rows, 
     learned = [s for s in open_(rows({"messages": turns})).document(0).segments if getattr(s, "train", False)]
     assert learned == [Text(ANSWER["content"], train=True), Mark(END, train=True)]
     spoken = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "wrong", **key}]
-    with pytest.raises(SampleError, match="no turn of the assistant to learn from"):
+    with pytest.raises(SampleError, match="no turn of the assistant with text to learn from"):
         open_(rows({"conversations": spoken})).document(0)
 
 

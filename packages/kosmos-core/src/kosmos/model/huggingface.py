@@ -59,6 +59,8 @@ class HuggingFaceBackbone(nn.Module):
         self.vocab_size = int(self.output_weight().shape[0])
         self.longest = _longest(built)
         """Most tokens of a document that it has positions for; None where they have no end."""
+        self.made_for: int | None = getattr(built.config, "max_position_embeddings", None)
+        """Tokens of the longest document that it was made for, which rotary positions do not end at."""
         self._recompute = False
         check_apart(name, self)
         built.set_attn_implementation(huggingface_attention.NAME)

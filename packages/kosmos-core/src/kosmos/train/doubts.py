@@ -8,14 +8,23 @@ from kosmos.config import RunConfig
 from kosmos.data.document import Source
 
 
-def doubts(config: RunConfig, sources: Sequence[Source], *, resumed: bool) -> Iterator[str]:
+def doubts(
+    config: RunConfig, sources: Sequence[Source], *, resumed: bool, backbone: object | None = None
+) -> Iterator[str]:
     """Warnings about a run.
 
     Args:
         sources: what it trains on.
         resumed: whether it goes on, so that a fresh one was warned.
+        backbone: its language model.
     """
     yield from _settings(config, resumed=resumed)
+    made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
+    if made_for is not None and tokens > made_for and not resumed:
+        yield (
+            f"data.tokens_per_pack {tokens}: a document may be as long, and the backbone was made for {made_for} "
+            f"tokens; set data.tokens_per_pack={made_for} unless the documents are shorter"
+        )
     held = [getattr(source, "modalities", None) for source in sources]
     for modality in config.modalities:
         if None not in held and not any(modality in of_source for of_source in held if of_source is not None):

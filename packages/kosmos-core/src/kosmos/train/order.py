@@ -22,7 +22,8 @@ def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]
     dumped = config.model_dump(mode="json")
     stated = dumped["data"]["sources"] or [{} for _ in sources]
     data = {name: value for name, value in dumped["data"].items() if name not in FREE}
-    opened = [{**_facts(s), **_without(entry, "name", "path")} for s, entry in zip(sources, stated, strict=True)]
+    set_of = [_without(entry, "name", "path", "root") for entry in stated]
+    opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
     parts = {name: {part: stream[part] for part in PARTS} for name, stream in dumped["streams"].items()}
     return {"data": {**data, "sources": opened}, "modalities": dumped["modalities"], "streams": parts}
 
@@ -80,7 +81,13 @@ def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path,
 
 def _stated(order: Mapping[str, Any]) -> dict[str, Any]:
     """Without the streams whose parts are those of their modality: one may be named for its learning rate alone."""
-    return {**order, "streams": {n: parts for n, parts in order["streams"].items() if any(parts.values())}}
+    stated = {n: parts for n, parts in order["streams"].items() if any(parts.values())}
+    return {**order, "streams": {n: {p: _placeless(c) for p, c in parts.items()} for n, parts in stated.items()}}
+
+
+def _placeless(part: Mapping[str, Any] | None) -> Any:
+    """A component without where its weights lie, which may change: the checkpoint has them. That it has some stays."""
+    return {**part, "weights": True} if part and part.get("weights") else part
 
 
 def _differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

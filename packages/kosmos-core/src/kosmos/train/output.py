@@ -156,6 +156,10 @@ class RunFolder:
         config, before = (make_run(stored, over, place, where=str(self.run_file)) for over in (overrides, {}))
         if config.tokenizer != before.tokenizer:
             raise ConfigError(f"tokenizer: the run in {self.path} keeps the one that it began with; leave it out")
+        if config.init is not None and (before.init is None or config.init.resolve() != before.init.resolve()):
+            raise ConfigError(
+                f"init: the run in {self.path} goes on with its own weights; leave it out, or start a new run"
+            )
         return config
 
     def append(self, file: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -127,7 +127,8 @@ class Session:
         self.reporter.start(
             RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
         )
-        for warning in (slower_without_triton(self.device), *doubts(self.config, self.sources, resumed=self.resumed)):
+        doubtful = doubts(self.config, self.sources, resumed=self.resumed, backbone=self.composition.model.backbone)
+        for warning in (slower_without_triton(self.device), *doubtful):
             if warning:
                 self.reporter.say(f"warning: {warning}")
         stack.callback(self.clock.close)

@@ -76,6 +76,36 @@ def join(tables: Sequence[Table], splits: Sequence[Split | None]) -> Table:
 
 
 @dataclass(frozen=True)
+class Rooted:
+    """A table whose rows name media in another folder (a ``Table``)."""
+
+    table: Table
+    folder: Path
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def origin(self, index: int) -> str:
+        return self.table.origin(index)
+
+    def root(self, index: int) -> Path:
+        return self.folder
+
+    def row(self, index: int) -> Row:
+        return self.table.row(index)
+
+    def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
+        return self.table.scan(layout)
+
+    def row_blocks(self) -> RowBlocks | None:
+        return self.table.row_blocks()
+
+    def extent(self) -> Extent | None:
+        found = self.table.extent()
+        return found and found._replace(rows=f"{found.rows} {self.folder.absolute()}")
+
+
+@dataclass(frozen=True)
 class ClassFolderTable:
     """Files in folders named by their text (a ``Table``)."""
 

@@ -253,7 +253,8 @@ class DefaultLayout:
         held = {modality: (path, look_up(row, path)) for modality, path in columns.items()}
         # Of a column that is there and empty, too, a text may want a medium, which is then missing.
         wanted = ((m, path) for m, path, plain in self._chat_columns if plain and m not in held)
-        empty = {modality: (path, None) for modality, path in wanted if row.get(path) is not None}
+        # A table writes null where a picture is missing: trained as text, the model would learn to answer without it.
+        empty = {modality: (path, None) for modality, path in wanted if path in row}
         return messages.RowMedia({**empty, **held}, self.value(row, "clip"))
 
 

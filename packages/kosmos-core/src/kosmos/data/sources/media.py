@@ -23,6 +23,7 @@ NO_FILES: Final = Path(os.devnull)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=//|[^\\/])")
 _PLAIN = re.compile(r"(?!\s*\Z)[^/\\:\0]+(?:/[^/\\:\0]+)*")
 """Names that nothing below can object to, but for ``..``."""
+_SET_ROOT = "name files below it, or set root of the source to the folder that holds them"
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
@@ -51,7 +52,7 @@ def _resolved(root: Path, name: str) -> Path:
     if pure.is_absolute() and root != NO_FILES and not windows.drive:
         inner = _inside(root, pure)
         if inner is None:
-            raise SampleError(f"{shown}: absolute paths out of {root} are refused; name files below it")
+            raise SampleError(f"{shown}: absolute paths out of {root} are refused; {_SET_ROOT}")
         name, pure = str(inner), inner
     if pure.is_absolute() or windows.drive or (windows.root and "\\" in name):
         raise SampleError(f"{shown}: absolute paths are refused; name files relative to {root}")
@@ -66,7 +67,7 @@ def _resolved(root: Path, name: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         raise SampleError(f"{shown}: cannot be read ({error})") from error
     if not inside:
-        raise SampleError(f"{shown}: a link that leads out of {root} is refused")
+        raise SampleError(f"{shown}: a link that leads out of {root} is refused; {_SET_ROOT}")
     if not there:
         raise SampleError(f"{root / name}: no such file")
     return path

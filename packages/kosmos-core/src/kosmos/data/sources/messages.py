@@ -154,14 +154,16 @@ def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None
         role = turn.get("role")
         if not isinstance(role, str) or role not in ROLE_MARKS:
             raise SampleError(f"{where}.role: unknown role {role!r:.40}{did_you_mean(str(role), ROLE_MARKS)}")
+        if turn.get("tool_calls"):  # left out, the turn would teach to say nothing
+            raise SampleError(f"{where}.tool_calls: calls of tools are not read; write them into the content as text")
         train = ROLE_MARKS[role] == ASSISTANT and _is_learned(turn, where)
-        answers += train
+        answers += train and any(kind == "text" and str(part.get("text") or "").strip() for kind, part in parts)
         yield Mark(ROLE_MARKS[role])
         for kind, part in parts:
             yield from _segments(kind, part, own, root, where, train)
         yield Mark(END, train=train)
     if not answers:
-        raise SampleError(f"{name}: no turn of the assistant to learn from")
+        raise SampleError(f"{name}: no turn of the assistant with text to learn from")
     own.check_all_taken()
 
 

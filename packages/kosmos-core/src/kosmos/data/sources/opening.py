@@ -20,7 +20,7 @@ from kosmos.data.sources.json_list import index_json
 from kosmos.data.sources.jsonl import index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.pairs import find_pairs
-from kosmos.data.sources.request import Request, add_modalities, finish, read_options
+from kosmos.data.sources.request import Request, add_modalities, checked_root, finish, read_options
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.textfiles import index_text
 from kosmos.errors import ConfigError, DataError, EmptySplit
@@ -79,6 +79,7 @@ def open_parts(
     name: str | None = None,
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
+    root: Path | None = None,
     options: Mapping[str, Any] | None = None,
     where: str = "",
 ) -> Parts:
@@ -94,6 +95,7 @@ def open_parts(
         name: what metrics call it; None takes the last part of the path.
         template: layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``.
         columns: role or modality to the column that holds it, where that is named otherwise.
+        root: folder that the media which rows name are in; None is that of the file.
         options: of a registered dataset, or ``chunk_chars`` and ``max_text_bytes`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
 
@@ -103,8 +105,10 @@ def open_parts(
     """
     datasets = registry.specs("dataset")
     if path in datasets:
-        if template is not None or columns:
-            raise ConfigError(f"dataset {path!r} makes its own documents: template and columns do not apply to it")
+        if template is not None or columns or root is not None:
+            raise ConfigError(
+                f"dataset {path!r} makes its own documents: template, columns and root do not apply to it"
+            )
         return _registered(path, registry, modalities, name, options or {}, where)
     request = Request(
         path=path,
@@ -113,6 +117,7 @@ def open_parts(
         specs=registry.specs("modality"),
         template=template,
         columns=columns or {},
+        root=checked_root(root, where),
         options=read_options(options or {}, where),
     )
     return _open_path(request, datasets)
@@ -227,6 +232,8 @@ def _from_folder(path: Path, request: Request) -> Parts:
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     asked = set(request.modalities)
+    if request.root is not None and folders.data_files(path, files) is None:
+        raise ConfigError(f"{path}: root is for rows that name media; of a folder of media leave it out")
     if (pairs := find_pairs(path, files, suffixes, asked, request.left_out)) is not None:
         layout.check({*pairs.modalities.values(), "text"})
         return finish(pairs, layout, request)

@@ -13,6 +13,7 @@ import numpy as np
 from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.columns import did_you_mean
+from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout, Layout
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
@@ -50,6 +51,8 @@ class Request:
     template: str | None
     columns: Mapping[str, str]
     options: FileOptions
+    root: Path | None = None
+    """Where the media are that rows name, if not beside the file."""
     left_out: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -82,6 +85,14 @@ def read_options(options: Mapping[str, Any], where: str) -> FileOptions:
     return FileOptions(**options)
 
 
+def checked_root(root: Path | None, where: str) -> Path | None:
+    """The folder of the media that rows name. Raises ConfigError where there is none."""
+    if root is not None and not root.is_dir():
+        before = f"{where}." if where else ""
+        raise ConfigError(f"{before}root: {root} is no folder; name the one that the rows' media are in")
+    return root
+
+
 @dataclass(frozen=True)
 class Examined:
     """A table of which every row was looked at, which is what opening takes its time for (``Parts``)."""
@@ -111,6 +122,8 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
     Raises:
         DataError: no row can be used.
     """
+    if request.root is not None:
+        table = Rooted(table, request.root)
     facts = _facts(table, layout, request, rows_vary=rows_vary)
     left_out = dict(sorted((Counter(facts.left_out) + request.left_out).items()))
     if not np.any(facts.usable):
@@ -156,7 +169,9 @@ def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
     absent = [what for what in left_out if what not in installed and what not in files]
     advice = [add_modalities(installed)] if installed else []
     if absent:
-        advice.append(f"install the plugin for {', '.join(absent)} (such as pip install kosmos-{absent[0]})")
+        # The key is the column's name, which need not be that of a modality: say both ways out.
+        modality = next(iter(request.modalities), "image")
+        advice.append(f"name the column (columns: {{{modality}: {absent[0]}}}), or install the plugin for {absent[0]}")
     if files:
         advice.append("open data files that a manifest lists by themselves")
     raise DataError(f"{request.path}: no row is left ({counts}); {'; '.join(advice)}")
