@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
     0 well; 1 a mistake of ours; 2 wrong usage or run file; 3 a plugin, data or checkpoint that cannot be used;
-    4 a run that went wrong; 130 interrupted.
+    4 a run that went wrong; 5 a process that makes no progress; 130 interrupted.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     args[:2] = ["--help" if argument == "-h" else argument for argument in args[:2]]  # elsewhere it may be a text

@@ -102,9 +102,9 @@ class StreamConfig(_Strict):
     """An encoder with its connector. What is None comes from the modality that owns the stream."""
 
     encoder: PartConfig | None = None
-    """The encoder."""
+    """The encoder. Options without a ``name`` are of the modality's own one."""
     connector: PartConfig | None = None
-    """What maps its features to token slots."""
+    """What maps its features to token slots; its ``name`` likewise."""
     freeze: bool = False
     """Train none of the encoder's parameters. The connector is always trained."""
     learning_rate: float | None = Field(default=None, gt=0)
@@ -132,11 +132,11 @@ class SourceConfig(_Strict):
     template: str | None = None
     """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; the loss counts after ``→``."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Columns that stand for a modality or for ``text``, where they are named otherwise."""
+    """Columns that stand for a modality or a role such as ``text``, where they are named otherwise."""
     root: Path | None = None
     """Folder that the media which rows name are in; None is that of the file. Nothing out of it is read."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of a registered dataset."""
+    """Options of a registered dataset; of files ``chunk_chars`` and ``max_text_bytes``."""
 
     _home = field_validator("path", "root", mode="before")(_at_home)
 
