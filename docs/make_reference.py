@@ -83,12 +83,12 @@ def run_file_reference() -> str:
         "# Run file\n",
         "A run file is YAML. Every field below can also be set on the command line by its dotted path, such as "
         "`train.steps=100`, its value in YAML; items of a list by their number from 0, such as "
-        "`data.sources.0.weight=2`; and in Python by `make_run`. A component that gets another name loses the options "
-        "of the one before. What is not written has the default; a field that does not exist is refused with the nearest "
-        "name. `OUTPUT/run.yaml` holds a run with every field resolved. Where a text says None, write `null`; a list "
-        "of one may stand without brackets, and `none` is an empty one. Relative paths begin in the folder in which the "
-        "command runs, wherever the file lies; `~` is the user's. Options of components are in "
-        "[components](components.md), whole files in [examples](../examples/README.md).\n",
+        "`data.sources.0.weight=2`; and in Python by `make_run`. A component that gets another name loses the "
+        "options of the one before. What is not written has the default; a field that does not exist is refused "
+        "with the nearest name. `OUTPUT/run.yaml` holds a run with every field resolved. Where a text says None, "
+        "write `null`; a list of one may stand without brackets, and `none` is an empty one. Relative paths begin "
+        "in the folder in which the command runs, wherever the file lies; `~` is the user's. Options of components "
+        "are in [components](components.md), whole files in [examples](../examples/README.md).\n",
     ]
     for title, model in SECTIONS:
         parts += [f"## {title}\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", "\n".join(_field_table(model)) + "\n"]
