@@ -77,16 +77,19 @@ def generate_ids(
     cache = cast(Backbone, backbone).new_cache()
     ids: list[int] = []
     left = _room(backbone, len(batch.token_ids), max_new_tokens)
-    with torch.inference_mode(), autocast(device, dtype):
+    # In inference mode autocast keeps no weight that it has cast: it would cast all of them for every token.
+    without_gradients = torch.inference_mode() if dtype == torch.float32 else torch.no_grad()
+    with without_gradients, autocast(device, dtype):
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
-        projection, position = backbone.output_weight().float().T, len(batch.token_ids)
+        # Cast once here too: a transposed weight is no parameter, so autocast would not keep it.
+        projection, position = backbone.output_weight().float().to(dtype).T, len(batch.token_ids)
         while len(ids) < max_new_tokens:
-            logits = hidden[-1].float() @ projection
+            logits = hidden[-1].to(projection.dtype) @ projection
             token = _choose(logits, temperature, random)
             if token in ends:
                 break
             ids.append(token)
-            if len(ids) > left:
+            if len(ids) > left or len(ids) == max_new_tokens:
                 break
             x = backbone.embed(torch.tensor([token], device=device))
             hidden = backbone(x, torch.tensor([position], device=device), Segments((1,)), cache)

@@ -70,6 +70,9 @@ def load_run(
     materialize(composition.model, where, draw=False)
     composition.model.to(where).eval()
     load_model(composition.model, loaded.tensors, alone=True)
+    # Also what was frozen: autocast keeps casts of weights that want gradients, and casts others at every use.
+    for parameter in composition.model.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
     dtype = pick_precision(config.train.precision, where)
     return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed))
 
