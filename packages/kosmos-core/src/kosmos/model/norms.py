@@ -24,7 +24,10 @@ class RMSNorm(nn.Module):
         exact = exact_type(x)
         weight = self.weight.to(exact)
         if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
-            return cast(Tensor, _RMSNorm.apply(x.to(exact), weight, self.eps, result_type(x)))  # type: ignore[no-untyped-call]
+            given = x.to(exact), weight, self.eps, result_type(x)
+            if not torch.is_grad_enabled():  # autograd's way around a function takes as long as the norm of a token
+                return _normed(*given)[0]
+            return cast(Tensor, _RMSNorm.apply(*given))  # type: ignore[no-untyped-call]
         return F.rms_norm(x.to(exact), weight.shape, weight, self.eps).to(result_type(x))
 
 
@@ -55,15 +58,21 @@ def result_type(x: Tensor) -> torch.dtype:
     return x.dtype
 
 
+def _normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The norm of ``x``, and what it was scaled by before ``weight``."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    scale = (norm.square() / x.shape[-1] + eps).rsqrt()
+    return (x * scale).mul_(weight).to(dtype), scale
+
+
 class _RMSNorm(torch.autograd.Function):
     """On a CPU, where ``F.rms_norm`` is a dozen operations: forward and backward of [2048, 384] in 1.2 ms, not 3.3."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = (norm.square() / x.shape[-1] + eps).rsqrt()
+        normed, scale = _normed(x, weight, eps, dtype)
         ctx.save_for_backward(x, weight, scale)
-        return cast(Tensor, (x * scale).mul_(weight).to(dtype))
+        return normed
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -70,6 +70,8 @@ def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
     """
     cos, sin = table
     if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
+        if not torch.is_grad_enabled():  # autograd's way around a function takes as long as the rotation of a token
+            return _rotated(x, cos, sin)
         return cast(Tensor, _Rotate.apply(x, cos, sin))  # type: ignore[no-untyped-call]
     a, b = x.chunk(2, dim=-1)
     out = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
