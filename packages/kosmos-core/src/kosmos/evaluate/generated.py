@@ -9,13 +9,17 @@ import torch
 
 from kosmos.compose import Composition
 from kosmos.config import ComponentConfig
+from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Source
 from kosmos.data.foreign import calling, first_line
 from kosmos.data.mixture import Mixture
 from kosmos.errors import PluginError, SampleError
 from kosmos.evaluate.metrics import TextMetric
-from kosmos.generate import generate_text, prompt_of
+from kosmos.generate import generate_text, generate_together, prompt_of, ready_prompt, room_behind
 from kosmos.plugins import Registry
+
+AT_ONCE = 32
+"""Documents that are continued together, where the backbone can."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +45,38 @@ def generate_answers(
     Documents that cannot be read are left out: ``score`` names them.
     """
     mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
+    backbone = composition.model.backbone
     answers: list[Generated] = []
+    group: list[tuple[str, str, ReadyDocument]] = []
+
+    def write_out() -> None:
+        prompts = [prompt for _, _, prompt in group]
+        written = generate_together(composition, prompts, max_new_tokens=max_new_tokens, device=device, dtype=dtype)
+        for (origin, expected, _), ids in zip(group, written, strict=True):
+            answers.append(Generated(origin, expected, composition.tokenizer.decode(ids)))
+        group.clear()
+
     for draw in range(mixture.limit(0)):
         try:
             with calling(source, "document"):
                 document = source.document(mixture.row(0, draw))
             if (parts := prompt_of(document)) is None:
                 continue
-            text = generate_text(composition, parts[0], max_new_tokens=max_new_tokens, device=device, dtype=dtype)
+            if not hasattr(backbone, "new_batch_cache"):
+                text = generate_text(composition, parts[0], max_new_tokens=max_new_tokens, device=device, dtype=dtype)
+                answers.append(Generated(document.origin, parts[1], text))
+                continue
+            prompt = ready_prompt(composition, parts[0])
+            room_behind(backbone, len(prompt.plan), max_new_tokens)
         except SampleError:
             continue
-        answers.append(Generated(document.origin, parts[1], text))
+        # No more tokens at once than memory sufficed for in training.
+        tokens = sum(len(other.plan) for _, _, other in group) + len(prompt.plan)
+        if group and (len(group) == AT_ONCE or tokens > composition.planner.max_tokens):
+            write_out()
+        group.append((document.origin, parts[1], prompt))
+    if group:
+        write_out()
     return answers
 
 

@@ -130,6 +130,24 @@ def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None
     return _sdpa(q[None], k[None], v[None], scale, mask=allowed)[0]
 
 
+def attend_each(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+    """One query of each of B documents over the document's own keys.
+
+    Args:
+        q: [B, H, d].
+        k: [B, S, G, d].
+        v: [B, S, G, d].
+        seen: bool [B, S], which of the keys there are; None is all.
+
+    Returns:
+        [B, H, d].
+    """
+    heads = q.shape[1]
+    if k.shape[2] != heads:
+        k, v = (x.repeat_interleave(heads // k.shape[2], 2) for x in (k, v))
+    return _sdpa(q[:, None], k, v, None, mask=None if seen is None else seen[:, None, None])[:, 0]
+
+
 def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segments) -> Tensor:
     """Each segment's own ``queries`` queries see all of that segment and nothing else.
 

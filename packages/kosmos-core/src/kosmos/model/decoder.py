@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.model.attention import Bounds, attend, attend_cached, attend_within, bounds_of
+from kosmos.model.attention import Bounds, attend, attend_cached, attend_each, attend_within, bounds_of
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.norms import LayerNorm, RMSNorm
 from kosmos.model.recompute import Recompute, run_block
@@ -48,6 +48,66 @@ class KeyValueCache:
         buffers[0][start:end], buffers[1][start:end] = k, v
         self._lengths[layer] = end
         return buffers[0][:end], buffers[1][:end]
+
+
+class KeyValueBatch:
+    """Keys and values of several documents that are continued together, a token of each at a time.
+
+    What the first call brings are their prompts, one after the other; what each later one brings is one token of each.
+    Buffers [documents, room, G, d] are as long as the longest wants them; what is behind the others is never seen.
+    """
+
+    def __init__(self, layers: int) -> None:
+        self._buffers: list[tuple[Tensor, Tensor]] = []
+        self._layers = layers
+        self._lengths = torch.zeros(0, dtype=torch.int64)
+        self._seen: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest document so far."""
+        return int(self._lengths.max()) if len(self._lengths) else 0
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
+        """Append k, v [t, G, d], and attend from q [t, H, d] to all that each document has by then."""
+        if len(self._buffers) < self._layers:
+            self._buffers.append((self._apart(k, segments), self._apart(v, segments)))
+            if len(self._buffers) == self._layers:
+                self._lengths = torch.tensor(segments.lengths)
+            return cast(Tensor, attend(q, k, v, segments, causal=True))
+        if layer == 0:
+            self._begin_token()
+        keys, values = self._buffers[layer]
+        which, places = torch.arange(len(k), device=k.device), self._places
+        keys[which, places], values[which, places] = k, v
+        end = self._end
+        return attend_each(q, keys[:, :end], values[:, :end], self._seen)
+
+    def keep(self, which: Tensor) -> None:
+        """Leave out all documents but these."""
+        self._lengths = self._lengths[which]
+        self._buffers = [(k[which.to(k.device)], v[which.to(v.device)]) for k, v in self._buffers]
+
+    def _begin_token(self) -> None:
+        device = self._buffers[0][0].device
+        self._lengths = self._lengths + 1
+        self._end = self.length
+        self._places = (self._lengths - 1).to(device)
+        self._seen = torch.arange(self._end, device=device) < self._lengths.to(device)[:, None]
+        if (room := self._buffers[0][0].shape[1]) < self._end:
+            self._buffers = [(_longer(k, room), _longer(v, room)) for k, v in self._buffers]
+
+    @staticmethod
+    def _apart(x: Tensor, segments: Segments) -> Tensor:
+        """[t, G, d] -> [documents, room, G, d]."""
+        room = x.new_zeros(len(segments.lengths), segments.longest + 64, *x.shape[1:])
+        for number, (begin, length) in enumerate(zip(segments.bounds, segments.lengths, strict=False)):
+            room[number, :length] = x[begin : begin + length]
+        return room
+
+
+def _longer(x: Tensor, by: int) -> Tensor:
+    return torch.cat([x, x.new_zeros(x.shape[0], by, *x.shape[2:])], 1)
 
 
 class Decoder(nn.Module):
@@ -117,7 +177,7 @@ class Decoder(nn.Module):
         return cast(Tensor, self.embedding(token_ids))
 
     def forward(
-        self, x: Tensor, position_ids: Tensor, segments: Segments, cache: KeyValueCache | None = None
+        self, x: Tensor, position_ids: Tensor, segments: Segments, cache: KeyValueCache | KeyValueBatch | None = None
     ) -> Tensor:
         """[T, D] -> normed hidden states [T, D]; see ``kosmos.model.protocols.Backbone``.
 
@@ -125,7 +185,7 @@ class Decoder(nn.Module):
             ConfigError: a document is longer than the positions allow.
         """
         shape = self.shape
-        longest = segments.longest if cache is None else cache.length + x.shape[0]
+        longest = segments.longest + (0 if cache is None else cache.length)
         check_length(shape.positions, longest)
         table = rotation(
             position_ids,
@@ -149,6 +209,10 @@ class Decoder(nn.Module):
     def new_cache(self) -> KeyValueCache:
         """An empty cache for one document."""
         return KeyValueCache(self.shape.layers)
+
+    def new_batch_cache(self) -> KeyValueBatch:
+        """An empty cache for documents that are continued together."""
+        return KeyValueBatch(self.shape.layers)
 
     def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each block in training, or also products and attention, and compute the rest again."""
@@ -184,7 +248,9 @@ class Block(nn.Module):
         self.feed_forward_norm = _norm(shape, shape.width)
         self.feed_forward = FeedForward(shape)
 
-    def forward(self, x: Tensor, table: Rotation, row: Segments | Bounds, cache: KeyValueCache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, table: Rotation, row: Segments | Bounds, cache: KeyValueCache | KeyValueBatch | None = None
+    ) -> Tensor:
         added = self.attention(self.attention_norm(x), table, row, cache)
         x = x + F.dropout(added, self.dropout, self.training)
         added = self.feed_forward(self.feed_forward_norm(x))
@@ -210,11 +276,16 @@ class Attention(nn.Module):
         self.sub_norm = _norm(shape, shape.width) if shape.sub_ln else nn.Identity()
         self.output = nn.Linear(shape.width, shape.width, bias=shape.bias)
 
-    def forward(self, x: Tensor, table: Rotation, row: Segments | Bounds, cache: KeyValueCache | None) -> Tensor:
+    def forward(
+        self, x: Tensor, table: Rotation, row: Segments | Bounds, cache: KeyValueCache | KeyValueBatch | None
+    ) -> Tensor:
         width = self.shape.head_width
         q, k, v = (part(x).unflatten(-1, (-1, width)) for part in (self.query, self.key, self.value))
         q, k = rotate(self.query_norm(q), table.query), rotate(self.key_norm(k), table.key)
-        if cache is not None:
+        if isinstance(cache, KeyValueBatch):
+            assert isinstance(row, Segments)
+            out = cache.attend(self.number, q, k.to(v.dtype), v, row)
+        elif cache is not None:
             out = attend_cached(q, *cache.extend(self.number, k.to(v.dtype), v))
         elif isinstance(row, Bounds):
             out = attend_within(q, k, v, row, causal=True)
