@@ -29,6 +29,8 @@ from kosmos.runtime.parallel import Parallel
 
 DOCUMENTS_A_WORKER = 128
 """To start a worker takes as long as to decode some hundred small files."""
+FEW_TEXTS = 2048
+"""Documents of text alone below which none is started."""
 
 
 class ScoringStopped(Exception):
@@ -103,7 +105,8 @@ def score(
     parallel = parallel or Parallel()
     feed = make_scoring_feed(composition, sources, lanes=parallel.data_world_size, max_documents=max_documents)
     documents = sum(feed.mixture.limit(source) for source in range(len(sources))) // parallel.data_world_size
-    useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER)
+    # Of text alone nothing is decoded: to plan some hundred documents takes less than to start a process.
+    useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful)
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     incidents: list[Incident] = []
