@@ -170,7 +170,7 @@ def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
     advice = [add_modalities(installed)] if installed else []
     if absent:
         # The key is the column's name, which need not be that of a modality: say both ways out.
-        modality = next(iter(request.modalities), "image")
+        modality = next(iter(request.modalities), "MODALITY")
         advice.append(f"name the column (columns: {{{modality}: {absent[0]}}}), or install the plugin for {absent[0]}")
     if files:
         advice.append("open data files that a manifest lists by themselves")
