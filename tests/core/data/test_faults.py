@@ -375,3 +375,16 @@ def test_data_that_are_useless_end_the_run_after_a_bounded_number_of_samples():
 class BadEverywhere(dict):
     def get(self, key, default=None):
         return "ValueError"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_read_once_comes_to_its_end_however_many_rows_in_turn_are_broken(workers):
+    broken = {("decode", row): "ValueError" for row in range(80)}
+    feed = feed_of(Numbered(90), fates=broken, lanes=1, tokens=26)
+    feeder = open_feeder(replace(feed, mixture=replace(feed.mixture, once=90)), [0], workers=workers)
+    rows = []
+    while step := feeder.next_step():
+        rows += step
+    feeder.close()
+    assert sum(len(row.arrays.documents) for row in rows) == 10
+    assert sum(len(row.incidents) for row in rows) == 80

@@ -89,6 +89,14 @@ def test_a_book_does_not_keep_the_others_waiting():
     assert len(json.dumps(lane.state())) < 3_000
 
 
+def test_books_do_not_keep_a_source_of_little_weight_waiting():
+    sources = Texts("short", [40] * 500), Texts("book", [200_000] * 8)
+    for lane in lanes_of(*sources, weights=(1.0, 9.0), tokens=256, lanes=8):
+        rows = [tokens_by_source(lane.turn()) for _ in range(200)]
+        short = [row.get("short", 0) for row in rows]
+        assert all(sum(short[n : n + 50]) == pytest.approx(0.1 * 50 * 256, rel=0.5) for n in range(0, 200, 50))
+
+
 def test_without_weights_a_book_counts_by_what_was_read_of_it():
     (lane,) = lanes_of(Texts("short", [40] * 900), Texts("book", [25_000] * 100), tokens=256)  # a book has 98 pieces
     drawn = [0, 0]

@@ -150,7 +150,7 @@ def test_the_order_goes_on_from_a_state(lengths, stop):
 def test_a_state_of_an_old_checkpoint_has_no_fruitless_draws():
     cursor = Cursor(Mixture((TicksSource("train", 9),) * 2, (1.0, 3.0), False, 0), 0)
     cursor.load({"draws": [3, 4], "tokens": [90, 100]})
-    assert cursor.state() == {"draws": [3, 4], "tokens": [90, 100], "fruitless": [0, 0]}
+    assert cursor.state() == {"draws": [3, 4], "tokens": [90, 100], "fruitless": [0, 0], "given": [3, 4]}
 
 
 def test_every_row_of_a_long_source_in_blocks_comes_once():

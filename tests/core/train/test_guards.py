@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import resource
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,11 +22,12 @@ from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.config import RunConfig
 from kosmos.data.feeder import open_feeder
-from kosmos.errors import TrainingError
+from kosmos.errors import Interrupted, TrainingError
 from kosmos.train.goodput_report import read_rows, summary
 from kosmos.train.optim.lion import Lion
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
+from kosmos.train.session import Session
 from support.runs import rows_of, small_run, ticks_registry
 
 NAN = "loss nan, gradient norm nan: not finite"
@@ -341,3 +344,51 @@ def test_steps_that_a_guard_takes_away_are_not_productive(tmp_path, action):
     assert report.steps == 8
     assert report.seconds["lost_work" if action == "roll_back" else "skipped_steps"] > 0
     assert report.lost_steps == (1 if action == "roll_back" else 0)
+
+
+def test_scorings_of_steps_that_were_rolled_back_do_not_count_for_an_early_stop(tmp_path: Path) -> None:
+    over = {
+        "train": {"steps": 12, "schedule": "constant"},
+        "guard": {"non_finite": "roll_back"},
+        "checkpoint": {"every_steps": 4, "keep_last": 9},
+        "evaluate": {"every_steps": 1, "patience": 8, "least_gain": 99.0, "max_documents": 4},
+    }
+    config, _ = broken_at(tmp_path / "run", "infinite", [8], **over)
+    assert train_model(config, registry=ticks_registry()).step == 9  # the first, and eight without a gain
+
+
+def test_after_a_roll_back_a_stop_saves_where_the_data_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, _ = broken_at(
+        tmp_path / "run", "infinite", [3], guard={"non_finite": "roll_back"}, checkpoint={"every_steps": 2}
+    )
+    back = Session._roll_back
+
+    def then_stop(session: Session) -> None:
+        back(session)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Session, "_roll_back", then_stop)
+    with pytest.raises(Interrupted, match="stopped at step 2 of 6"):
+        train_model(config, registry=ticks_registry())
+    lines = Lines()
+    resume_run(tmp_path / "run", registry=ticks_registry(), reporter=lines)
+    assert not [line for line in lines.said if "not finite" in line]
+
+
+def test_what_was_wrong_before_a_roll_back_stays_noted_after_a_stop_and_resume(tmp_path: Path) -> None:
+    config, _ = broken_at(
+        tmp_path / "run", "infinite", [4], guard={"non_finite": "roll_back"}, checkpoint={"every_steps": 2}
+    )
+    seen: list[int] = []
+
+    def stop(row: Mapping[str, Any]) -> None:
+        seen.append(row["step"])
+        if seen == [1, 2, 3, 3]:  # once more, with the documents that followed
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted, match="stopped at step 3"):
+        train_model(config, registry=ticks_registry(), reporter=Lines(stop))
+    before = rows_of(tmp_path / "run" / "guards.jsonl")
+    assert [row["step"] for row in before] == [4]
+    resume_run(tmp_path / "run", registry=ticks_registry())
+    assert rows_of(tmp_path / "run" / "guards.jsonl") == before

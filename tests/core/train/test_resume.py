@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.folder import digest, load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.run_file import make_run
@@ -70,13 +70,23 @@ class Said(Reporter):
         self.lines.append(line)
 
 
+def cut_off(run, step, early):
+    """As a stop in the scoring of a step leaves a run, whose checkpoint knows nothing of the scoring."""
+    for newer in [folder for folder in (run / "checkpoints").iterdir() if int(folder.name[5:]) > step]:
+        shutil.rmtree(newer)
+    state = run / "checkpoints" / f"step-{step:08d}" / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "early": early}))
+    manifest = json.loads((state.parent / "manifest.json").read_text())
+    manifest["sha256"]["state.json"] = digest(state)
+    (state.parent / "manifest.json").write_text(json.dumps(manifest))
+
+
 def test_a_scoring_that_was_stopped_is_taken_as_the_run_goes_on(tmp_path):
     registry, run = ticks_registry(), tmp_path / "run"
     every = {"evaluate": {"every_steps": 3, "patience": 9}, "checkpoint": {"every_steps": 3, "keep_last": 9}}
     whole = train_model(small_run(run, **every), registry=registry)
-    (run / "checkpoints" / "step-00000006").rename(tmp_path / "gone")
+    cut_off(run, 3, {"best": None, "best_step": 0, "since": 0, "looked": 0})
     rows = rows_of(run / "held_out.jsonl")
-    # A stop leaves a checkpoint of the step behind, but no score.
     (run / "held_out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row["step"] != 3))
     said = Said()
     result = resume_run(run, registry=registry, reporter=said)
@@ -85,6 +95,25 @@ def test_a_scoring_that_was_stopped_is_taken_as_the_run_goes_on(tmp_path):
     assert [line for line in said.lines if line.startswith("step 3  held out: loss ")]
     assert result.before == whole.before
     assert result.after == whole.after
+
+
+NO_GAIN = {"train": {"steps": 12, "schedule": "constant"}, "checkpoint": {"every_steps": 2, "keep_last": 9}}
+NO_GAIN["evaluate"] = {"every_steps": 2, "patience": 3, "least_gain": 99.0, "max_documents": 4}
+"""Ends at step 8: no scoring after the first is a gain."""
+
+
+def test_a_scoring_that_was_taken_again_counts_though_the_run_is_killed_before_it_saves(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    assert train_model(small_run(run, **NO_GAIN), registry=registry).step == 8
+    first = json.loads((run / "checkpoints" / "step-00000002" / "state.json").read_text())["early"]
+    cut_off(run, 4, first)  # its row stands in held_out.jsonl: it was taken again, and then the run was killed
+    assert resume_run(run, registry=registry).step == 8
+
+
+def test_the_scoring_after_the_last_step_counts_where_the_run_gets_more_steps(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    train_model(small_run(run, **{**NO_GAIN, "train": {"steps": 4, "schedule": "constant"}}), registry=registry)
+    assert resume_run(run, {"train": {"steps": 12}}, registry=registry).step == 8
 
 
 def test_scores_between_steps_are_said_once(tmp_path):

@@ -125,7 +125,7 @@ class _Steps(ABC):
                 before.clear()
                 return found
             before.append(found)
-            if len(before) >= MAX_EMPTY_ROWS:
+            if len(before) >= MAX_EMPTY_ROWS and self.feed.mixture.once is None:  # else it comes to its end by itself
                 last = found.incidents[-1]
                 raise DataError(
                     f"{MAX_EMPTY_ROWS} rows in turn hold no usable sample; the last: {last.origin}: {last.cause}"

@@ -105,12 +105,15 @@ class Cursor:
     """Tokens of them."""
     fruitless: list[int] = field(default_factory=list)
     """Those of them of which nothing could be used."""
+    given: list[int] = field(default_factory=list)
+    """Documents, and pieces of long ones, that came of each."""
 
     def __post_init__(self) -> None:
         assert 0 <= self.lane < self.mixture.num_lanes, (self.lane, self.mixture.num_lanes)
         self.draws = self.draws or [0] * len(self.mixture.sources)
         self.tokens = self.tokens or [0] * len(self.mixture.sources)
         self.fruitless = self.fruitless or [0] * len(self.mixture.sources)
+        self.given = self.given or [0] * len(self.mixture.sources)
 
     def next(self) -> tuple[int, int] | None:
         """(source, draw) of the next document; None when a mixture that is read once is at its end."""
@@ -147,10 +150,10 @@ class Cursor:
         """What each source has given, and the mean of its documents: in documents, or in tokens."""
         if self.mixture.by_documents:
             return [draws - unread.get(i, 0.0) for i, draws in enumerate(self.draws)], [1.0] * len(self.draws)
-        useful = [draws - bad for draws, bad in zip(self.draws, self.fruitless, strict=True)]
-        mean = sum(self.tokens) / sum(useful) if any(useful) else 1.0
+        # Of what is given at once: of a long text that is open nobody knows yet what it will have come to.
+        mean = sum(self.tokens) / sum(self.given) if any(self.given) else 1.0
         done = [tokens + bad * mean for tokens, bad in zip(self.tokens, self.fruitless, strict=True)]
-        means = [tokens / count if count else mean for tokens, count in zip(self.tokens, useful, strict=True)]
+        means = [tokens / count if count else mean for tokens, count in zip(self.tokens, self.given, strict=True)]
         return done, means
 
     def _first_left(self) -> int | None:
@@ -164,11 +167,15 @@ class Cursor:
         """Note what was taken of ``source``; 0 where nothing of its last draw could be used."""
         self.tokens[source] += tokens
         self.fruitless[source] += tokens == 0
+        self.given[source] += tokens > 0
 
     def state(self) -> dict[str, Any]:
-        return {"draws": list(self.draws), "tokens": list(self.tokens), "fruitless": list(self.fruitless)}
+        return {"draws": list(self.draws), "tokens": list(self.tokens), "fruitless": list(self.fruitless),
+                "given": list(self.given)}  # fmt: skip
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state``; those of old checkpoints do not tell fruitless draws."""
+        """Go on from ``state``; those of old checkpoints do not tell fruitless draws, nor what was given."""
         self.draws, self.tokens = list(state["draws"]), list(state["tokens"])
         self.fruitless = list(state.get("fruitless", [0] * len(self.draws)))
+        useful = [draws - bad for draws, bad in zip(self.draws, self.fruitless, strict=True)]
+        self.given = list(state.get("given", useful))

@@ -11,6 +11,7 @@ import pickle
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int, feed_fd: 
     """Make rows until the parent closes the pipe."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they go to the whole group; the parent decides
         signal.signal(number, signal.SIG_IGN)
+    _die_with_parent()
     orders, rows = Connection(orders_fd, writable=False), Connection(rows_fd, readable=False)
     try:
         sys.path[:] = orders.recv()
@@ -36,6 +38,14 @@ def main(orders_fd: int, rows_fd: int, memory_fd: int, marker_fd: int, feed_fd: 
         return
     except BaseException as error:
         _report(rows, error)
+
+
+def _die_with_parent() -> None:
+    """Where the system can: one that hangs in a decoder never comes to see that nobody reads it."""
+    import ctypes
+
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _receive(orders: Connection, feed_fd: int) -> Any:

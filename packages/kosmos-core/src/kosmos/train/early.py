@@ -17,9 +17,12 @@ class EarlyStopping:
         self.best = math.inf
         self.best_step = 0
         self.since = 0
+        self.looked: int | None = 0
+        """Step of the last scoring; None where an old checkpoint does not tell."""
 
     def look(self, loss: float, step: int) -> None:
         """Note the loss of a scoring."""
+        self.looked = step
         if loss < self.best - self.least_gain:
             self.best, self.best_step, self.since = loss, step, 0
         else:
@@ -33,8 +36,9 @@ class EarlyStopping:
         return f"the held-out loss was lowest at step {self.best_step} ({self.best:.4f}), {self.since} scorings ago"
 
     def state(self) -> dict[str, Any]:
-        return {"best": self.best if self.best_step else None, "best_step": self.best_step, "since": self.since}
+        best = self.best if self.best_step else None
+        return {"best": best, "best_step": self.best_step, "since": self.since, "looked": self.looked}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.best = math.inf if state["best"] is None else state["best"]
-        self.best_step, self.since = state["best_step"], state["since"]
+        self.best_step, self.since, self.looked = state["best_step"], state["since"], state.get("looked")

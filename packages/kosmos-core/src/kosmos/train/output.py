@@ -234,17 +234,27 @@ class RunFolder:
         rows = [row for line in lines if (row := _row(line)) is not None]
         return [*rows[:1], *rows[-1:]]
 
-    def truncate(self, step: int, *, same_data: bool) -> None:
+    def noted(self) -> dict[str, int]:
+        """Rows of the ledgers of documents, for ``truncate``."""
+        return {file.name: len(self._lines(file)) for file in (self.quarantine, self.guards)}
+
+    def _lines(self, file: Path) -> list[str]:
+        written = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return written + self._waiting.get(file, "").splitlines()
+
+    def truncate(self, step: int, *, same_data: bool, noted: Mapping[str, int] | None = None) -> None:
         """Forget the rows of steps after ``step``, which will be made again.
 
         Args:
             same_data: whether from the same documents, so that bad samples and incidents will come again too.
+            noted: what ``noted`` gave then. So many rows stay: after a roll-back theirs may be later steps.
         """
         for file in (self.metrics, self.held_out, *((self.quarantine, self.guards) if same_data else ())):
             if file.exists():
-                lines = file.read_text(encoding="utf-8").splitlines()
-                lines += self._waiting.pop(file, "").splitlines()
-                kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
+                lines, stay = self._lines(file), (noted or {}).get(file.name, 0)
+                self._waiting.pop(file, None)
+                rows = ((number < stay, line, _row(line)) for number, line in enumerate(lines))
+                kept = [line for stays, line, row in rows if row is not None and (stays or row["step"] <= step)]
                 self._replace(file, "".join(line + "\n" for line in kept))
         self._known_bad = None
 

@@ -221,16 +221,17 @@ class Session:
                 self.reporter.say(f"warning: passed over a damaged checkpoint: {damaged}")
             self.trainer.load(loaded)
             self.early.load(loaded.state["early"])
-        noted = self.parallel.main_only(self.folder.noted_parts)
-        if noted > self.trainer.parts:
-            self.trainer.parts = noted
-            self.reporter.say(f"memory did not suffice before: rows are computed in {noted} parts")
+        noted_parts = self.parallel.main_only(self.folder.noted_parts)
+        if noted_parts > self.trainer.parts:
+            self.trainer.parts = noted_parts
+            self.reporter.say(f"memory did not suffice before: rows are computed in {noted_parts} parts")
         if self.trainer.parts > 1 and self.trainer.release is not None:
             raise ConfigError(
                 f"train.release_gradients: for want of memory this run computes rows in {self.trainer.parts} parts, "
                 "each of which would take a step of its own; leave it out, or begin a run with it"
             )
-        self.parallel.main_only(self._rewind)
+        noted = loaded.state.get("noted") if loaded else None  # older ones lack it
+        self.parallel.main_only(lambda: self._rewind(noted))
         where = loaded.folder if loaded else "no checkpoint was saved yet"
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
         if self.trainer.step >= (steps := self.config.train.steps):
@@ -243,9 +244,9 @@ class Session:
             for line in take_weights(model, initial, alone=self.parallel.world_size == 1):
                 self.reporter.say(line)
 
-    def _rewind(self) -> None:
+    def _rewind(self, noted: Mapping[str, int] | None) -> None:
         self.folder.truncate(
-            self.trainer.step or -1, same_data=True
+            self.trainer.step or -1, same_data=True, noted=noted
         )  # held-out scores of step 0 are made again with it
 
     def _keep_settings(self) -> None:
@@ -323,7 +324,10 @@ class Session:
             wrong.elsewhere = not self.parallel.is_main
             raise wrong
         self.trainer.go_back(loaded)
+        self.saver.newest = None  # none holds where the data are now, and a newer one may be damaged
+        self.early.load(loaded.state["early"])  # what the steps that are gone scored counts no more
         self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step, same_data=False))
+        self._look_at_last(self.parallel.main_only(self.folder.first_and_last_scores))
         self.trackers.resume(self.trainer.step)
         self.clock.roll_back(self.trainer.step)
 
@@ -334,6 +338,7 @@ class Session:
                 tensors, state = self.trainer.snapshot()
                 state |= {"early": self.early.state(), "made_with": self.config.train.optimizer.name}
                 state["made_of"] = made_of(self.config)
+                state["noted"] = self.folder.noted() if self.parallel.is_main else {}
                 self.saver.save(self.trainer.step, tensors, state)
             self.clock.flush()
 
@@ -350,9 +355,23 @@ class Session:
     def _scored_before(self) -> Scores | None:
         """What the run that goes on scored before its first step. A scoring that was stopped is taken first."""
         rows = self.parallel.main_only(self.folder.first_and_last_scores)
-        if self._is_scored(self.trainer.step) and self.trainer.step not in [row["step"] for row in rows]:
-            self._look_early(self._score())
+        self._look_at_last(rows)
         return scores_of(rows[0]) if rows and rows[0]["step"] == 0 else None
+
+    def _look_at_last(self, rows: list[dict[str, Any]]) -> None:
+        """Where the checkpoint was saved before its step's scoring, take that in; of several, what was scored counts.
+
+        Args:
+            rows: of ``held_out.jsonl``, its last among them.
+        """
+        step = self.trainer.step
+        if not self._is_scored(step) or self.early.looked == step:
+            return
+        scored = next((scores_of(row) for row in rows if row["step"] == step), None)
+        if scored is None:
+            self._look_early(self._score())
+        elif self.early.looked is not None:  # an old checkpoint's look is as good as taken
+            self.early.look(scored.overall.loss, step)
 
     def _look_early(self, scores: Scores | None) -> None:
         """What a scoring between steps tells."""
