@@ -1,0 +1,135 @@
+"""Greedy generation: a document at a time and many together, beside transformers' ``generate``, in one call.
+
+    python benchmarks/generate.py [--preset small] [--tokens 48] [--together 32] [--rounds 3]
+
+The limit of one document: each token reads all weights once, so bytes of the weights over the bandwidth of a copy;
+together the weights are read once for all. The peer is a Llama of the same shape whose weights are in the dtype of the
+products, with its own cache, on prompts of the same lengths, padded on the left where they are several. Weights are
+random: what is written means nothing, and nobody ends before the last token. Sides take turns in every round; medians
+of milliseconds a token of a document.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from workload import DATA
+
+from kosmos import make_run
+from kosmos.compose import Composition, compose
+from kosmos.data.batch import ReadyDocument
+from kosmos.data.document import Document, Text
+from kosmos.generate import generate_ids, generate_together, ready_prompt
+from kosmos.model.weights import materialize
+from kosmos.plugins import load_plugins
+
+CPU = torch.device("cpu")
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def documents(count: int) -> list[Document]:
+    """The beginnings of lines of real text, of 20 to 50 characters."""
+    text = (DATA / "text" / "tinyshakespeare.txt").read_text(encoding="utf-8")
+    return [Document(f"{i}", (Text(text[1000 * i : 1000 * i + 20 + i % 31]),)) for i in range(count)]
+
+
+def composed(preset: str) -> Composition:
+    torch.manual_seed(0)
+    parts = compose(make_run({"backbone": {"name": "decoder", "preset": preset}}), load_plugins())
+    materialize(parts.model, CPU, draw=True)
+    parts.model.eval()
+    return parts
+
+
+def llama(shape: Any, vocab_size: int, dtype: torch.dtype) -> Any:
+    """A Llama of transformers of a decoder's shape."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=vocab_size, hidden_size=shape.width, intermediate_size=shape.ffn_width, tie_word_embeddings=False,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval().to(dtype)
+
+
+def theirs(model: Any, lengths: Sequence[int], tokens: int) -> int:
+    """Tokens that transformers writes."""
+    ids, mask = torch.zeros(2, len(lengths), max(lengths), dtype=torch.int64)
+    for row, length in enumerate(lengths):
+        ids[row, -length:], mask[row, -length:] = torch.randint(3, 200, (length,)), 1
+    with torch.inference_mode():
+        out = model.generate(
+            ids, attention_mask=mask, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0
+        )
+    return int(out[:, ids.shape[1] :].numel())
+
+
+def ours(parts: Composition, prompts: Sequence[ReadyDocument], tokens: int, dtype: torch.dtype) -> int:
+    written = generate_together(parts, prompts, max_new_tokens=tokens, device=CPU, dtype=dtype)
+    return sum(map(len, written))
+
+
+def one_by_one(parts: Composition, found: Sequence[Document], tokens: int, dtype: torch.dtype) -> int:
+    given: dict[str, Any] = {"max_new_tokens": tokens, "temperature": 0.0, "seed": 0, "device": CPU, "dtype": dtype}
+    return sum(len(generate_ids(parts, document, **given)) for document in found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--together", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    parts, found = composed(given.preset), documents(given.together)
+    prompts = [ready_prompt(parts, document) for document in found]
+    lengths, few = [len(prompt.plan) for prompt in prompts], 3
+    backbone: Any = parts.model.backbone
+    size = sum(p.numel() for p in backbone.parameters())
+    print(f"{size / 1e6:.0f} M parameters, {torch.get_num_threads()} threads, ms a token of a document\n")
+    print("| dtype | limit of one | Kosmos, one by one | transformers | together: Kosmos | transformers |")
+    print("|---|---|---|---|---|---|")
+    for name, dtype in DTYPES.items():
+        peer = llama(backbone.shape, backbone.vocab_size, dtype)
+        sides: list[Callable[[], int]] = [
+            lambda dtype=dtype: one_by_one(parts, found[:few], given.tokens, dtype),  # type: ignore[misc]
+            lambda peer=peer: sum(theirs(peer, [length], given.tokens) for length in lengths[:few]),  # type: ignore[misc]
+            lambda dtype=dtype: ours(parts, prompts, given.tokens, dtype),  # type: ignore[misc]
+            lambda peer=peer: theirs(peer, lengths, given.tokens),  # type: ignore[misc]
+        ]
+        times: list[list[float]] = [[] for _ in sides]
+        for number in range(given.rounds):
+            for side in range(number, number + len(sides)):
+                times[side % len(sides)].append(_ms_a_token(sides[side % len(sides)]))
+        one, one_peer, together, together_peer = map(median, times)
+        print(
+            f"| {name} | {_limit_ms(size, dtype):.1f} | {one:.1f} | {one_peer:.1f} ({one_peer / one:.2f}x) "
+            f"| {together:.1f} | {together_peer:.1f} ({together_peer / together:.2f}x) |",
+            flush=True,
+        )
+
+
+def _ms_a_token(side: Callable[[], int]) -> float:
+    begin = perf_counter()
+    tokens = side()
+    return (perf_counter() - begin) / tokens * 1e3
+
+
+def _limit_ms(size: int, dtype: torch.dtype) -> float:
+    """To read the weights once, at the rate of a copy."""
+    weights = torch.ones(size, dtype=dtype)
+    into, seconds = torch.empty_like(weights), []
+    for _ in range(5):
+        begin = perf_counter()
+        into.copy_(weights)
+        seconds.append(perf_counter() - begin)
+    return median(seconds) / 2 * 1e3
+
+
+if __name__ == "__main__":
+    main()
