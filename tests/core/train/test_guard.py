@@ -66,3 +66,14 @@ def test_early_stopping_counts_gains_of_the_least_size():
         seen.append(early.wanted)
     assert seen == [False, False, True]
     assert early.best_step == 1
+
+
+def test_a_scoring_of_no_document_says_nothing():
+    early = EarlyStopping(EvaluateConfig(every_steps=1, patience=2))
+    for step, loss in enumerate([1.0, float("nan"), float("nan"), float("nan")], 1):
+        early.look(loss, step)
+    assert not early.wanted
+    assert early.state() == {"best": 1.0, "best_step": 1, "since": 0, "looked": 4}
+    for step in (5, 6):
+        early.look(2.0, step)
+    assert early.wanted

@@ -21,8 +21,10 @@ class EarlyStopping:
         """Step of the last scoring; None where an old checkpoint does not tell."""
 
     def look(self, loss: float, step: int) -> None:
-        """Note the loss of a scoring."""
+        """Note the loss of a scoring. None that is not a number: of no document it says nothing."""
         self.looked = step
+        if math.isnan(loss):
+            return
         if loss < self.best - self.least_gain:
             self.best, self.best_step, self.since = loss, step, 0
         else:

@@ -377,6 +377,8 @@ class Session:
         """What a scoring between steps tells."""
         if scores is not None:
             self.reporter.say(line_of(self.trainer.step, scores))
+            if not scores.overall.documents:
+                self.reporter.say("warning: no held-out document could be read, so this scoring says nothing")
             self.early.look(scores.overall.loss, self.trainer.step)
 
     def _score(self) -> Scores | None:
