@@ -14,6 +14,7 @@ from kosmos.config import SourceConfig
 from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Mark
 from kosmos.data.tokenizer import END, EOS
+from kosmos.evaluate.generated import generate_answers
 from kosmos.generate import generate_ids, generate_together, prompt_batch, prompt_of, ready_prompt
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
@@ -67,10 +68,13 @@ def recomputed(parts, document, count):
     return ids
 
 
+TOGETHER = [name for name in BACKBONES if name != "hf"]
+"""Backbones that continue several documents at once."""
+
+
+@pytest.mark.parametrize("parts", TOGETHER, indirect=True)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_documents_that_are_continued_together_get_what_each_gets_alone(parts, dtype):
-    if not hasattr(parts.model.backbone, "new_batch_cache"):
-        pytest.skip("this backbone continues documents one by one")
     given = {"device": torch.device("cpu"), "dtype": dtype}
     prompts = [ready_prompt(parts, document) for document in documents()]
     # 80 tokens: buffers have to grow on the way.
@@ -83,6 +87,18 @@ def test_documents_that_are_continued_together_get_what_each_gets_alone(parts, d
     else:  # products of several rows round in other places; the first token shows what was read of the prompt
         assert [ids[:1] for ids in together] == [ids[:1] for ids in alone]
     assert max(map(len, together)) > 4
+
+
+def test_answers_are_those_of_each_document_alone_in_its_order(parts, monkeypatch):
+    monkeypatch.setattr("kosmos.evaluate.generated.AT_ONCE", 3)
+    given = {"device": torch.device("cpu"), "dtype": torch.float32, "max_new_tokens": 6}
+    source = TicksSource("train", 20)
+    answers = generate_answers(parts, source, max_documents=11, **given)
+    assert len(answers) == 11
+    by_origin = {document.origin: document for document in map(source.document, range(len(source)))}
+    for answer in answers:
+        prompt, expected = prompt_of(by_origin[answer.origin])
+        assert (answer.expected, answer.text) == (expected, generate_text(parts, prompt, **given))
 
 
 def test_cached_greedy_generation_equals_the_whole_row_anew_for_each_token(parts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import torch
@@ -77,12 +78,9 @@ def generate_ids(
     cache = cast(Backbone, backbone).new_cache()
     ids: list[int] = []
     left = room_behind(backbone, len(batch.token_ids), max_new_tokens)
-    # In inference mode autocast keeps no weight that it has cast: it would cast all of them for every token.
-    without_gradients = torch.inference_mode() if dtype == torch.float32 else torch.no_grad()
-    with without_gradients, autocast(device, dtype):
+    with _without_gradients(dtype), autocast(device, dtype):
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
-        # Cast once here too: a transposed weight is no parameter, so autocast would not keep it.
-        projection, position = backbone.output_weight().float().to(dtype).T, len(batch.token_ids)
+        projection, position = _projection(backbone, dtype), len(batch.token_ids)
         while len(ids) < max_new_tokens:
             logits = hidden[-1].to(projection.dtype) @ projection
             token = _choose(logits, temperature, random)
@@ -107,6 +105,8 @@ def generate_together(
 ) -> list[list[int]]:
     """Greedy ``generate_ids`` of several documents at once, by a backbone that has a ``new_batch_cache``.
 
+    Of ``max_new_tokens``, at least 1, each may write all.
+
     A token of one document takes nearly as long as one of each of ten: reading the weights is most of it. Rounding is
     that of products of several rows, as in scoring.
 
@@ -120,11 +120,10 @@ def generate_together(
     cache, ids = backbone.new_batch_cache(), [list[int]() for _ in lengths]
     left = [min(max_new_tokens, 1 + room_behind(backbone, length, max_new_tokens)) for length in lengths]
     going = list(range(len(lengths)))
-    without_gradients = torch.inference_mode() if dtype == torch.float32 else torch.no_grad()
-    with without_gradients, autocast(device, dtype):
+    with _without_gradients(dtype), autocast(device, dtype):
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
         hidden = hidden[torch.tensor(lengths, device=device).cumsum(0) - 1]
-        projection = backbone.output_weight().float().to(dtype).T
+        projection = _projection(backbone, dtype)
         while True:
             tokens = (hidden.to(projection.dtype) @ projection).argmax(-1).tolist()
             on = []
@@ -141,6 +140,17 @@ def generate_together(
             places = [lengths[document] + len(ids[document]) - 1 for document in going]
             x = backbone.embed(torch.tensor(tokens, device=device))
             hidden = backbone(x, torch.tensor(places, device=device), Segments((1,) * len(going)), cache)
+
+
+def _without_gradients(dtype: torch.dtype) -> AbstractContextManager[object]:
+    """In inference mode autocast keeps no weight that it has cast: it would cast all of them for every token."""
+    return torch.inference_mode() if dtype == torch.float32 else torch.no_grad()
+
+
+def _projection(backbone: Any, dtype: torch.dtype) -> Tensor:
+    """[D, V]. Cast once here: a transposed weight is no parameter, so autocast would not keep it."""
+    projection: Tensor = backbone.output_weight().float().to(dtype).T
+    return projection
 
 
 def room_behind(backbone: Any, prompt: int, wanted: int) -> int:

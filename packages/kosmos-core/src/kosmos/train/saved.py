@@ -48,7 +48,7 @@ def load_run(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     registry: Registry | None = None,
 ) -> SavedRun:
-    """The model of the run in ``output``, in evaluation mode.
+    """The model of the run in ``output``, in evaluation mode. All weights want gradients, frozen ones too.
 
     Args:
         output: the run's folder, or that of one of its checkpoints.

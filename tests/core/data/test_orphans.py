@@ -1,0 +1,42 @@
+"""A worker at which nobody can look any more: its trainer was killed while a decoder hung."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.command import environment
+
+TRAINER = """
+import sys
+from kosmos.data.feeder import open_feeder
+from support.feeds import feed_of
+
+feeder = open_feeder(feed_of(fates={("decode", row): "hang" for row in range(40)}), range(2), workers=1)
+print(feeder.workers[0].process.pid, flush=True)
+feeder.next_step()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone ends a process with its parent")
+def test_a_worker_that_hangs_ends_with_its_trainer() -> None:
+    trainer = subprocess.Popen([sys.executable, "-c", TRAINER], env=environment(), stdout=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
+    worker = Path("/proc", trainer.stdout.readline().strip())
+    time.sleep(4)  # it imports, reads and comes to the first decoder
+    assert worker.exists()
+    trainer.kill()
+    trainer.wait()
+    end = time.monotonic() + 10
+    while (left := worker.exists()) and time.monotonic() < end:
+        time.sleep(0.05)
+    if left:
+        os.kill(int(worker.name), signal.SIGKILL)
+    assert not left
+    trainer.stdout.close()
