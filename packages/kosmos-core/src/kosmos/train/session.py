@@ -25,15 +25,15 @@ from kosmos.runtime.devices import pick_device, pick_precision, slower_without_t
 from kosmos.runtime.launch import launched_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.doubts import doubts
-from kosmos.train.early import EarlyStopping
 from kosmos.train.goodput import Goodput
-from kosmos.train.held_out import line_of, row_of, scores_of
+from kosmos.train.held_out import row_of
 from kosmos.train.initial import open_initial, take_weights
 from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.optim.release import check_release
 from kosmos.train.order import check_same_model, check_same_order, made_of, sample_order
 from kosmos.train.output import RunFolder, resume_command
 from kosmos.train.progress import Reporter, RunStart
+from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import check_strategy
 from kosmos.train.sharing import check_sharing
 from kosmos.train.stopping import StopRequest
@@ -147,7 +147,7 @@ class Session:
             )  # fmt: skip
             if loaded is None and self.config.init is not None:
                 self._begin_with(self.config.init)
-        self.early = EarlyStopping(self.config.evaluate)
+        self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
         self.went_back: list[int] = []
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
@@ -220,7 +220,7 @@ class Session:
             for damaged in loaded.skipped:
                 self.reporter.say(f"warning: passed over a damaged checkpoint: {damaged}")
             self.trainer.load(loaded)
-            self.early.load(loaded.state["early"])
+            self.scorings.early.load(loaded.state["early"])
         noted_parts = self.parallel.main_only(self.folder.noted_parts)
         if noted_parts > self.trainer.parts:
             self.trainer.parts = noted_parts
@@ -261,9 +261,10 @@ class Session:
 
     def _train(self) -> RunResult:
         steps = self.config.train.steps
-        before = self._scored_before() if self.resumed and self.trainer.step else self._score()
+        step = self.trainer.step
+        before = self.scorings.take_up(step) if self.resumed and step else self._score()
         self._stop_if_asked()
-        while self.trainer.step < steps and not self.early.wanted:
+        while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
                 with self.clock.spending("productive"):
                     row = self.trainer.train_step(self.stop.wanted)
@@ -277,15 +278,14 @@ class Session:
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._log(row)
             self._keep_settings()
-            if self._is_scored(step):
-                self._look_early(self._score())
+            self.scorings.after(step)
             if step % self.config.checkpoint.every_steps == 0 or step == steps:
                 self._save()
         self._save()
         self._wait_for_save()
         self._keep_settings()
-        if self.early.wanted:
-            self.reporter.say(f"stopped early at step {self.trainer.step}: {self.early}")
+        if self.scorings.early.wanted:
+            self.reporter.say(f"stopped early at step {self.trainer.step}: {self.scorings.early}")
         after = self._score()
         self.parallel.main_only(self.folder.finish)
         self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
@@ -325,9 +325,9 @@ class Session:
             raise wrong
         self.trainer.go_back(loaded)
         self.saver.newest = None  # none holds where the data are now, and a newer one may be damaged
-        self.early.load(loaded.state["early"])  # what the steps that are gone scored counts no more
+        self.scorings.early.load(loaded.state["early"])  # what the steps that are gone scored counts no more
         self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step, same_data=False))
-        self._look_at_last(self.parallel.main_only(self.folder.first_and_last_scores))
+        self.scorings.take_up(self.trainer.step)
         self.trackers.resume(self.trainer.step)
         self.clock.roll_back(self.trainer.step)
 
@@ -336,7 +336,7 @@ class Session:
             self.watch.at("saving")
             with self.clock.spending("blocking_save"):
                 tensors, state = self.trainer.snapshot()
-                state |= {"early": self.early.state(), "made_with": self.config.train.optimizer.name}
+                state |= {"early": self.scorings.early.state(), "made_with": self.config.train.optimizer.name}
                 state["made_of"] = made_of(self.config)
                 state["noted"] = self.folder.noted() if self.parallel.is_main else {}
                 self.saver.save(self.trainer.step, tensors, state)
@@ -347,39 +347,8 @@ class Session:
         with self.clock.spending("blocking_save"):
             self.saver.wait()
 
-    def _is_scored(self, step: int) -> bool:
-        """Whether a scoring follows a step, the last one's aside."""
-        every = self.config.evaluate.every_steps
-        return every is not None and step % every == 0 and 0 < step < self.config.train.steps
-
-    def _scored_before(self) -> Scores | None:
-        """What the run that goes on scored before its first step. A scoring that was stopped is taken first."""
-        rows = self.parallel.main_only(self.folder.first_and_last_scores)
-        self._look_at_last(rows)
-        return scores_of(rows[0]) if rows and rows[0]["step"] == 0 else None
-
-    def _look_at_last(self, rows: list[dict[str, Any]]) -> None:
-        """Where the checkpoint was saved before its step's scoring, take that in; of several, what was scored counts.
-
-        Args:
-            rows: of ``held_out.jsonl``, its last among them.
-        """
-        step = self.trainer.step
-        if not self._is_scored(step) or self.early.looked == step:
-            return
-        scored = next((scores_of(row) for row in rows if row["step"] == step), None)
-        if scored is None:
-            self._look_early(self._score())
-        elif self.early.looked is not None:  # an old checkpoint's look is as good as taken
-            self.early.look(scored.overall.loss, step)
-
-    def _look_early(self, scores: Scores | None) -> None:
-        """What a scoring between steps tells."""
-        if scores is not None:
-            self.reporter.say(line_of(self.trainer.step, scores))
-            if not scores.overall.documents:
-                self.reporter.say("warning: no held-out document could be read, so this scoring says nothing")
-            self.early.look(scores.overall.loss, self.trainer.step)
+    def _written_scores(self) -> list[dict[str, Any]]:
+        return self.parallel.main_only(self.folder.first_and_last_scores)
 
     def _score(self) -> Scores | None:
         if not self.held_out:

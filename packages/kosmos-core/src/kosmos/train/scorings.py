@@ -1,0 +1,67 @@
+"""The scorings of a run between its first step and its last: when they are taken, and what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kosmos.config import RunConfig
+from kosmos.evaluate.score import Scores
+from kosmos.train.early import EarlyStopping
+from kosmos.train.held_out import line_of, scores_of
+
+Rows = Sequence[Mapping[str, Any]]
+"""Of ``held_out.jsonl``."""
+
+
+class Scorings:
+    """See the module. All ranks come to each of them.
+
+    Args:
+        score: takes a scoring and writes it down; None where nothing is held out.
+        written: the first and the last row of what was written down.
+        say: what a person is told.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        score: Callable[[], Scores | None],
+        written: Callable[[], Rows],
+        say: Callable[[str], None],
+    ) -> None:
+        self.every, self.steps = config.evaluate.every_steps, config.train.steps
+        self.early = EarlyStopping(config.evaluate)
+        self._score, self._written, self._say = score, written, say
+
+    def after(self, step: int) -> None:
+        """Take the scoring that follows a step, if one does."""
+        if self._follows(step):
+            self._look(step, self._score())
+
+    def take_up(self, step: int) -> Scores | None:
+        """Go on behind a checkpoint: take its step's scoring where it was saved before that.
+
+        Returns:
+            What the run scored before its first step.
+        """
+        rows = self._written()
+        if self._follows(step) and self.early.looked != step:
+            scored = next((scores_of(row) for row in rows if row["step"] == step), None)
+            if scored is None:
+                self._look(step, self._score())
+            elif self.early.looked is not None:  # an old checkpoint's look is as good as taken
+                self.early.look(scored.overall.loss, step)
+        return scores_of(rows[0]) if rows and rows[0]["step"] == 0 else None
+
+    def _follows(self, step: int) -> bool:
+        """Whether a scoring follows a step, the last one's aside."""
+        return self.every is not None and step % self.every == 0 and 0 < step < self.steps
+
+    def _look(self, step: int, scores: Scores | None) -> None:
+        if scores is None:
+            return
+        self._say(line_of(step, scores))
+        if not scores.overall.documents:
+            self._say("warning: no held-out document could be read, so this scoring says nothing")
+        self.early.look(scores.overall.loss, step)
