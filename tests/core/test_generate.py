@@ -68,11 +68,6 @@ def recomputed(parts, document, count):
     return ids
 
 
-TOGETHER = [name for name in BACKBONES if name != "hf"]
-"""Backbones that continue several documents at once."""
-
-
-@pytest.mark.parametrize("parts", TOGETHER, indirect=True)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_documents_that_are_continued_together_get_what_each_gets_alone(parts, dtype):
     given = {"device": torch.device("cpu"), "dtype": dtype}

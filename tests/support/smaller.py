@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from kosmos import Segments, to_device
 from kosmos.data.slots import Fixed, SlotCount
+from kosmos.model.caches import KeyValueBatch
 from kosmos.model.decoder import Decoder
 
 
@@ -39,9 +40,10 @@ class Mean(nn.Module):
 
 class Small(Decoder):
     """Core's decoder, small. ``crosses`` takes the row for one document, ``peeks`` adds the next token, ``elsewhere``
-    adds what is always on the CPU."""
+    adds what is always on the CPU; of documents that are continued together, ``mixes`` gives each what is another's,
+    and ``keeps`` the first ones in place of those that go on."""
 
-    crosses, peeks, forgets, elsewhere = False, False, False, False
+    crosses, peeks, forgets, elsewhere, mixes, keeps = False, False, False, False, False, False
 
     draw_weights = Decoder.draw_weights
 
@@ -57,7 +59,16 @@ class Small(Decoder):
             x = x + torch.zeros(len(x), 1)
         if self.forgets:
             cache = None
-        return super().forward(x, position_ids, segments, cache)
+        hidden = super().forward(x, position_ids, segments, cache)
+        return hidden.roll(1, dims=0) if self.mixes and isinstance(cache, KeyValueBatch) else hidden
+
+    def new_batch_cache(self) -> KeyValueBatch:
+        return KeepsTheFirst() if self.keeps else super().new_batch_cache()
+
+
+class KeepsTheFirst(KeyValueBatch):
+    def keep(self, which: Tensor) -> None:
+        super().keep(torch.arange(len(which)))
 
 
 def descent(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:

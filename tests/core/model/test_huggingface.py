@@ -114,6 +114,28 @@ def test_decoding_with_a_cache_gives_the_hidden_states_of_the_whole_document(fam
     torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-9)  # measured 1.2e-15
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_documents_that_are_continued_together_have_the_hidden_states_of_each_alone(family: str) -> None:
+    model, lengths, more = backbone(family), (3, 1, 17), 70  # buffers have to grow on the way
+    model.eval()
+    documents, going = [random_ids(length + more) for length in lengths], [0, 1, 2]
+    with torch.no_grad():
+        alone = [packed(model, document, (len(document),)) for document in documents]
+        cache = model.new_batch_cache()
+        prompts = torch.cat([d[:n] for d, n in zip(documents, lengths, strict=True)])
+        positions = torch.cat([torch.arange(n) for n in lengths])
+        model(model.embed(prompts), positions, Segments(lengths), cache)
+        for token in range(more):
+            if token == 10:
+                cache.keep(torch.tensor([1, 2]))
+                going = [1, 2]
+            places = [lengths[n] + token for n in going]
+            ids = torch.stack([documents[n][place] for n, place in zip(going, places, strict=True)])
+            hidden = model(model.embed(ids), torch.tensor(places), Segments((1,) * len(going)), cache)
+            expected = torch.stack([alone[n][place] for n, place in zip(going, places, strict=True)])
+            torch.testing.assert_close(hidden, expected, rtol=0, atol=1e-9)
+
+
 def test_gradient_checkpointing_keeps_documents_apart() -> None:
     model, ids = backbone("llama"), random_ids(30)
     model.train()

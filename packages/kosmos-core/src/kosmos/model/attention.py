@@ -130,22 +130,21 @@ def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None
     return _sdpa(q[None], k[None], v[None], scale, mask=allowed)[0]
 
 
-def attend_each(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+def attend_each(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, *, scale: float | None = None) -> Tensor:
     """One query of each of B documents over the document's own keys.
 
     Args:
         q: [B, H, d].
         k: [B, S, G, d].
-        v: [B, S, G, d].
-        seen: bool [B, S], which of the keys there are; None is all.
+        v: [B, S, G, d_v].
+        seen: bool [B, S], which of the keys it sees.
+        scale: of the logits; 1 / sqrt(d) by default.
 
     Returns:
-        [B, H, d].
+        [B, H, d_v].
     """
-    heads = q.shape[1]
-    if k.shape[2] != heads:
-        k, v = (x.repeat_interleave(heads // k.shape[2], 2) for x in (k, v))
-    return _sdpa(q[:, None], k, v, None, mask=None if seen is None else seen[:, None, None])[:, 0]
+    k, v = _expand_groups(k, v, q.shape[1])
+    return _sdpa(q[:, None], k, v, scale, mask=seen[:, None, None])[:, 0]
 
 
 def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segments) -> Tensor:
@@ -237,10 +236,12 @@ def _type_of(v: Tensor) -> torch.dtype:
 
 
 def _expand_groups(k: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    if k.shape[1] == heads:
+    """[..., G, d] -> [..., H, d]."""
+    own = k.shape[-2]
+    if own == heads:
         return k, v
-    assert heads % k.shape[1] == 0, (heads, k.shape)
-    return k.repeat_interleave(heads // k.shape[1], 1), v.repeat_interleave(heads // k.shape[1], 1)
+    assert heads % own == 0, (heads, k.shape)
+    return k.repeat_interleave(heads // own, -2), v.repeat_interleave(heads // own, -2)
 
 
 def _flash(

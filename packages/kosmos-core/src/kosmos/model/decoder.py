@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.model.attention import Bounds, attend, attend_cached, attend_each, attend_within, bounds_of
+from kosmos.model.attention import Bounds, attend, attend_cached, attend_within, bounds_of
+from kosmos.model.caches import KeyValueBatch, KeyValueCache
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.norms import LayerNorm, RMSNorm
 from kosmos.model.recompute import Recompute, run_block
@@ -21,93 +22,6 @@ from kosmos.model.rotary import XPOS_LONGEST, Rotation, check_length, rotate, ro
 from kosmos.model.segments import Segments
 from kosmos.model.sequence import SharedSegments, attend_shared
 from kosmos.model.weights import Normal, draw_weights, filled_later, materialize, new_seed, without_memory
-
-
-class KeyValueCache:
-    """Keys and values of one document for each layer, in buffers that double when they are full."""
-
-    def __init__(self, layers: int) -> None:
-        self._buffers: list[tuple[Tensor, Tensor] | None] = [None] * layers
-        self._lengths = [0] * layers
-
-    @property
-    def length(self) -> int:
-        """Tokens seen so far: the position of the next one."""
-        return self._lengths[-1]
-
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append [t, G, d] each; returns all keys and values [S, G, d] so far."""
-        start, buffers = self._lengths[layer], self._buffers[layer]
-        end = start + k.shape[0]
-        if buffers is None or buffers[0].shape[0] < end:
-            room = max(64, 2 * end)
-            grown = k.new_empty(room, *k.shape[1:]), v.new_empty(room, *v.shape[1:])
-            if buffers is not None:
-                grown[0][:start], grown[1][:start] = buffers[0][:start], buffers[1][:start]
-            self._buffers[layer] = buffers = grown
-        buffers[0][start:end], buffers[1][start:end] = k, v
-        self._lengths[layer] = end
-        return buffers[0][:end], buffers[1][:end]
-
-
-class KeyValueBatch:
-    """Keys and values of several documents that are continued together, a token of each at a time.
-
-    What the first call brings are their prompts, one after the other; what each later one brings is one token of each.
-    Buffers [documents, room, G, d] are as long as the longest wants them; what is behind the others is never seen.
-    """
-
-    def __init__(self, layers: int) -> None:
-        self._buffers: list[tuple[Tensor, Tensor]] = []
-        self._layers = layers
-        self._lengths = torch.zeros(0, dtype=torch.int64)
-        self._seen: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        """Tokens of the longest document so far."""
-        return int(self._lengths.max()) if len(self._lengths) else 0
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
-        """Append k, v [t, G, d], and attend from q [t, H, d] to all that each document has by then."""
-        if len(self._buffers) < self._layers:
-            self._buffers.append((self._apart(k, segments), self._apart(v, segments)))
-            if len(self._buffers) == self._layers:
-                self._lengths = torch.tensor(segments.lengths)
-            return cast(Tensor, attend(q, k, v, segments, causal=True))
-        if layer == 0:
-            self._begin_token()
-        keys, values = self._buffers[layer]
-        which, places = torch.arange(len(k), device=k.device), self._places
-        keys[which, places], values[which, places] = k, v
-        end = self._end
-        return attend_each(q, keys[:, :end], values[:, :end], self._seen)
-
-    def keep(self, which: Tensor) -> None:
-        """Leave out all documents but these."""
-        self._lengths = self._lengths[which]
-        self._buffers = [(k[which.to(k.device)], v[which.to(v.device)]) for k, v in self._buffers]
-
-    def _begin_token(self) -> None:
-        device = self._buffers[0][0].device
-        self._lengths = self._lengths + 1
-        self._end = self.length
-        self._places = (self._lengths - 1).to(device)
-        self._seen = torch.arange(self._end, device=device) < self._lengths.to(device)[:, None]
-        if (room := self._buffers[0][0].shape[1]) < self._end:
-            self._buffers = [(_longer(k, room), _longer(v, room)) for k, v in self._buffers]
-
-    @staticmethod
-    def _apart(x: Tensor, segments: Segments) -> Tensor:
-        """[t, G, d] -> [documents, room, G, d]."""
-        room = x.new_zeros(len(segments.lengths), segments.longest + 64, *x.shape[1:])
-        for number, (begin, length) in enumerate(zip(segments.bounds, segments.lengths, strict=False)):
-            room[number, :length] = x[begin : begin + length]
-        return room
-
-
-def _longer(x: Tensor, by: int) -> Tensor:
-    return torch.cat([x, x.new_zeros(x.shape[0], by, *x.shape[2:])], 1)
 
 
 class Decoder(nn.Module):
@@ -195,6 +109,8 @@ class Decoder(nn.Module):
             middle=longest // 2 if cache is None else 0,
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
         )
+        if isinstance(cache, KeyValueBatch):
+            cache.begin(segments)
         x = F.dropout(x, shape.dropout, self.training)
         plain = cache is None and not isinstance(segments, SharedSegments)
         row = (bounds_of(segments, x, shape.head_width) if plain else None) or segments
@@ -212,7 +128,7 @@ class Decoder(nn.Module):
 
     def new_batch_cache(self) -> KeyValueBatch:
         """An empty cache for documents that are continued together."""
-        return KeyValueBatch(self.shape.layers)
+        return KeyValueBatch()
 
     def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each block in training, or also products and attention, and compute the rest again."""
@@ -283,8 +199,7 @@ class Attention(nn.Module):
         q, k, v = (part(x).unflatten(-1, (-1, width)) for part in (self.query, self.key, self.value))
         q, k = rotate(self.query_norm(q), table.query), rotate(self.key_norm(k), table.key)
         if isinstance(cache, KeyValueBatch):
-            assert isinstance(row, Segments)
-            out = cache.attend(self.number, q, k.to(v.dtype), v, row)
+            out = cache.attend(self.number, q, k.to(v.dtype), v)
         elif cache is not None:
             out = attend_cached(q, *cache.extend(self.number, k.to(v.dtype), v))
         elif isinstance(row, Bounds):

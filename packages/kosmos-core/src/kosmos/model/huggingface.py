@@ -13,6 +13,7 @@ from transformers import DynamicCache
 
 from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
+from kosmos.model.caches import KeyValueBatch
 from kosmos.model.huggingface_check import check_apart, check_supported, rope_types
 from kosmos.model.huggingface_loading import from_config_of, from_fields, from_weights, grow_vocabulary
 from kosmos.model.recompute import Recompute, options_of
@@ -74,26 +75,35 @@ class HuggingFaceBackbone(nn.Module):
         """int [T] -> [T, D], scaled where the model scales its embeddings."""
         return cast(Tensor, self.model.get_input_embeddings()(token_ids))
 
-    def forward(self, x: Tensor, position_ids: Tensor, segments: Segments, cache: DynamicCache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, position_ids: Tensor, segments: Segments, cache: DynamicCache | KeyValueBatch | None = None
+    ) -> Tensor:
         """[T, D] -> hidden states [T, D]; see ``kosmos.model.protocols.Backbone``.
 
         Raises:
             ConfigError: a document is longer than the model has positions for.
         """
-        longest = segments.longest if cache is None else cache.get_seq_length() + x.shape[0]
+        longest = segments.longest + _seen(cache)
         if self.longest is not None and longest > self.longest:
             raise ConfigError(f"hf: a document of {longest} tokens; the model has positions for {self.longest}")
         if not x.shape[0]:  # ranks that share a model run it all or none: on one token, of which nothing is left
             one, place = torch.cat([x, x.new_zeros(1, x.shape[1])]), position_ids.new_zeros(1)
             return self.forward(one, place, Segments((1,)))[:0]
+        own: DynamicCache | None = None
+        row: Segments | KeyValueBatch | None = segments
+        if isinstance(cache, KeyValueBatch):  # attention fills it; transformers knows nothing of it
+            cache.begin(segments)
+            row = cache
+        elif cache is not None:
+            own, row = cache, None
         output = self.model.get_decoder()(
             inputs_embeds=x[None],
             position_ids=position_ids[None],
             attention_mask=None,
-            past_key_values=cache,
-            use_cache=cache is not None,
+            past_key_values=own,
+            use_cache=own is not None,
             return_dict=True,
-            **{huggingface_attention.SEGMENTS: segments if cache is None else None},
+            **{huggingface_attention.SEGMENTS: row},
         )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden if self.scale == 1.0 else hidden * self.scale
@@ -111,6 +121,10 @@ class HuggingFaceBackbone(nn.Module):
     def new_cache(self) -> DynamicCache:
         """An empty cache for one document; windows are applied by the attention."""
         return DynamicCache()
+
+    def new_batch_cache(self) -> KeyValueBatch:
+        """An empty cache for documents that are continued together."""
+        return KeyValueBatch()
 
     def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each block in training, or also products and attention, and compute the rest again.
@@ -135,6 +149,13 @@ class HuggingFaceBackbone(nn.Module):
             for name, value in vars(block).items():
                 if "dropout" in name and isinstance(value, float):
                     setattr(block, name, 0.0)  # which some layers apply by themselves
+
+
+def _seen(cache: DynamicCache | KeyValueBatch | None) -> int:
+    """Tokens of the longest document in a cache."""
+    if cache is None:
+        return 0
+    return cache.length if isinstance(cache, KeyValueBatch) else int(cache.get_seq_length())
 
 
 def _built(

@@ -6,7 +6,7 @@ gradient checkpointing runs blocks again long after the forward pass.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from transformers import AttentionInterface
@@ -14,11 +14,12 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from kosmos.errors import ConfigError
 from kosmos.model.attention import attend, attend_cached
+from kosmos.model.caches import KeyValueBatch
 
 NAME = "kosmos_packed"
 """What ``set_attn_implementation`` is given."""
 SEGMENTS = "kosmos_segments"
-"""Keyword argument of the model: a ``Segments``, or None where a cache is in use."""
+"""Keyword argument of the model: a ``Segments``, a ``KeyValueBatch``, or None where its own cache is in use."""
 
 
 def packed_attention(
@@ -40,7 +41,9 @@ def packed_attention(
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     window = _window(module, sliding_window)
     segments = options[SEGMENTS]
-    if segments is None:
+    if isinstance(segments, KeyValueBatch):
+        out = segments.attend(_number(module), q, k, v, scale=scaling, window=window)
+    elif segments is None:
         out = attend_cached(q, k, v, scale=scaling, window=window)
     else:
         out = attend(q, k, v, segments, causal=True, scale=scaling, window=window)
@@ -68,6 +71,11 @@ def _window(module: nn.Module, given: int | None) -> int | None:
     if given is None and kinds and number is not None and kinds[number] == "sliding_attention":
         raise ConfigError(f"hf: layer {number} ({type(module).__name__}) hides its sliding window")
     return given
+
+
+def _number(module: nn.Module) -> int:
+    """Of the layer, by which transformers' caches know it as well."""
+    return cast(int, module.layer_idx)
 
 
 AttentionInterface.register(NAME, packed_attention)

@@ -5,7 +5,7 @@ Letters: T = tokens of the row, D = width, V = vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -89,6 +89,40 @@ def cache_changes_nothing(backbone: ComponentUnderTest) -> None:
         raise BrokenPromise(f"12 tokens in pieces of 5, 1, 1 and 5 differ by {error:.2g} of the largest")
 
 
+@rule("backbone", "together-equals-alone", "documents continued together have the hidden states that each has alone")
+def together_equals_alone(backbone: ComponentUnderTest) -> None:
+    module = fresh(backbone).eval()
+    if not hasattr(module, "new_batch_cache"):
+        raise Unchecked("the backbone has no new_batch_cache")
+    documents = [tokens.repeat(4) for tokens in torch.split(some_tokens(), list(LENGTHS))]
+    with torch.no_grad():
+        alone = [_run(module, document, [len(document)]) for document in documents]
+        for going, number, place, mine in _continued(module, documents):
+            if not (error := apart(mine, alone[number][place])) <= TOLERANCE:
+                which = f"token {place + 1} behind a prompt of {LENGTHS[number]}, {going} documents together,"
+                raise BrokenPromise(f"{which} differs by {error:.2g} of the largest from the document alone")
+
+
+def _continued(module: Any, documents: Sequence[Tensor]) -> Iterator[tuple[int, int, int, Tensor]]:
+    """Three tokens of each behind prompts of LENGTHS, of which one document is given the first alone.
+
+    Gives how many documents are continued, the number of one, the place of its token and the token's hidden states.
+    """
+    cache, going = module.new_batch_cache(), [0, 1, 2, 3]
+    prompts = torch.cat([document[:length] for document, length in zip(documents, LENGTHS, strict=True)])
+    positions = torch.cat([torch.arange(length) for length in LENGTHS])
+    module(module.embed(prompts), positions, Segments(LENGTHS), cache)
+    for more in range(3):
+        if more == 1:
+            going = [0, 2, 3]
+            cache.keep(torch.tensor(going))
+        places = [LENGTHS[number] + more for number in going]
+        tokens = torch.stack([documents[number][place] for number, place in zip(going, places, strict=True)])
+        hidden = module(module.embed(tokens), torch.tensor(places), Segments((1,) * len(going)), cache)
+        for number, place, mine in zip(going, places, hidden, strict=True):
+            yield len(going), number, place, mine
+
+
 @rule("backbone", "gradient-everywhere", "every trainable parameter gets a gradient")
 def gradient_reaches_everything(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone), some_tokens()
@@ -121,6 +155,7 @@ RULES = (
     packed_equals_alone,
     causal,
     cache_changes_nothing,
+    together_equals_alone,
     gradient_reaches_everything,
     drawn_later_is_the_same,
 )

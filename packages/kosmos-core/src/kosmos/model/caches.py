@@ -1,0 +1,125 @@
+"""Keys and values of documents that are continued.
+
+Letters: H = heads, G = heads of keys and values, d = width of a head (that of values may be another).
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from kosmos.model.attention import attend, attend_each
+from kosmos.model.segments import Segments
+
+ROOM = 64
+"""Tokens by which buffers grow."""
+
+
+class KeyValueCache:
+    """Keys and values of one document for each layer, in buffers that double when they are full."""
+
+    def __init__(self, layers: int) -> None:
+        self._buffers: list[tuple[Tensor, Tensor] | None] = [None] * layers
+        self._lengths = [0] * layers
+
+    @property
+    def length(self) -> int:
+        """Tokens seen so far: the position of the next one."""
+        return self._lengths[-1]
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append [t, G, d] each; returns all keys and values [S, G, d] so far."""
+        start, buffers = self._lengths[layer], self._buffers[layer]
+        end = start + k.shape[0]
+        if buffers is None or buffers[0].shape[0] < end:
+            room = max(ROOM, 2 * end)
+            grown = k.new_empty(room, *k.shape[1:]), v.new_empty(room, *v.shape[1:])
+            if buffers is not None:
+                grown[0][:start], grown[1][:start] = buffers[0][:start], buffers[1][:start]
+            self._buffers[layer] = buffers = grown
+        buffers[0][start:end], buffers[1][start:end] = k, v
+        self._lengths[layer] = end
+        return buffers[0][:end], buffers[1][:end]
+
+
+class KeyValueBatch:
+    """Keys and values of several documents that are continued together, a token of each at a time.
+
+    What the first row brings are their prompts, one after the other; what each later one brings is one token of each.
+    Buffers [documents, room, G, d] are as long as the longest wants them; what is behind the others is never seen.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
+        """By layer."""
+        self._lengths = torch.zeros(0, dtype=torch.int64)
+        """Of the documents, the row under way included."""
+        self._prompts: Segments | None = None
+        """While a first row is under way."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest document so far."""
+        return int(self._lengths.max()) if len(self._lengths) else 0
+
+    def begin(self, segments: Segments) -> None:
+        """Tell of a row, before its layers ``attend``."""
+        if not len(self._lengths):
+            self._prompts, self._lengths = segments, torch.tensor(segments.lengths)
+            return
+        assert segments.lengths == (1,) * len(self._lengths), (segments.lengths, len(self._lengths))
+        self._prompts = None
+        self._lengths = self._lengths + 1
+        self._end = self.length
+        self._ends: dict[torch.device, Tensor] = {}
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, window: int | None = None
+    ) -> Tensor:
+        """Append k, v [t, G, d], and attend from q [t, H, d] to all that each document has by then.
+
+        Args:
+            scale: of the logits; 1 / sqrt(d) by default.
+            window: how many tokens a token sees at most, itself included.
+        """
+        if self._prompts is not None:
+            self._buffers[layer] = _apart(k, self._prompts), _apart(v, self._prompts)
+            return cast(Tensor, attend(q, k, v, self._prompts, causal=True, scale=scale, window=window))
+        if self._buffers[layer][0].shape[1] < self._end:
+            keys, values = self._buffers[layer]
+            self._buffers[layer] = _longer(keys), _longer(values)
+        keys, values = self._buffers[layer]
+        ends, which = self._ends_on(k.device), torch.arange(len(k), device=k.device)
+        keys[which, ends - 1], values[which, ends - 1] = k, v
+        first = max(0, int(self._lengths.min()) - window) if window else 0
+        places = torch.arange(first, self._end, device=k.device)
+        seen = places < ends[:, None]
+        if window:
+            seen &= places >= ends[:, None] - window
+        return attend_each(q, keys[:, first : self._end], values[:, first : self._end], seen, scale=scale)
+
+    def keep(self, which: Tensor) -> None:
+        """Leave out all documents but these: int [documents], on the CPU."""
+        self._lengths = self._lengths[which]
+        self._buffers = {n: (k[which.to(k.device)], v[which.to(v.device)]) for n, (k, v) in self._buffers.items()}
+
+    def _ends_on(self, device: torch.device) -> Tensor:
+        """Tokens of each document, moved once a row: int64 [documents]."""
+        if device not in self._ends:
+            self._ends[device] = self._lengths.to(device)
+        return self._ends[device]
+
+
+def _apart(x: Tensor, segments: Segments) -> Tensor:
+    """[t, G, d] -> [documents, room, G, d]."""
+    room = x.new_zeros(len(segments.lengths), segments.longest + ROOM, *x.shape[1:])
+    for number, (begin, length) in enumerate(zip(segments.bounds, segments.lengths, strict=False)):
+        room[number, :length] = x[begin : begin + length]
+    return room
+
+
+def _longer(x: Tensor) -> Tensor:
+    """Twice as long, so that growing costs little however long documents become."""
+    return torch.cat([x, torch.zeros_like(x)], 1)
