@@ -19,6 +19,7 @@ from kosmos.model.segments import Segments
 from kosmos_audio.wav2vec2 import BASE, SIZES, STRIDE, Wav2Vec2Encoder, build
 from kosmos_audio.waveform import AudioProcessor
 from kosmos_audio.whisper import WhisperEncoder
+from support.rebuilt import rebuilt
 
 GRIDS = torch.tensor([[3, 1, 1], [7, 1, 1], [1, 1, 1], [3, 1, 1]])
 
@@ -142,6 +143,10 @@ def test_weights_come_from_a_local_whisper_folder(tmp_path: Path) -> None:
     values = cells_of(original, 14)
     assert torch.equal(loaded(values, GRIDS), original(values, GRIDS))
     assert loaded.input == original.input
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "config.json").unlink()
+    again = rebuilt(loaded, weights=str(tmp_path))  # as a checkpoint is loaded
+    assert torch.equal(again(values, GRIDS), original(values, GRIDS))
 
 
 def test_weights_come_from_a_local_torch_file(tmp_path: Path) -> None:
@@ -151,6 +156,9 @@ def test_weights_come_from_a_local_torch_file(tmp_path: Path) -> None:
     loaded = Wav2Vec2Encoder(weights=str(tmp_path / "model.pt"), **options)
     values = cells_of(original, 14)
     assert torch.equal(loaded(values, GRIDS), original(values, GRIDS))
+    (tmp_path / "model.pt").unlink()
+    again = rebuilt(loaded, weights=str(tmp_path / "model.pt"), **options)  # as a checkpoint is loaded
+    assert torch.equal(again(values, GRIDS), original(values, GRIDS))
 
 
 class Harm:

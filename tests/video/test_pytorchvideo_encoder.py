@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from kosmos import ConfigError
 from kosmos_video.norms import FrozenBatchNorm
 from kosmos_video.pytorchvideo_encoder import PytorchVideoEncoder
+from support.rebuilt import rebuilt
 
 SMALL: list[dict[str, Any]] = [
     {"model": "resnet_tiny"},
@@ -129,6 +130,9 @@ def test_weights_of_a_local_file_are_those_of_the_encoder(model: str, suffix: st
     expected = caught[0][0, 1:] if encoder.is_transformer else caught[0][0].permute(1, 2, 3, 0).reshape(t * h * w, -1)
     torch.testing.assert_close(features, expected, rtol=1e-4, atol=1e-4)
     assert any(isinstance(m, FrozenBatchNorm) for m in encoder.modules()) != encoder.is_transformer
+    path.unlink()
+    again = rebuilt(encoder, weights=str(path), **options)  # as a checkpoint is loaded
+    assert torch.equal(again(values, grids), features)
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from kosmos import ConfigError, PlanMismatch, recurring_size
 from kosmos_vision.anatomy import as_cells
 from kosmos_vision.cell_projection import reads_cells, takes_cells
 from kosmos_vision.timm_encoder import TimmEncoder
+from support.rebuilt import rebuilt
 
 TINY = {"embed_dim": 32, "depth": 2, "num_heads": 2}
 SWIN = {"embed_dim": 12, "depths": (2, 2), "num_heads": (1, 2), "window_size": 4, "drop_path_rate": 0.0}
@@ -270,6 +271,19 @@ def test_local_weights_load_exactly(name: str, form: str, tmp_path: Path) -> Non
     assert (
         not {key.split(".")[0] for key in state} - {key.split(".")[0] for key in loaded} - {"head", "fc", "attn_pool"}
     )
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_resnet"])
+def test_with_the_weights_of_a_checkpoint_the_file_is_not_needed_again(name: str, tmp_path: Path) -> None:
+    source = timm.create_model(name, num_classes=0)
+    save_file({key: value.contiguous() for key, value in source.state_dict().items()}, tmp_path / "model.safetensors")
+    options: dict[str, Any] = {"model": name, "image_size": 64, "weights": str(tmp_path / "model.safetensors")}
+    encoder = TimmEncoder(**options)
+    (tmp_path / "model.safetensors").unlink()
+    again = rebuilt(encoder, **options)
+    row = pictures(encoder, [grid(encoder)] * 2)
+    assert torch.equal(again(*row), encoder(*row))
+    assert TimmEncoder(model=name, image_size=64).without_files == {}
 
 
 def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from kosmos import load_run, resume_run, train_model
+from kosmos import Document, Text, generate_text, load_run, resume_run, train_model
 from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
 from kosmos.model.attention import attend
@@ -22,6 +23,7 @@ from kosmos.model.loss import linear_cross_entropy
 from kosmos.model.omni import OmniModel
 from kosmos.model.segments import Segments
 from kosmos.model.weights import materialize, without_memory
+from support.rebuilt import rebuilt
 from support.runs import rows_of, small_run, ticks_registry
 
 V = 40
@@ -312,6 +314,33 @@ def test_weights_of_a_folder_are_read_when_memory_is_there(tied: bool, tmp_path:
     at_once, later = at_once_and_later(V + 3, model=str(tmp_path))
     materialize(later, torch.device("cpu"), draw=True)
     assert_same_weights(later, at_once)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_with_the_weights_of_a_checkpoint_a_models_folder_is_not_needed_again(family: str, tmp_path: Path) -> None:
+    HuggingFaceBackbone(V, config=FAMILIES[family]).model.save_pretrained(tmp_path / "base")
+    options = {"model": str(tmp_path / "base"), "dtype": "float64"}
+    model = HuggingFaceBackbone(V + 3, **options).eval()  # type: ignore[arg-type]
+    shutil.rmtree(tmp_path / "base")
+    again, ids = rebuilt(model, V + 3, **options), random_ids(40)
+    with torch.no_grad():
+        assert torch.equal(packed(cast(Any, again), ids, (33, 7)), packed(model, ids, (33, 7)))
+
+
+def test_a_saved_run_is_scored_where_the_folder_of_its_backbone_is_not(tmp_path: Path) -> None:
+    HuggingFaceBackbone(300, config=FAMILIES["llama"]).model.save_pretrained(tmp_path / "base")
+    run, registry = tmp_path / "run", ticks_registry()
+    backbone = {"name": "hf", "model": str(tmp_path / "base"), "freeze": True}
+    train_model(small_run(run, backbone=backbone, train={"steps": 2}), registry=registry)
+    document = Document("d", (Text("abc"),))
+    text = generate_text(load_run(run, device="cpu", registry=registry).composition, document, max_new_tokens=9)
+    shutil.rmtree(tmp_path / "base")
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("run.yaml", "model.yaml", "plugins.lock.json", "tokenizer", "checkpoints"):
+        (run / name).rename(tmp_path / "elsewhere" / name)
+    saved = load_run(tmp_path / "elsewhere", device="cpu", registry=registry)
+    assert generate_text(saved.composition, document, max_new_tokens=9) == text
+    assert saved.composition.config.backbone.freeze
 
 
 def test_a_saved_run_needs_the_configuration_of_its_backbone_and_not_its_weights(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ class Wav2Vec2Encoder(nn.Module):
         )
         self.width = size.width
         self.model = build(model, size)
+        self.without_files = {} if weights is None else {"weights": None}
+        """Options that build it again where its weights are not to be had."""
         if weights is not None:
             load_weights(self.model, weights)
 

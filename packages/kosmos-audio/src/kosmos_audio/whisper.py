@@ -82,6 +82,8 @@ class WhisperEncoder(nn.Module):
             mel_scale="slaney",
         )
         self.recompute = False
+        self.without_files = {} if weights is None else {"weights": None, **sizes}
+        """Options that build it again where its weights are not to be had."""
         if weights is not None:
             load_weights(self.encoder, weights, PREFIXES)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,11 +36,26 @@ class Composition:
     tokenizer: Tokenizer
     model: OmniModel
     planner: Planner
+    parts: Mapping[str, tuple[Any, ComponentConfig]] = field(default_factory=dict)
+    """Backbone, encoders and connectors by their places in the run file, each with what it was built by."""
 
     @property
     def streams(self) -> tuple[str, ...]:
         """Names of the streams, in the order in which every rank runs them."""
         return tuple(self.model.streams)
+
+    def without_files(self) -> dict[str, Any]:
+        """What laid over the run file builds parts that were built from files without them, their weights aside."""
+        layer: dict[str, Any] = {}
+        for path, (part, by) in self.parts.items():
+            if not (instead := getattr(part, "without_files", None)):
+                continue
+            *places, name = path.split(".")
+            at = layer
+            for place in places:
+                at = at.setdefault(place, {})
+            at[name] = {"name": by.name, **by.options, **instead}
+        return layer
 
 
 def compose(
@@ -66,12 +81,13 @@ def compose(
         backbone = registry.build(
             "backbone", config.backbone.name, tokenizer.vocab_size, options=config.backbone.options, path="backbone"
         )
+    parts: dict[str, tuple[Any, ComponentConfig]] = {"backbone": (backbone, config.backbone)}
     streams: dict[str, Stream] = {}
     for modality in config.modalities:
         name = config.stream_of(modality)
         if name not in streams:
             seed_part(config.train.seed, f"streams.{name}")
-            streams[name] = _stream(config, registry, name, specs, backbone.width)
+            streams[name] = _stream(config, registry, name, specs, backbone.width, parts)
     model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze)
     if not any(p.requires_grad for p in model.parameters()):
         raise ConfigError("backbone.freeze: nothing is left to train; a frozen backbone needs a stream")
@@ -80,7 +96,7 @@ def compose(
     routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
     longest = getattr(backbone, "longest", None)
     planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack, longest)
-    return Composition(config, registry, tokenizer, model, planner)
+    return Composition(config, registry, tokenizer, model, planner, parts)
 
 
 def _without_memory(registry: Registry, backbone: str) -> AbstractContextManager[Any]:
@@ -104,7 +120,14 @@ def _check_streams(config: RunConfig) -> None:
                 )
 
 
-def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, ModalitySpec], width: int) -> Stream:
+def _stream(
+    config: RunConfig,
+    registry: Registry,
+    name: str,
+    specs: dict[str, ModalitySpec],
+    width: int,
+    parts: dict[str, tuple[Any, ComponentConfig]],
+) -> Stream:
     settings = config.streams.get(name, StreamConfig())
     owner = specs.get(name)
     if owner is None and not all(part and part.name for part in (settings.encoder, settings.connector)):
@@ -118,6 +141,7 @@ def _stream(config: RunConfig, registry: Registry, name: str, specs: dict[str, M
     joined = registry.build(
         "connector", connector.name, built.width, width, options=connector.options, path=f"{path}.connector"
     )
+    parts |= {f"{path}.encoder": (built, encoder), f"{path}.connector": (joined, connector)}
     return Stream(built, joined, width=width, freeze=settings.freeze)
 
 

@@ -67,6 +67,8 @@ class PytorchVideoEncoder(nn.Module):
         self.frames, self.size_px = frames or architecture.frames, size_px or architecture.size_px
         self.net = _build(model, architecture, self.frames, self.size_px)
         self.is_transformer = architecture.is_transformer
+        self.without_files = {} if weights is None else {"weights": None, "norm": "frozen"}
+        """Options that build it again where its weights are not to be had."""
         if weights is not None:
             _load(self.net, Path(weights), architecture.head_prefix(self.net))
         _remove_head(self.net)

@@ -61,6 +61,10 @@ class TimmEncoder(nn.Module):
         if pretrained and weights is not None:
             raise ConfigError(f"pretrained and weights {weights} exclude each other")
         kind = norm if norm != "auto" else ("frozen" if pretrained or weights is not None else "group")
+        self.without_files: dict[str, Any] = {}
+        """Options that build it again where its weights are not to be had."""
+        if pretrained or weights is not None:
+            self.without_files = {"pretrained": False, "weights": None, "norm": kind}
         options, size, anatomy = _plan(model, image_size, variable, kind, model_options or {})
         on_meta = torch.get_default_device().type == "meta"
         self.model = build(

@@ -15,7 +15,7 @@ from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.huggingface_check import check_apart, check_supported, rope_types
-from kosmos.model.huggingface_loading import from_config_of, from_fields, from_weights, grow_vocabulary
+from kosmos.model.huggingface_loading import fields_of, from_config_of, from_fields, from_weights, grow_vocabulary
 from kosmos.model.recompute import Recompute, options_of
 from kosmos.model.segments import Segments
 from kosmos.model.weights import filled_later, take_over
@@ -55,6 +55,8 @@ class HuggingFaceBackbone(nn.Module):
         built = _built(vocab_size, model, config, getattr(torch, dtype), pretrained=pretrained)
         name = model or str(built.config.model_type)
         self.model = built
+        self.without_files = _without_files(model, built.config)
+        """Options that build it again where ``model`` is not to be had, its weights aside."""
         self.scale = _logit_scale(built.config)
         self.width = int(self.output_weight().shape[1])
         self.vocab_size = int(self.output_weight().shape[0])
@@ -171,6 +173,11 @@ def _built(
     check_supported(model or str(built.config.model_type), built)
     grow_vocabulary(built, vocab_size)
     return built
+
+
+def _without_files(model: str | None, config: Any) -> dict[str, Any]:
+    fields = None if model is None else fields_of(config)
+    return {} if fields is None else {"model": None, "config": fields}
 
 
 class _Repeated(NamedTuple):

@@ -16,6 +16,8 @@ from kosmos.errors import ConfigError, is_out_of_memory
 
 OLD_FIELDS = ("rope_theta", "rope_scaling")
 """Fields that transformers still takes, beside those of the class."""
+OF_FILES = ("_name_or_path", "architectures", "dtype", "transformers_version")
+"""What a configuration says of the files that it was read from."""
 
 
 def from_fields(fields: dict[str, Any], vocab_size: int, dtype: torch.dtype) -> Any:
@@ -35,6 +37,20 @@ def from_fields(fields: dict[str, Any], vocab_size: int, dtype: torch.dtype) -> 
     for token in ("pad_token_id", "bos_token_id", "eos_token_id"):
         fields.setdefault(token, None)
     return _from_config(kind, _guarded(kind, lambda: AutoConfig.for_model(**fields)), dtype)
+
+
+def fields_of(config: Any) -> dict[str, Any] | None:
+    """What ``from_fields`` makes an equal configuration of; None where it cannot."""
+    kind, stated = config.model_type, config.to_diff_dict()
+    if kind not in CONFIG_MAPPING:
+        return None
+    fields = {name: value for name, value in stated.items() if name in _known_fields(kind)} | {"model_type": kind}
+    try:
+        again = AutoConfig.for_model(**fields)
+    except Exception:  # of fields that stand for each other it raises whatever comes of them
+        return None
+    told, meant = ({k: v for k, v in c.to_dict().items() if k not in OF_FILES} for c in (again, config))
+    return fields if told == meant else None
 
 
 def from_config_of(model: str, dtype: torch.dtype) -> Any:
@@ -89,11 +105,15 @@ def _check_fields(kind: str, fields: dict[str, Any]) -> None:
     if kind not in CONFIG_MAPPING:
         near = difflib.get_close_matches(kind, CONFIG_MAPPING, 1)
         raise ConfigError(f"hf: unknown model_type {kind!r}{_hint(near)}")
-    of_class = CONFIG_MAPPING[kind]
-    known = {field.name for field in dataclass_fields(of_class)} | {"model_type", *OLD_FIELDS, *of_class.attribute_map}
+    known = _known_fields(kind)
     for name in fields:
         if name not in known:
             raise ConfigError(f"hf: {kind} has no field {name!r}{_hint(difflib.get_close_matches(name, known, 1))}")
+
+
+def _known_fields(kind: str) -> set[str]:
+    of_class = CONFIG_MAPPING[kind]
+    return {field.name for field in dataclass_fields(of_class)} | {"model_type", *OLD_FIELDS, *of_class.attribute_map}
 
 
 def _hint(near: list[str]) -> str:

@@ -24,7 +24,8 @@ class Encoder(Protocol):
     # rows without its media, and its gradients there are zeros. ``takes_padding = True`` where an item may have any
     # number of cells (t, 1, 1): a CPU in bf16 then appends one of zeros, so that N recurs; see ``recurring``.
     # ``computed_cells(cells: int) -> int`` where an item of so many costs as much as one of more, for what counts
-    # operations.
+    # operations. ``without_files``, where it was built from files (weights, a configuration): a dict of options that,
+    # laid over its own, build it again without them, for a checkpoint to fill. Connectors and backbones may have it.
 
     def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].

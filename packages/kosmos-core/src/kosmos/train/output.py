@@ -16,9 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+import yaml
+
 from kosmos.checkpoint.folder import CHECKPOINTS, run_and_step
 from kosmos.config import RunConfig
-from kosmos.errors import ConfigError, TrainingError
+from kosmos.errors import ConfigError, PluginError, TrainingError
 from kosmos.files import replace_text
 from kosmos.lock import LOCK_FILE
 from kosmos.run_file import dump_run, make_run, read_run_file
@@ -26,6 +28,7 @@ from kosmos.run_file import dump_run, make_run, read_run_file
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
 IN_USE = ".in-use"
+MODEL_FILE = "model.yaml"
 DYING_S = 5.0
 """Seconds for which a process that was killed may still hold what it held."""
 
@@ -48,6 +51,7 @@ class RunFolder:
         self.guards = path / "guards.jsonl"
         self.goodput = path / "goodput.jsonl"
         self.parts = path / "parts.json"
+        self.model = path / MODEL_FILE
         self.checkpoints = path / CHECKPOINTS
         self.tokenizer = path / "tokenizer"
         self.report: Callable[[str], None] = lambda line: None
@@ -80,7 +84,8 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove what a run that has not begun has made. Other files of the folder stay, and it with them."""
-        for file in (self.run_file, self.metrics, self.quarantine, self.path / LOCK_FILE, self.path / IN_USE):
+        own = self.run_file, self.metrics, self.quarantine, self.model, self.path / LOCK_FILE, self.path / IN_USE
+        for file in own:
             with suppress(OSError):
                 file.unlink()
         shutil.rmtree(self.tokenizer, ignore_errors=True)
@@ -121,6 +126,24 @@ class RunFolder:
             TrainingError: the disk is full or not writable.
         """
         self._replace(self.run_file, dump_run(config))
+
+    def write_model(self, layer: Mapping[str, Any]) -> None:
+        """Keep what builds the model without files that the run file names; see ``Composition.without_files``.
+
+        Raises:
+            TrainingError: as ``write_config``.
+            PluginError: a part tells of options that no run file can hold.
+        """
+        try:
+            text = yaml.safe_dump(dict(layer), sort_keys=False, allow_unicode=True)
+        except yaml.YAMLError as error:
+            raise PluginError(f"without_files of a part of the model: not plain values ({error})") from error
+        if layer:
+            self._replace(self.model, text)
+
+    def read_model(self) -> dict[str, Any]:
+        """What ``write_model`` kept, to be laid over the run file."""
+        return read_run_file(self.model) if self.model.exists() else {}
 
     @staticmethod
     def open(path: Path) -> RunFolder:

@@ -61,7 +61,7 @@ def load_run(
     """
     folder, loaded = open_checkpoint(output, step)
     output = folder.path
-    config = make_run(folder.read_config(), where=str(folder.run_file))
+    config = make_run(folder.read_config(), folder.read_model(), where=str(folder.run_file))
     plugins = registry or load_plugins(config.plugins)
     changed = check_lock(output, plugins, accept=True)
     hold_threads()

@@ -107,10 +107,14 @@ class Session:
         try:
             self.composition.tokenizer.save(folder.tokenizer)
             keep_lock(folder.path, self.registry)
+            folder.write_model(self.composition.without_files())
             folder.write_config(self.config.model_copy(update={"output": folder.path.resolve()}))
         except OSError as error:  # such as a full disk
             folder.discard()
             raise TrainingError(f"{folder.path}: cannot write ({error.strerror}); nothing was trained") from error
+        except KosmosError:
+            folder.discard()
+            raise
         return folder
 
     def go(self) -> RunResult:
@@ -256,6 +260,7 @@ class Session:
         self.settings_kept = True
 
     def _write_settings(self) -> None:
+        self.folder.write_model(self.composition.without_files())
         self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
         keep_lock(self.folder.path, self.registry)
 
