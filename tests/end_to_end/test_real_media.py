@@ -13,6 +13,7 @@ import pytest
 from support.command import SMALL, kosmos
 from support.runs import rows_of
 
+DIGITS = "zero one two three four five six seven eight nine".split()
 Find = Callable[[str], Path]
 
 
@@ -39,8 +40,12 @@ def test_a_run_leaves_its_rows_and_one_checkpoint_and_quarantines_nothing(run: P
     assert [folder.name for folder in (run / "checkpoints").iterdir()] == ["step-00000002"]
 
 
-def test_eval_prints_one_json_object_of_the_split_that_the_manifest_states(run: Path, shared_data: Find) -> None:
-    done = kosmos("eval", run, "--data", shared_data("audio/fsdd"), "--json", "--generate", 2)
+def test_eval_prints_one_json_object_of_the_split_that_the_manifest_states(
+    run: Path, shared_data: Find, tmp_path: Path
+) -> None:
+    answers = tmp_path / "answers.jsonl"
+    given = ("eval", run, "--data", shared_data("audio/fsdd"), "--json", "--generate", 2, "--answers", answers)
+    done = kosmos(*given)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     found = json.loads(done.stdout)
@@ -49,6 +54,15 @@ def test_eval_prints_one_json_object_of_the_split_that_the_manifest_states(run: 
     assert found["by_source"] == {"fsdd": found["overall"]}
     assert found["generated"]["fsdd"]["documents"] == 2
     assert found["incidents"] == []
+    lines = rows_of(answers)
+    assert [line["source"] for line in lines] == ["fsdd", "fsdd"]
+    assert all(line["expected"] in DIGITS and "manifest.jsonl" in line["document"] for line in lines)
+    assert found["generated"]["fsdd"]["exact_match"] == sum(a["answer"] == a["expected"] for a in lines) / 2
+    again = kosmos(*given)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "answers.jsonl: exists already; name another file, or remove it" in again.stderr
+    alone = kosmos("eval", run, "--answers", tmp_path / "other.jsonl")
+    assert (alone.returncode, "--answers: takes what --generate N writes" in alone.stderr) == (2, True)
 
 
 def test_eval_without_data_prints_a_table_of_what_the_run_held_out(run: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -94,3 +95,12 @@ def refuse_empty(option: str, value: str | None) -> None:
     """
     if value is not None and not value.strip():
         raise ConfigError(f"{option}: the value is empty (an unset variable?); give one, or leave the option out")
+
+
+def check_free(argument: str, file: str) -> None:
+    """Raises ConfigError where a file of this name cannot be written, or would be written over."""
+    refuse_empty(argument, file)
+    if Path(file).exists():
+        raise ConfigError(f"{file}: exists already; name another file, or remove it")
+    if not Path(file).parent.is_dir():
+        raise ConfigError(f"{file}: {Path(file).parent} is no folder; make it first")

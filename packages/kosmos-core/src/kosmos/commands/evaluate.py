@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import refuse_empty
+from kosmos.commands.arguments import check_free, refuse_empty
 from kosmos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kosmos.data.document import Source
+    from kosmos.evaluate.generated import Generated
     from kosmos.train.saved import SavedRun
 
 
@@ -40,6 +41,10 @@ def evaluate(
     generate: Annotated[
         int, typer.Option(min=0, help="Also write out the answers of so many documents of each source, and score them.")
     ] = 0,
+    answers: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="JSON lines of what --generate writes, and of what was expected."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
@@ -51,6 +56,7 @@ def evaluate(
     from kosmos.train.saved import load_run
 
     _check_data(data or ())
+    _check_answers(answers, generate)
     run = load_run(Path(output), step=step)
     for line in run.warnings():
         _warn(line)
@@ -65,7 +71,7 @@ def evaluate(
     )  # fmt: skip
     result = {"output": output, "step": run.step, **asdict(scores)}
     if generate:
-        result["generated"] = _generated(run, sources, generate)
+        result["generated"] = _generated(run, sources, generate, answers)
     print(one_line(result) if as_json else "\n".join(table(result)))
 
 
@@ -80,17 +86,40 @@ def _check_data(paths: Sequence[str]) -> None:
             raise ConfigError(f"--data {path}: is given twice; give each source once")
 
 
-def _generated(run: SavedRun, sources: Sequence[Source], count: int) -> dict[str, dict[str, float]]:
-    """Metrics of really generated answers, by source."""
+def _check_answers(file: str | None, generate: int) -> None:
+    if file is None:
+        return
+    check_free("--answers", file)
+    if not generate:
+        raise ConfigError("--answers: takes what --generate N writes; say how many, such as --generate 100")
+
+
+def _generated(
+    run: SavedRun, sources: Sequence[Source], count: int, answers: str | None
+) -> dict[str, dict[str, float]]:
+    """Metrics of really generated answers, by source; the answers themselves as lines of a file, if one is named."""
     from kosmos.evaluate.generated import generate_answers, score_answers, text_metrics
 
     composition = run.composition
     metrics = text_metrics(composition.registry, composition.config.evaluate.metrics)
-    answers = {
-        source.name: generate_answers(composition, source, device=run.device, dtype=run.dtype, max_documents=count)
-        for source in sources
-    }
-    return {name: {"documents": len(found), **score_answers(found, metrics)} for name, found in answers.items()}
+    scores: dict[str, dict[str, float]] = {}
+    for source in sources:
+        found = generate_answers(composition, source, device=run.device, dtype=run.dtype, max_documents=count)
+        if answers is not None:
+            _write(found, source.name, Path(answers))
+        scores[source.name] = {"documents": len(found), **score_answers(found, metrics)}
+    return scores
+
+
+def _write(found: Sequence[Generated], source: str, file: Path) -> None:
+    from kosmos.train.output import as_json
+
+    rows = [{"source": source, "document": a.origin, "expected": a.expected, "answer": a.text} for a in found]
+    try:
+        with file.open("a", encoding="utf-8", errors="backslashreplace") as lines:
+            lines.writelines(as_json(row) + "\n" for row in rows)
+    except OSError as error:
+        raise ConfigError(f"--answers {file}: cannot write ({error.strerror}); name another file") from error
 
 
 def table(result: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kosmos.commands.arguments import refuse_empty
+from kosmos.commands.arguments import check_free
 from kosmos.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def export(
     from kosmos.checkpoint.tensors import MODEL, read_whole
     from kosmos.train.output import RunFolder
 
-    refuse_empty("FILE", file)
-    _check_free(Path(file))
+    check_free("FILE", file)
     folder, named = run_and_step(Path(output))
     run, step = RunFolder.open(folder), named if step is None else step
     loaded = _newest(run.checkpoints) if step is None else load_step(run.checkpoints, step)
@@ -40,13 +39,6 @@ def export(
     _write(tensors, Path(file), {"format": "pt", "step": str(found)})
     size = Path(file).stat().st_size / 2**20
     print(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")
-
-
-def _check_free(file: Path) -> None:
-    if file.exists():
-        raise ConfigError(f"{file}: exists already; name another file, or remove it")
-    if not file.parent.is_dir():
-        raise ConfigError(f"{file}: {file.parent} is no folder; make it first")
 
 
 def _newest(checkpoints: Path) -> Loaded:
