@@ -15,7 +15,7 @@ from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Mark
 from kosmos.data.tokenizer import END, EOS
 from kosmos.evaluate.generated import generate_answers
-from kosmos.generate import generate_ids, generate_together, prompt_batch, prompt_of, ready_prompt
+from kosmos.generate import _choose, generate_ids, generate_together, prompt_batch, prompt_of, ready_prompt
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
 
@@ -118,6 +118,41 @@ def test_sampling_is_repeated_by_its_seed_and_differs_between_seeds(parts):
     assert len(set(texts)) > 1
     greedy = [generate_text(parts, document, max_new_tokens=30, seed=seed) for seed in (1, 2)]
     assert greedy[0] == greedy[1]
+
+
+def test_top_k_and_top_p_say_what_is_sampled_from():
+    logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log()
+
+    def sampled(temperature=1.0, top_k=None, top_p=None):
+        random = torch.Generator().manual_seed(0)
+        return {_choose(logits, temperature, top_k, top_p, random) for _ in range(300)}
+
+    assert sampled() == sampled(top_k=9) == sampled(top_p=1.0) == {0, 1, 2, 3}
+    assert [sampled(top_k=k) for k in (1, 2, 3)] == [{1}, {1, 3}, {1, 3, 2}]
+    assert [sampled(top_p=p) for p in (0.01, 0.39, 0.41, 0.69, 0.71)] == [{1}, {1}, {1, 3}, {1, 3}, {1, 3, 2}]
+    assert sampled(top_k=2, top_p=0.89) == sampled(top_k=3, top_p=0.6) == {1, 3}
+    # the most likely has 0.533 at this temperature
+    assert sampled(temperature=0.5, top_p=0.5) == {1}
+
+
+def test_the_samples_of_top_k_stand_in_the_proportion_of_their_probabilities():
+    logits, random = torch.tensor([0.1, 0.6, 0.3]).log(), torch.Generator().manual_seed(0)
+    found = [_choose(logits, 1.0, 2, None, random) for _ in range(2000)]
+    assert found.count(1) / len(found) == pytest.approx(2 / 3, abs=0.04)  # four standard errors
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"temperature": 1.0, "top_k": 0}, "top_k: expected a number of tokens from 1 on, got 0"),
+        ({"temperature": 1.0, "top_p": 0.0}, "top_p: expected a number above 0 and up to 1, got 0.0"),
+        ({"temperature": 1.0, "top_p": float("nan")}, "top_p: expected a number above 0 and up to 1, got nan"),
+        ({"top_p": 0.9}, "top_k, top_p: say what is sampled from; give a temperature above 0"),
+    ],
+)
+def test_what_cannot_be_sampled_from_is_refused(parts, given, says):
+    with pytest.raises(ConfigError, match=says):
+        generate_text(parts, next(documents()), **given)
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-9, 1e-6])

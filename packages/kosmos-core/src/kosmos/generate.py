@@ -31,6 +31,8 @@ def generate_text(
     *,
     max_new_tokens: int = 256,
     temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
     device: torch.device | None = None,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
@@ -40,10 +42,13 @@ def generate_text(
     Args:
         document: text and media in any order; nothing is appended to it.
         temperature: 0 takes the most likely token; above, samples.
+        top_k: samples among so many most likely tokens at most.
+        top_p: samples among the fewest most likely tokens whose probabilities sum to so much (arXiv 1904.09751). With
+            ``top_k``, among those that both leave.
         dtype: of matrix products.
 
     Raises:
-        ConfigError: the temperature is no number from 0 on.
+        ConfigError: the temperature is no number from 0 on, ``top_k`` is not from 1 on or ``top_p`` not in (0, 1].
         SampleError: a medium is unusable, or the document is longer than the backbone has positions for.
     """
     device = device or next(composition.model.parameters()).device
@@ -52,6 +57,8 @@ def generate_text(
         document,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
         device=device,
         dtype=dtype,
         seed=seed,
@@ -65,12 +72,14 @@ def generate_ids(
     *,
     max_new_tokens: int,
     temperature: float,
+    top_k: int | None = None,
+    top_p: float | None = None,
     device: torch.device,
     dtype: torch.dtype,
     seed: int,
 ) -> list[int]:
     """Token ids of the continuation, without the end token. See ``generate_text``."""
-    check_temperature(temperature)
+    check_sampling(temperature, top_k, top_p)
     batch = prompt_batch(composition, document).to(device)
     backbone: Any = composition.model.backbone
     ends = {composition.tokenizer.mark_id(name) for name in (EOS, END)}
@@ -83,7 +92,7 @@ def generate_ids(
         projection, position = _projection(backbone, dtype), len(batch.token_ids)
         while len(ids) < max_new_tokens:
             logits = hidden[-1].to(projection.dtype) @ projection
-            token = _choose(logits, temperature, random)
+            token = _choose(logits, temperature, top_k, top_p, random)
             if token in ends:
                 break
             ids.append(token)
@@ -163,10 +172,16 @@ def room_behind(backbone: Any, prompt: int, wanted: int) -> int:
     return longest - prompt
 
 
-def check_temperature(temperature: float) -> None:
-    """Raises ConfigError where it is no number from 0 on."""
+def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Raises ConfigError as ``generate_text``."""
     if not (math.isfinite(temperature) and temperature >= 0):
         raise ConfigError(f"temperature: expected a number from 0 on, got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ConfigError(f"top_k: expected a number of tokens from 1 on, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ConfigError(f"top_p: expected a number above 0 and up to 1, got {top_p}")
+    if temperature < GREEDY_BELOW and (top_k, top_p) != (None, None):
+        raise ConfigError("top_k, top_p: say what is sampled from; give a temperature above 0, or leave them out")
 
 
 def prompt_batch(composition: Composition, document: Document) -> PackedBatch:
@@ -199,7 +214,14 @@ def prompt_of(document: Document) -> tuple[Document, str] | None:
     return Document(document.origin, tuple(segments[:-1])), segments[-1].text
 
 
-def _choose(logits: Tensor, temperature: float, random: torch.Generator) -> int:
+def _choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, random: torch.Generator) -> int:
     if temperature < GREEDY_BELOW:
         return int(logits.argmax())
-    return int(torch.multinomial((logits.cpu() / temperature).softmax(-1), 1, generator=random))
+    likely = (logits.cpu().float() / temperature).softmax(-1)
+    if top_k is None and top_p is None:
+        return int(torch.multinomial(likely, 1, generator=random))
+    likely, tokens = likely.sort(descending=True, stable=True)
+    keep = len(likely) if top_k is None else min(top_k, len(likely))
+    if top_p is not None:  # the last that is kept brings the sum to it
+        keep = min(keep, 1 + int((likely.cumsum(0) < top_p).sum()))
+    return int(tokens[torch.multinomial(likely[:keep], 1, generator=random)])

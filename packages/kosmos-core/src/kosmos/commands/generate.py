@@ -18,7 +18,7 @@ from kosmos.names import did_you_mean, listed
 
 MAX_SEED = 2**64 - 1
 """The largest that torch takes."""
-OPTIONS = ("max-new-tokens", "temperature", "seed", "step", "chat", "system")
+OPTIONS = ("max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -45,6 +45,10 @@ def generate(
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 256,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above, samples.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Samples among so many most likely tokens at most.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Samples among the fewest most likely tokens whose probabilities sum to this.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the sampling.")] = 0,
 ) -> None:
     """Write on: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
@@ -57,10 +61,10 @@ def generate(
         raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
     _check_text("--system", system or "")
 
-    from kosmos.generate import check_temperature, generate_text
+    from kosmos.generate import check_sampling, generate_text
     from kosmos.train.saved import load_run
 
-    check_temperature(temperature)
+    check_sampling(temperature, top_k, top_p)
     run = load_run(Path(output), step=step)
     for line in run.warnings():
         print(f"warning: {line}", file=sys.stderr)
@@ -73,7 +77,8 @@ def generate(
     try:
         text = generate_text(
             run.composition, document,
-            max_new_tokens=max_new_tokens, temperature=temperature, device=run.device, dtype=run.dtype, seed=seed,
+            max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
+            device=run.device, dtype=run.dtype,
         )  # fmt: skip
     except SampleError as error:
         files = ", ".join(str(m.source) for m in document.media)
