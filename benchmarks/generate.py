@@ -5,8 +5,8 @@
 The limit of one document: each token reads all weights once, so bytes of the weights over the bandwidth of a copy;
 together the weights are read once for all. The peer is a Llama of the same shape whose weights are in the dtype of the
 products, with its own cache, on prompts of the same lengths, padded on the left where they are several. Weights are
-random: what is written means nothing, and nobody ends before the last token. Sides take turns in every round; medians
-of milliseconds a token of a document.
+random: what is written means nothing, and nobody ends before the last token. "Its Llama in Kosmos" is a Llama of
+transformers as our backbone. Sides take turns in every round; medians of milliseconds a token of a document.
 """
 
 from __future__ import annotations
@@ -38,23 +38,26 @@ def documents(count: int) -> list[Document]:
     return [Document(f"{i}", (Text(text[1000 * i : 1000 * i + 20 + i % 31]),)) for i in range(count)]
 
 
-def composed(preset: str) -> Composition:
+def composed(backbone: dict[str, Any]) -> Composition:
     torch.manual_seed(0)
-    parts = compose(make_run({"backbone": {"name": "decoder", "preset": preset}}), load_plugins())
+    parts = compose(make_run({"backbone": backbone}), load_plugins())
     materialize(parts.model, CPU, draw=True)
     parts.model.eval()
     return parts
 
 
-def llama(shape: Any, vocab_size: int, dtype: torch.dtype) -> Any:
-    """A Llama of transformers of a decoder's shape."""
+def llama(shape: Any) -> dict[str, Any]:
+    """Fields of a Llama of a decoder's shape."""
+    return {
+        "hidden_size": shape.width, "intermediate_size": shape.ffn_width, "tie_word_embeddings": False,
+        "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
+    }  # fmt: skip
+
+
+def of_transformers(shape: Any, vocab_size: int, dtype: torch.dtype) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=vocab_size, hidden_size=shape.width, intermediate_size=shape.ffn_width, tie_word_embeddings=False,
-        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
-    )  # fmt: skip
-    return LlamaForCausalLM(config).eval().to(dtype)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, **llama(shape))).eval().to(dtype)
 
 
 def theirs(model: Any, lengths: Sequence[int], tokens: int) -> int:
@@ -86,30 +89,35 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    parts, found = composed(given.preset), documents(given.together)
+    parts, found = composed({"name": "decoder", "preset": given.preset}), documents(given.together)
     prompts = [ready_prompt(parts, document) for document in found]
     lengths, few = [len(prompt.plan) for prompt in prompts], 3
     backbone: Any = parts.model.backbone
+    hosted = composed({"name": "hf", "config": {"model_type": "llama", **llama(backbone.shape)}})
     size = sum(p.numel() for p in backbone.parameters())
     print(f"{size / 1e6:.0f} M parameters, {torch.get_num_threads()} threads, ms a token of a document\n")
-    print("| dtype | limit of one | Kosmos, one by one | transformers | together: Kosmos | transformers |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| dtype | limit of one | Kosmos, one by one | transformers | together: Kosmos | its Llama in Kosmos "
+        "| transformers |\n|---|---|---|---|---|---|---|"
+    )
     for name, dtype in DTYPES.items():
-        peer = llama(backbone.shape, backbone.vocab_size, dtype)
+        peer = of_transformers(backbone.shape, backbone.vocab_size, dtype)
         sides: list[Callable[[], int]] = [
             lambda dtype=dtype: one_by_one(parts, found[:few], given.tokens, dtype),  # type: ignore[misc]
             lambda peer=peer: sum(theirs(peer, [length], given.tokens) for length in lengths[:few]),  # type: ignore[misc]
             lambda dtype=dtype: ours(parts, prompts, given.tokens, dtype),  # type: ignore[misc]
+            lambda dtype=dtype: ours(hosted, prompts, given.tokens, dtype),  # type: ignore[misc]
             lambda peer=peer: theirs(peer, lengths, given.tokens),  # type: ignore[misc]
         ]
         times: list[list[float]] = [[] for _ in sides]
         for number in range(given.rounds):
             for side in range(number, number + len(sides)):
                 times[side % len(sides)].append(_ms_a_token(sides[side % len(sides)]))
-        one, one_peer, together, together_peer = map(median, times)
+        one, one_peer, together, in_kosmos, together_peer = map(median, times)
         print(
             f"| {name} | {_limit_ms(size, dtype):.1f} | {one:.1f} | {one_peer:.1f} ({one_peer / one:.2f}x) "
-            f"| {together:.1f} | {together_peer:.1f} ({together_peer / together:.2f}x) |",
+            f"| {together:.1f} | {in_kosmos:.1f} | {together_peer:.1f} ({together_peer / together:.2f}x, "
+            f"{together_peer / in_kosmos:.2f}x) |",
             flush=True,
         )
 
