@@ -10,7 +10,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from kosmos import PluginError, load_run, make_run, train_model
+from kosmos import PluginError, load_run, make_run, resume_run, train_model
 from support.runs import small_run, ticks_registry
 from support.ticks_encoder import TicksEncoder
 
@@ -34,6 +34,18 @@ def test_an_encoders_weights_are_needed_once(tmp_path: Path) -> None:
     for name, value in found.items():
         assert torch.equal(value, expected[name])
     assert composition.config.streams["image"].freeze
+
+
+def test_a_run_that_goes_on_with_other_options_is_built_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are in the checkpoint: who takes the name of their file out of the run file may resume."""
+    with monkeypatch.context() as built_from_files:
+        built_from_files.setattr(TicksEncoder, "without_files", {"width": 8}, raising=False)
+        train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=ticks_registry())
+    assert (tmp_path / "run" / "model.yaml").exists()
+    resume_run(tmp_path / "run", {"train": {"steps": 2}}, registry=ticks_registry())
+    assert not (tmp_path / "run" / "model.yaml").exists()
 
 
 def test_a_run_that_names_no_files_keeps_none(tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ class RunFolder:
             raise PluginError(f"without_files of a part of the model: not plain values ({error})") from error
         if layer:
             self._replace(self.model, text)
+        else:  # what a run that goes on without those files had before would be laid over what it has now
+            self.model.unlink(missing_ok=True)
 
     def read_model(self) -> dict[str, Any]:
         """What ``write_model`` kept, to be laid over the run file."""
