@@ -1,7 +1,8 @@
-"""Two processes never train in one folder."""
+"""Two processes never train in one folder, and its ledgers are read as they were written."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -52,3 +53,27 @@ def test_a_run_that_failed_or_ended_holds_nothing(tmp_path: Path) -> None:
     again = RunFolder(tmp_path)
     again.hold()
     again.release()
+
+
+@pytest.mark.parametrize("character", ["\u0085", "\u2028", "\u2029"])
+def test_a_ledger_keeps_rows_whose_documents_have_line_ends_of_unicode_in_their_names(
+    tmp_path: Path, character: str
+) -> None:
+    row = {"step": 1, "origin": f"a{character}b.png", "cause": "broken"}
+    RunFolder(tmp_path).note_bad([row])
+    later = RunFolder(tmp_path)
+    assert (later.count_bad(), later.noted()["quarantine.jsonl"]) == (1, 1)
+    later.note_bad([row])  # it is known
+    later.truncate(1, same_data=True)
+    assert [json.loads(line) for line in later.quarantine.read_text().split("\n")[:-1]] == [row]
+
+
+def test_a_row_that_ends_within_a_character_is_passed_over(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.note_bad([{"step": 1, "origin": "a.png", "cause": "broken"}])
+    whole = folder.quarantine.read_bytes()
+    folder.quarantine.write_bytes(whole + '{"step": 2, "origin": "ü'.encode()[:-1])  # as the machine went off
+    later = RunFolder(tmp_path)
+    assert later.count_bad() == 1
+    later.truncate(2, same_data=True)
+    assert later.quarantine.read_bytes() == whole

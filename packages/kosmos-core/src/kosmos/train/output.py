@@ -250,13 +250,12 @@ class RunFolder:
         """(origin, cause) of what is in the ledger."""
         if self._known_bad is not None:
             return self._known_bad
-        lines = self.quarantine.read_text(encoding="utf-8").splitlines() if self.quarantine.exists() else []
+        lines = _written(self.quarantine)
         return {(row["origin"], row["cause"]) for line in lines if (row := _row(line)) is not None}
 
     def first_and_last_scores(self) -> list[dict[str, Any]]:
         """The first row of ``held_out.jsonl`` and the last, of those that can be read."""
-        lines = self.held_out.read_text(encoding="utf-8").splitlines() if self.held_out.exists() else []
-        rows = [row for line in lines if (row := _row(line)) is not None]
+        rows = [row for line in _written(self.held_out) if (row := _row(line)) is not None]
         return [*rows[:1], *rows[-1:]]
 
     def noted(self) -> dict[str, int]:
@@ -264,8 +263,7 @@ class RunFolder:
         return {file.name: len(self._lines(file)) for file in (self.quarantine, self.guards)}
 
     def _lines(self, file: Path) -> list[str]:
-        written = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return written + self._waiting.get(file, "").splitlines()
+        return _written(file) + _lines_of(self._waiting.get(file, ""))
 
     def truncate(self, step: int, *, same_data: bool, noted: Mapping[str, int] | None = None) -> None:
         """Forget the rows of steps after ``step``, which will be made again.
@@ -317,6 +315,16 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _written(file: Path) -> list[str]:
+    """Lines of a ledger, the last one perhaps cut short, within a character too, where a machine went off."""
+    return _lines_of(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else []
+
+
+def _lines_of(text: str) -> list[str]:
+    """Not by ``splitlines``: JSON leaves line ends that only Unicode knows as they stand in names of documents."""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _row(line: str) -> dict[str, Any] | None:
