@@ -62,9 +62,11 @@ def test_steps_tokens_and_losses_are_those_of_the_metrics(run: Path, capsys: pyt
 
 
 def test_a_loss_that_is_not_finite_is_null(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    last = rows_of(run / "metrics.jsonl")[-1]
-    with (run / "metrics.jsonl").open("a") as metrics:
-        metrics.write(json.dumps({**last, "step": 7, "loss": float("nan"), "skipped": True}) + "\n")
+    last, no_number = rows_of(run / "metrics.jsonl")[-1], float("nan")
+    of_source = dict.fromkeys(last["loss_by_source"], no_number)
+    row = {**last, "step": 7, "loss": no_number, "loss_by_source": of_source, "skipped": True}
+    folder = RunFolder(run)
+    folder.append(folder.metrics, [row])
     assert report(run, capsys)["last_losses"]["all"] is None
     assert any(line.split()[:2] == ["all", "-"] for line in lines(run, capsys))
 

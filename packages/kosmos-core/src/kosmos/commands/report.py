@@ -83,9 +83,9 @@ def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"step": row["step"], "all": _finite(row["loss"]), **by}
 
 
-def _finite(loss: float) -> float | None:
-    """None for what JSON has no number for."""
-    return loss if math.isfinite(loss) else None
+def _finite(loss: float | None) -> float | None:
+    """None for what JSON has no number for, which ledgers of today say with null and older ones with NaN."""
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 def _goodput(file: Path) -> dict[str, Any] | None:
