@@ -118,6 +118,22 @@ def test_a_turn_that_calls_tools_or_says_nothing_is_no_answer(open_, rows):
         open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "content": " "}]})).document(0)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("function_call", {"name": "f", "arguments": "{}"}, "calls of tools are not read; write them into the content"),
+        ("reasoning_content", "It barks.", "thoughts beside the content are not read; write them into it"),
+        ("reasoning", "It barks.", "thoughts beside the content are not read; write them into it"),
+    ],
+)
+def test_what_a_turn_says_beside_its_content_is_not_passed_over_in_silence(open_, rows, key, value, says):
+    turns = [*chat("Q"), *chat("And?")[:1], {**ANSWER, key: value}]
+    with pytest.raises(SampleError, match=rf"messages\[3\]\.{key}: {says}"):
+        open_(rows({"messages": turns})).document(0)
+    for empty in (None, ""):  # a table has the column in every turn
+        assert taken(open_(rows({"messages": [*turns[:3], {**ANSWER, key: empty}]})))
+
+
 @pytest.mark.parametrize("key", [{"loss": False}, {"loss": 0}, {"weight": 0}])
 def test_turns_of_the_assistant_that_are_not_to_be_learned_are_not(open_, rows, key):
     turns = [*chat("Q")[:1], {**ANSWER, "content": "wrong", **key}, *chat("No.")[:1], {**ANSWER, "loss": True}]

@@ -26,6 +26,15 @@ ROLE_MARKS = {
     "assistant": ASSISTANT,
     "gpt": ASSISTANT,
 }
+_CALLS = "calls of tools", "the content as text"
+_THOUGHTS = "thoughts beside the content", "it as text, or leave them out"
+BESIDE_CONTENT = {
+    "tool_calls": _CALLS,  # left out, the turn would teach to say nothing
+    "function_call": _CALLS,
+    "reasoning_content": _THOUGHTS,  # left out, it would teach to answer without
+    "reasoning": _THOUGHTS,
+}
+"""Keys of a turn under which the OpenAI API, and others after it, have what belongs to what is said."""
 
 
 class RowMedia:
@@ -154,8 +163,7 @@ def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None
         role = turn.get("role")
         if not isinstance(role, str) or role not in ROLE_MARKS:
             raise SampleError(f"{where}.role: unknown role {role!r:.40}{did_you_mean(str(role), ROLE_MARKS)}")
-        if turn.get("tool_calls"):  # left out, the turn would teach to say nothing
-            raise SampleError(f"{where}.tool_calls: calls of tools are not read; write them into the content as text")
+        _check_all_said(turn, where)
         train = ROLE_MARKS[role] == ASSISTANT and _is_learned(turn, where)
         answers += train and any(kind == "text" and str(part.get("text") or "").strip() for kind, part in parts)
         yield Mark(ROLE_MARKS[role])
@@ -177,6 +185,13 @@ def _system(text: Any, turns: Any) -> Iterator[Segment]:
     yield Mark(SYSTEM)
     yield Text(checked_text(text, "system"))
     yield Mark(END)
+
+
+def _check_all_said(turn: Mapping[str, Any], where: str) -> None:
+    """Raises SampleError where a turn says something beside its content."""
+    for key, (what, advice) in BESIDE_CONTENT.items():
+        if turn.get(key):
+            raise SampleError(f"{where}.{key}: {what} are not read; write them into {advice}")
 
 
 def _is_learned(turn: Mapping[str, Any], where: str) -> bool:
