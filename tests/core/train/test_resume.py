@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -296,6 +297,13 @@ def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path):
     train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
     with pytest.raises(ConfigError, match="holds a run already"):
         train_model(small_run(tmp_path / "run"), registry=registry)
+
+
+def test_a_folder_whose_checkpoints_could_not_be_read_again_is_refused_before_anything_is_trained(tmp_path):
+    output = tmp_path / os.fsdecode(b"run\xff")  # safetensors opens no such path
+    with pytest.raises(ConfigError, match=r"run.* is not UTF-8, and no checkpoint could be read there; name another"):
+        train_model(small_run(output), registry=ticks_registry())
+    assert not output.exists()
 
 
 def test_a_folder_without_a_run_is_one_line(tmp_path):

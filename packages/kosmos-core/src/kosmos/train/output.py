@@ -66,9 +66,15 @@ class RunFolder:
         """A new folder, which is a run's only when ``write_config`` has been called.
 
         Raises:
-            ConfigError: the folder holds a run already, or cannot be made.
+            ConfigError: the folder holds a run already, or cannot be made, or its checkpoints could not be read.
         """
         path = config.output or _free_name(config)
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"output: {path} is not UTF-8, and no checkpoint could be read there; name another --output"
+            ) from error
         folder = RunFolder(path)
         if folder.run_file.exists():
             raise ConfigError(
