@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -312,6 +313,21 @@ class Time:
 
     def __call__(self):
         return self.at
+
+
+def test_a_row_that_found_no_room_is_written_whole_once_there_is_some(timeline: Timeline, file: Path) -> None:
+    clock = timeline.clock(file, every_s=1e9)
+    timeline.step(clock, 1)
+    limits, before = resource.getrlimit(resource.RLIMIT_FSIZE), file.stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (before + 20, limits[1]))  # room for the beginning of a row
+    try:
+        clock.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.stat().st_size == before
+    timeline.step(clock, 2)
+    clock.close()
+    assert seconds_of(file) == {"productive": 2.0}
 
 
 def test_no_more_is_waited_than_the_step_took(tmp_path):

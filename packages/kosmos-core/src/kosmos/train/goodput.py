@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PRODUCTIVE = "productive"
@@ -183,10 +183,15 @@ class Goodput:
             "steps": [self._row_step, self._step],
             "seconds": {what: round(s, 6) for what, s in self._seconds.items() if s},
         }
+        before: int | None = None
         try:
             with self._file.open("a", encoding="utf-8") as ledger:
+                before = ledger.tell()
                 ledger.write(json.dumps(row) + "\n")
         except OSError:  # a full disk: the row goes on and is written once there is room
+            with suppress(OSError):
+                if before is not None:
+                    os.truncate(self._file, before)  # what was written may be half of it
             return
         self._seconds = {}
         self._row_begin, self._row_step = self._last, self._step
