@@ -124,6 +124,7 @@ def test_a_turn_that_calls_tools_or_says_nothing_is_no_answer(open_, rows):
         ("function_call", {"name": "f", "arguments": "{}"}, "calls of tools are not read; write them into the content"),
         ("reasoning_content", "It barks.", "thoughts beside the content are not read; write them into it"),
         ("reasoning", "It barks.", "thoughts beside the content are not read; write them into it"),
+        ("thinking", "It barks.", "thoughts beside the content are not read; write them into it"),
     ],
 )
 def test_what_a_turn_says_beside_its_content_is_not_passed_over_in_silence(open_, rows, key, value, says):

@@ -33,6 +33,7 @@ BESIDE_CONTENT = {
     "function_call": _CALLS,
     "reasoning_content": _THOUGHTS,  # left out, it would teach to answer without
     "reasoning": _THOUGHTS,
+    "thinking": _THOUGHTS,
 }
 """Keys of a turn under which the OpenAI API, and others after it, have what belongs to what is said."""
 
