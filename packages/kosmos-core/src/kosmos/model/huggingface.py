@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
@@ -98,13 +99,14 @@ class HuggingFaceBackbone(nn.Module):
             row = cache
         elif cache is not None:
             own, row = cache, None
-        output = self.model.get_decoder()(
+        decoder = self.model.get_decoder()
+        output = decoder(
             inputs_embeds=x[None],
             position_ids=position_ids[None],
             attention_mask=None,
-            past_key_values=own,
             use_cache=own is not None,
             return_dict=True,
+            **({} if own is None else {_name_of_cache(decoder): own}),
             **{huggingface_attention.SEGMENTS: row},
         )
         hidden: Tensor = output.last_hidden_state[0]
@@ -158,6 +160,11 @@ def _seen(cache: DynamicCache | KeyValueBatch | None) -> int:
     if cache is None:
         return 0
     return cache.length if isinstance(cache, KeyValueBatch) else int(cache.get_seq_length())
+
+
+def _name_of_cache(decoder: nn.Module) -> str:
+    """Of the parameter for it, which transformers 5.24 renamed."""
+    return "cache" if "cache" in inspect.signature(decoder.forward).parameters else "past_key_values"
 
 
 def _built(
