@@ -46,7 +46,17 @@ def composition(backbone: str):
     packages = {name: f"kosmos_{name}.plugin" for name in ("vision", "audio", "video")}
     registry = Registry.from_modules({**packages, "ticks": ticks})
     run = {"modalities": MODALITIES, "streams": STREAMS, "backbone": BACKBONES[backbone]}
-    return compose(make_run(run, {"data": {"tokens_per_pack": 4096}}), registry)
+    composed = compose(make_run(run, {"data": {"tokens_per_pack": 4096}}), registry)
+    make_smooth(composed.model)
+    return composed
+
+
+def make_smooth(model):
+    """SiLU for ReLU, whose derivative jumps: a value that is rounded to the other side of 0 has other gradients."""
+    for part in list(model.modules()):
+        for name, child in part.named_children():
+            if type(child) is torch.nn.ReLU:
+                setattr(part, name, torch.nn.SiLU())
 
 
 def medium(modality: str, seed: int) -> Media:
