@@ -1,4 +1,4 @@
-"""Whether two runs are the same run, whatever their processes."""
+"""Whether two runs are the same run, whatever their processes; what a tensor is, whatever they share of it."""
 
 from __future__ import annotations
 
@@ -38,3 +38,9 @@ def assert_same_run(output: Path, other: Path, *, rel: float, weights: float) ->
         torch.testing.assert_close(
             tensors[name], one_tensors[name], rtol=0, atol=weights, msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that may be sharded, whole. All ranks call this."""
+    full = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()

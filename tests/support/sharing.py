@@ -25,10 +25,11 @@ from kosmos.data.plan import decode_cells
 from kosmos.model import weights
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.gradients import fill_missing, whole
+from kosmos.train.gradients import fill_missing
 from kosmos.train.sharding import distribute, settle
 from kosmos.train.sharing import check_sharing
 from support.runs import SMALL, ticks_registry
+from support.same import whole
 
 CAP_S = 60
 """A row that takes longer ends the process, with a traceback of where it hangs."""

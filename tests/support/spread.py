@@ -15,9 +15,9 @@ import torch
 
 from kosmos.compose import compose
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.gradients import whole
 from kosmos.train.sharding import distribute
 from support.runs import small_run, ticks_registry
+from support.same import whole
 
 
 def spread(parallel: Parallel, folder: str, strategy: str, shards: str) -> dict[str, Any]:

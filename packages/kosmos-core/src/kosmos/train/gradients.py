@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 
+from kosmos.train.optim.operands import Cut, cut_of, local, summed
 from kosmos.train.optim.parameterwise import Parameterwise
 
 CLIP_MARGIN = 1e-6
@@ -24,17 +23,21 @@ def fill_missing(parameters: Iterable[nn.Parameter]) -> None:
 
 def norm_of(parameters: Iterable[nn.Parameter]) -> Tensor:
     """The norm of all gradients, where they are: a GPU is not waited for. All ranks call this."""
-    norms = [whole(_norm(gradients)) for gradients in _alike(parameters)]
+    norms = [_norm(gradients, cut) for (cut, _), gradients in _alike(parameters).items()]
     if not norms:
         return torch.zeros(())
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
 
 
-def _norm(gradients: list[Tensor]) -> Tensor:
-    """In fp32 at least: in bf16 it would be rounded to three digits."""
-    norms = torch._foreach_norm(gradients, 2.0, dtype=torch.promote_types(gradients[0].dtype, torch.float32))
+def _norm(gradients: list[Tensor], cut: Cut) -> Tensor:
+    """In fp32 at least: in bf16 it would be rounded to three digits.
+
+    Of what each rank has of them: DTensor's own norms are slower, and those of torch 2.14 take no ``dtype``.
+    """
+    parts = [local(gradient) for gradient in gradients]
+    norms = torch._foreach_norm(parts, 2.0, dtype=torch.promote_types(parts[0].dtype, torch.float32))
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
-    return norm
+    return norm if cut is None else summed(norm.square(), cut).sqrt()
 
 
 def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:
@@ -47,21 +50,14 @@ def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:
     factor = float((most / (torch.tensor(norm) + CLIP_MARGIN)).clamp(max=1.0))
     if isinstance(optimizer, Parameterwise) and optimizer.scale_next(factor):
         return
-    for gradients in _alike(p for group in optimizer.param_groups for p in group["params"]):
+    for gradients in _alike(p for group in optimizer.param_groups for p in group["params"]).values():
         torch._foreach_mul_(gradients, factor)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor that may be sharded, whole. All ranks call this."""
-    full = getattr(tensor, "full_tensor", None)
-    return tensor if full is None else full()
-
-
-def _alike(parameters: Iterable[nn.Parameter]) -> list[list[Tensor]]:
-    """Gradients by what they are sharded over, and by type: torch joins norms of one kind only."""
-    found: dict[tuple[DeviceMesh | None, torch.dtype], list[Tensor]] = {}
+def _alike(parameters: Iterable[nn.Parameter]) -> dict[tuple[Cut, torch.dtype], list[Tensor]]:
+    """Gradients by how they are shared out, and by type: torch joins norms of one kind only."""
+    found: dict[tuple[Cut, torch.dtype], list[Tensor]] = {}
     for parameter in parameters:
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
         if parameter.grad is not None:
-            found.setdefault((mesh, parameter.grad.dtype), []).append(parameter.grad)
-    return list(found.values())
+            found.setdefault((cut_of(parameter.grad), parameter.grad.dtype), []).append(parameter.grad)
+    return found

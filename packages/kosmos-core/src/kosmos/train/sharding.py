@@ -7,6 +7,7 @@ part of a row may share matrices (``kosmos.train.tensor_parallel``).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from kosmos.model.weights import materialize
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.sharing import share_rows
 from kosmos.train.tensor_parallel import share_matrices
+
+# From torch 2.14 on, of every stream of every run. Nothing is changed in place in what a stream gives.
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 
 @dataclass(frozen=True)

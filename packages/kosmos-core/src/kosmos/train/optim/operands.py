@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
+
+Cut = tuple[DeviceMesh, tuple[Placement, ...]] | None
+"""How sums over the parts of a tensor make that of the whole; None where every process has all of it."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +85,16 @@ def equal_parts(count: int, most: int, block: int = 1) -> Iterator[slice]:
 def local(tensor: Tensor) -> Tensor:
     """This process's part of a tensor, which is all of it unless it is a DTensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def cut_of(tensor: Tensor) -> Cut:
+    """How a tensor is shared out over processes."""
+    if not isinstance(tensor, DTensor):
+        return None
+    # Not by is_shard: torch's strided shards, of matrices that are shared and sharded, say that they are none.
+    return tensor.device_mesh, tuple(Replicate() if p.is_replicate() else Partial() for p in tensor.placements)
+
+
+def summed(part: Tensor, cut: Cut) -> Tensor:
+    """The sum of ``part``, of no dimension, over the processes that share what was cut so. All of them call this."""
+    return part if cut is None else DTensor.from_local(part, *cut, run_check=False).full_tensor()

@@ -15,11 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 
 from kosmos.errors import ConfigError
-from kosmos.train.optim.operands import local
+from kosmos.train.optim.operands import Cut, cut_of, local, summed
 
 
 def check_release(
@@ -92,10 +90,10 @@ class GradientRelease:
                 parameter.grad = torch.zeros_like(parameter)
                 self._release(parameter)
         found, self._squares = self._squares, {}
-        parts: dict[_Cut, list[Tensor]] = {}
+        parts: dict[Cut, list[Tensor]] = {}
         for parameter in self._group_of:  # hooks have another order, and not the same on every rank
-            parts.setdefault(_cut(parameter), []).append(found[parameter])
-        sums = [_whole(torch.stack(squares).sum(), cut) for cut, squares in parts.items()]
+            parts.setdefault(cut_of(parameter), []).append(found[parameter])
+        sums = [summed(torch.stack(squares).sum(), cut) for cut, squares in parts.items()]
         return math.sqrt(float(torch.stack(sums).sum())) if sums else 0.0  # one wait for a GPU, not many
 
     def remove(self) -> None:
@@ -128,18 +126,3 @@ class GradientRelease:
             self._optimizer.step()
         finally:
             self._optimizer.param_groups = groups
-
-
-_Cut = tuple[DeviceMesh, tuple[Placement, ...]] | None
-
-
-def _cut(parameter: Tensor) -> _Cut:
-    """How the sums over a parameter's parts make that of the whole; None where every process has all of it."""
-    if not isinstance(parameter, DTensor):
-        return None
-    # Not by is_shard: torch's strided shards, of matrices that are shared and sharded, say that they are none.
-    return parameter.device_mesh, tuple(Replicate() if p.is_replicate() else Partial() for p in parameter.placements)
-
-
-def _whole(part: Tensor, cut: _Cut) -> Tensor:
-    return part if cut is None else DTensor.from_local(part, *cut, run_check=False).full_tensor()
