@@ -9,7 +9,8 @@ import torch
 
 from kosmos import Document, Segments, Text, attend, to_device
 from kosmos.data.batch import assemble, to_tensors
-from kosmos.generate import generate_ids
+from kosmos.generate import generate_ids, generate_together, ready_prompt
+from kosmos.model.caches import KeyValueBatch
 from kosmos.model.decoder import Decoder
 from kosmos.model.sequence import SequenceGroup, part_of
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
@@ -59,8 +60,9 @@ def test_the_part_of_a_row_that_a_rank_computes_waits_for_nothing(rank):
     }
 
 
-def test_generation_asks_for_each_token_once():
-    composed = deepcopy(composition("decoder"))
+@pytest.mark.parametrize("backbone", ["decoder", "hf"])
+def test_generation_asks_for_each_token_once(backbone):
+    composed = deepcopy(composition(backbone))
     prompt = Document("p", (medium("image", 1), Text("what?")))
     with fake_gpu() as gpu:
         put_on(composed.model.eval())
@@ -68,7 +70,35 @@ def test_generation_asks_for_each_token_once():
             composed, prompt, max_new_tokens=3, temperature=0, device=CUDA, dtype=torch.bfloat16, seed=0
         )
     assert found == [0, 0, 0]  # what is asked of a fake GPU is 0
-    assert len([wait for wait in gpu.waits if "_local_scalar_dense" in wait]) == 3
+    waits = [wait for wait in gpu.waits if "site-packages" not in wait]  # DynamicCache asks once for each prompt
+    assert [wait.split(" at ")[0] for wait in waits] == ["aten._local_scalar_dense.default"] * 3
+
+
+@pytest.mark.parametrize("backbone", ["decoder", "hf"])
+def test_generation_together_asks_for_the_tokens_alone(backbone):
+    composed = deepcopy(composition(backbone))
+    prompts = [
+        ready_prompt(composed, Document("p", (medium("image", seed), Text("what?" * seed)))) for seed in (1, 2, 30)
+    ]
+    with fake_gpu() as gpu:
+        put_on(composed.model.eval())
+        found = generate_together(composed, prompts, max_new_tokens=3, device=CUDA, dtype=torch.bfloat16)
+    assert found == [[0, 0, 0]] * 3
+    # A GPU gives the tokens of all documents in one copy; of a fake one each number is asked for.
+    assert len(set(gpu.waits)) == 1 and len(gpu.waits) == 9
+
+
+def test_documents_that_go_on_without_the_others_wait_for_nothing():
+    with fake_gpu() as gpu:
+        cache = KeyValueBatch()
+        for lengths in ((3, 70, 5), (1, 1, 1)):
+            q, k, v = (torch.empty(sum(lengths), heads, 16, device=CUDA) for heads in (4, 2, 2))
+            cache.begin(Segments(lengths))
+            cache.attend(0, q, k, v, window=8)
+        cache.keep(torch.tensor([0, 2]))
+        cache.begin(Segments((1, 1)))
+        assert cache.attend(0, q[:2], k[:2], v[:2]).shape == (2, 4, 16)
+    assert gpu.waits == []
 
 
 def _waits(act) -> list[str]:

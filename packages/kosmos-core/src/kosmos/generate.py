@@ -16,6 +16,7 @@ from kosmos.data.document import Document
 from kosmos.data.foreign import calling
 from kosmos.data.plan import decode_cells
 from kosmos.data.tokenizer import END, EOS
+from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError, SampleError
 from kosmos.model.protocols import Backbone
 from kosmos.model.segments import Segments
@@ -98,8 +99,8 @@ def generate_ids(
             ids.append(token)
             if len(ids) > left or len(ids) == max_new_tokens:
                 break
-            x = backbone.embed(torch.tensor([token], device=device))
-            hidden = backbone(x, torch.tensor([position], device=device), Segments((1,)), cache)
+            x = backbone.embed(_there([token], device))
+            hidden = backbone(x, _there([position], device), Segments((1,)), cache)
             position += 1
     return ids
 
@@ -131,7 +132,7 @@ def generate_together(
     going = list(range(len(lengths)))
     with _without_gradients(dtype), autocast(device, dtype):
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
-        hidden = hidden[torch.tensor(lengths, device=device).cumsum(0) - 1]
+        hidden = hidden[_there(lengths, device).cumsum(0) - 1]
         projection = _projection(backbone, dtype)
         while True:
             tokens = (hidden.to(projection.dtype) @ projection).argmax(-1).tolist()
@@ -147,8 +148,13 @@ def generate_together(
                 cache.keep(torch.tensor(on))
                 going, tokens = [going[i] for i in on], [tokens[i] for i in on]
             places = [lengths[document] + len(ids[document]) - 1 for document in going]
-            x = backbone.embed(torch.tensor(tokens, device=device))
-            hidden = backbone(x, torch.tensor(places, device=device), Segments((1,) * len(going)), cache)
+            x = backbone.embed(_there(tokens, device))
+            hidden = backbone(x, _there(places, device), Segments((1,) * len(going)), cache)
+
+
+def _there(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """int64 on the device; a GPU is not waited for."""
+    return to_device(torch.tensor(numbers), device)
 
 
 def _without_gradients(dtype: torch.dtype) -> AbstractContextManager[object]:

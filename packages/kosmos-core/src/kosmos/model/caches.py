@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from kosmos.data.transfer import to_device
 from kosmos.model.attention import attend, attend_each
 from kosmos.model.segments import Segments
 
@@ -103,12 +104,14 @@ class KeyValueBatch:
     def keep(self, which: Tensor) -> None:
         """Leave out all documents but these: int [documents], on the CPU."""
         self._lengths = self._lengths[which]
-        self._buffers = {n: (k[which.to(k.device)], v[which.to(v.device)]) for n, (k, v) in self._buffers.items()}
+        self._buffers = {
+            n: (k[to_device(which, k.device)], v[to_device(which, v.device)]) for n, (k, v) in self._buffers.items()
+        }
 
     def _ends_on(self, device: torch.device) -> Tensor:
         """Tokens of each document, moved once a row: int64 [documents]."""
         if device not in self._ends:
-            self._ends[device] = self._lengths.to(device)
+            self._ends[device] = to_device(self._lengths, device)
         return self._ends[device]
 
 
