@@ -26,6 +26,8 @@ from kosmos.model.weights import materialize, without_memory
 from support.rebuilt import rebuilt
 from support.runs import rows_of, small_run, ticks_registry
 
+from .test_decoder import Calls
+
 V = 40
 SHAPE: dict[str, Any] = {
     "hidden_size": 32,
@@ -149,6 +151,22 @@ def test_gradient_checkpointing_keeps_documents_apart() -> None:
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
     model.set_gradient_checkpointing(False)
     assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*gradients, strict=True))
+
+
+def test_selective_checkpointing_computes_no_product_of_experts_again() -> None:
+    shape = {**SHAPE, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+    model, ids = HuggingFaceBackbone(V, config={"model_type": "mixtral", **shape}).train(), random_ids(30)
+    calls = {}
+    for how in (False, "selective", True):
+        model.set_gradient_checkpointing(how)
+        loss = packed(model, ids, (10, 20)).pow(2).sum()
+        with Calls() as calls[how]:
+            loss.backward()
+    none, selective, full = (
+        sum(count for name, count in calls[how].of.items() if "grouped_mm" in name)
+        for how in (False, "selective", True)
+    )
+    assert 0 < none == selective < full
 
 
 @pytest.mark.parametrize(

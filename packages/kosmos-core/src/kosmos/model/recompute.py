@@ -21,7 +21,8 @@ Recompute = bool | Literal["selective"]
 """Nothing, all of a block, or all but its products and attention."""
 
 _AS_WRITTEN: ContextVar[bool] = ContextVar("_AS_WRITTEN", default=False)
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "grouped_mm_fallback")
+"""Among them those of experts: torch's own, and that of transformers for what it cannot take."""
 _ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "_varlen_attn", "flex_attention")
 
 
