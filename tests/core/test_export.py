@@ -82,6 +82,11 @@ def test_the_file_fills_the_model_that_was_saved(tmp_path: Path) -> None:
         ("RUN no/model", 2, "error[config]: no/model: no is no folder; make it first"),
         ("nowhere model", 2, "error[config]: nowhere: no run is here"),
         ("RUN model --step 7", 3, "error[checkpoint]: RUN/checkpoints: no checkpoint of step 7; steps: 1, 2, 3"),
+        (
+            "RUN/checkpoints/step-00000001 model --step 2",
+            2,
+            "error[config]: step 2: RUN/checkpoints/step-00000001 is the checkpoint of step 1; leave one of them out",
+        ),
         ("RUN model --step 2", 3, "error[checkpoint]: RUN/checkpoints/step-00000002: state.json does not match its"),
     ],
 )
@@ -102,7 +107,8 @@ def test_a_run_without_checkpoints_is_one_line(tmp_path: Path, capsys) -> None:
     folder = RunFolder.create(small_run(tmp_path / "run"))
     folder.write_config(small_run(folder.path))
     assert main(["export", str(folder.path), str(tmp_path / "model")]) == 3
-    assert capsys.readouterr().err.endswith("/checkpoints: no checkpoint was saved yet\n")
+    said = capsys.readouterr().err
+    assert f"/checkpoints: no checkpoint was saved yet; go on with 'kosmos train --resume {folder.path}'" in said
 
 
 def test_step_0_is_a_step(tmp_path, capsys):

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kosmos.commands.arguments import check_free
-from kosmos.errors import CheckpointError, ConfigError
+from kosmos.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from kosmos.checkpoint.folder import Loaded
 
 
 def export(
@@ -26,30 +24,18 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's model as one file of safetensors, however many processes have trained it."""
-    from kosmos.checkpoint.folder import load_step, run_and_step
     from kosmos.checkpoint.tensors import MODEL, read_whole
-    from kosmos.train.output import RunFolder
+    from kosmos.train.saved import open_checkpoint
 
     check_free("FILE", file)
-    folder, named = run_and_step(Path(output))
-    run, step = RunFolder.open(folder), named if step is None else step
-    loaded = _newest(run.checkpoints) if step is None else load_step(run.checkpoints, step)
+    _, loaded = open_checkpoint(Path(output), step)
+    for name in loaded.skipped:
+        print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
     found: int = loaded.state["step"]
     tensors = read_whole(loaded.tensors, MODEL)
     _write(tensors, Path(file), {"format": "pt", "step": str(found)})
     size = Path(file).stat().st_size / 2**20
     print(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")
-
-
-def _newest(checkpoints: Path) -> Loaded:
-    from kosmos.checkpoint.folder import load_newest
-
-    loaded = load_newest(checkpoints)
-    if loaded is None:
-        raise CheckpointError(f"{checkpoints}: no checkpoint was saved yet")
-    for name in loaded.skipped:
-        print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
-    return loaded
 
 
 def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ import torch
 from kosmos.checkpoint.folder import Loaded, load_newest, load_step, run_and_step
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
-from kosmos.errors import CheckpointError
+from kosmos.errors import CheckpointError, ConfigError
 from kosmos.lock import check_lock
 from kosmos.model.weights import materialize
 from kosmos.plugins import Registry, load_plugins
@@ -55,7 +55,7 @@ def load_run(
         step: of which checkpoint; None is the newest whole one.
 
     Raises:
-        ConfigError: there is no run.
+        ConfigError: there is no run, or ``output`` is the checkpoint of another step.
         CheckpointError: there is no whole checkpoint, or none of that step.
         PluginError: a component that it uses is not installed.
     """
@@ -79,7 +79,10 @@ def load_run(
 
 def open_checkpoint(output: Path, step: int | None = None) -> tuple[RunFolder, Loaded]:
     """A run's folder and one of its checkpoints; arguments and errors as of ``load_run``."""
-    output, named = run_and_step(output)
+    given = output
+    output, named = run_and_step(given)
+    if None not in (step, named) and step != named:
+        raise ConfigError(f"step {step}: {given} is the checkpoint of step {named}; leave one of them out")
     folder, step = RunFolder.open(output), named if step is None else step
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
     if loaded is None:
