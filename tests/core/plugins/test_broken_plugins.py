@@ -20,6 +20,7 @@ from kosmos.data.sources.layouts import FILE_NAME, ROLES
 from kosmos.discovery import OPTIONS, ROW_KEYS, PluginRecord
 from kosmos.errors import PluginError
 from kosmos.plugins import Registry, load_plugins
+from kosmos.train.flops import BACKBONE, HEAD
 
 Install = Callable[..., None]
 
@@ -125,6 +126,7 @@ def test_no_modality_can_have_the_name_of_an_option_beside_which_its_own_stands(
         found |= {option.removeprefix("--") for p in parameters for option in p.opts if option.startswith("--")}
     assert found == set(OPTIONS)
     assert {*ROLES, FILE_NAME} <= set(ROW_KEYS)
+    assert {BACKBONE, HEAD} <= set(ROW_KEYS)  # beside which a modality's operations are counted
 
 
 def test_what_a_plugin_prints_leaves_standard_output_to_the_command(
