@@ -32,7 +32,7 @@ def norm_of(parameters: Iterable[nn.Parameter]) -> Tensor:
 def _norm(gradients: list[Tensor], cut: Cut) -> Tensor:
     """In fp32 at least: in bf16 it would be rounded to three digits.
 
-    Of what each rank has of them: DTensor's own norms are slower, and those of torch 2.14 take no ``dtype``.
+    Of what each rank has of them: DTensor's own norms take no ``dtype`` with torch 2.14.
     """
     parts = [local(gradient) for gradient in gradients]
     norms = torch._foreach_norm(parts, 2.0, dtype=torch.promote_types(parts[0].dtype, torch.float32))
