@@ -16,7 +16,7 @@ from kosmos_audio.inputs import AudioInput
 from kosmos_audio.reading import open_sound
 from kosmos_audio.resample import resample
 from kosmos_audio.waveform import AudioProcessor
-from support.sounds import WAVEFORM, encoded, produce, tone
+from support.sounds import WAVEFORM, encoded, produce, tone, without_tag
 
 LOGMEL = AudioInput()
 
@@ -106,11 +106,13 @@ def test_a_file_of_another_rate_than_planned_is_refused(tmp_path):
 
 
 def test_a_file_of_another_size_and_the_same_time_is_counted_again(tmp_path):
-    file, processor = tmp_path / "a.ogg", AudioProcessor(WAVEFORM)
+    file, processor = tmp_path / "a.mp3", AudioProcessor(WAVEFORM)
+    found = []
     for seconds in (1.0, 2.0):
-        file.write_bytes(encoded(tone(seconds, 16_000), 16_000, "OGG"))
+        file.write_bytes(without_tag(encoded(tone(seconds, 16_000), 16_000, "MP3")))
         os.utime(file, ns=(0, 0))
-        assert processor.plan(Media("audio", file)).cells == 50 * seconds
+        found.append(processor.plan(Media("audio", file)).cells)
+    assert 45 < found[1] - found[0] < 55
 
 
 def test_an_array_over_the_limit_of_bytes_is_refused():

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Media
 from kosmos.errors import SampleError
+from kosmos_audio import lengths
 
 Samples = NDArray[np.float32]
 
@@ -72,14 +73,14 @@ def _open_encoded(file: io.BufferedIOBase) -> Iterator[Sound]:
         decoder = soundfile.SoundFile(file.fileno() if isinstance(file, _File) else file, closefd=False)
     except Exception as error:
         decoder, refused = None, _reason(error)
-    if decoder is not None and decoder.frames >= UNKNOWN_FRAMES:  # it cannot read such a file to its end
-        decoder.close()
+    if decoder is not None and (decoder.frames >= UNKNOWN_FRAMES or lengths.is_guessed(decoder, file)):
+        decoder.close()  # it would not read such a file to its end
         decoder, refused = None, "it states no length"
     if decoder is None:
         yield from _open_with_ffmpeg(file, refused)
         return
     with decoder:
-        yield _LibsndfileSound(decoder)
+        yield _LibsndfileSound(decoder, file)
 
 
 def _open_with_ffmpeg(file: io.BufferedIOBase, refused: str) -> Iterator[Sound]:
@@ -166,15 +167,16 @@ class _ArraySound:
 
 
 class _LibsndfileSound:
-    def __init__(self, decoder: Any) -> None:
+    def __init__(self, decoder: Any, file: io.BufferedIOBase) -> None:
         self.decoder = decoder
         self.rate_hz = _check_format(decoder.samplerate, decoder.channels)
         counted = decoder.format in COUNTED_FORMATS and decoder.subtype not in UNCOUNTED_SUBTYPES
-        self.declared = int(decoder.frames) if counted else None
+        self.declared = int(decoder.frames) if counted or lengths.is_stated(decoder, file) else None
+        self._seeks = counted and decoder.seekable()
 
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         # Compressed streams seek inexactly, and some (GSM 6.10 of telephones) not at all: they are read from the front.
-        first = start if self.declared is not None and self.decoder.seekable() else 0
+        first = start if self._seeks else 0
         try:
             if first:
                 self.decoder.seek(first)

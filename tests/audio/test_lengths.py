@@ -1,0 +1,120 @@
+"""What compressed sound states of its length is what decoding gives, and is believed only where it is."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kosmos.data.document import Media
+from kosmos.errors import SampleError
+from kosmos_audio.reading import open_sound
+from kosmos_audio.waveform import AudioProcessor
+from support.sounds import WAVEFORM, encoded, produce, tone, without_tag
+
+RATES_HZ = {"VORBIS": (8000, 22_050, 44_100, 48_000), "OPUS": (8000, 16_000, 24_000, 48_000)}
+MP3_RATES_HZ = (8000, 11_025, 16_000, 22_050, 32_000, 44_100, 48_000)  # MPEG 2.5, 2 and 1, each with its own frames
+SIX_SECONDS = tone(6.0, 16_000)
+
+
+def declared(source: bytes | Path) -> int | None:
+    with open_sound(Media("audio", source), 1 << 30) as sound:
+        return sound.declared
+
+
+def decoded(data: bytes) -> int:
+    frames = 0
+    with soundfile.SoundFile(io.BytesIO(data)) as decoder:
+        while count := len(decoder.read(1 << 16)):
+            frames += count
+    return frames
+
+
+def noise(frames: int, channels: int) -> np.ndarray:
+    return np.random.default_rng(frames).uniform(-0.3, 0.3, (frames, channels)).astype(np.float32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from(["VORBIS", "OPUS", "MPEG_LAYER_III"]), st.integers(1, 40_000), st.integers(1, 2))
+def test_what_is_stated_is_what_decoding_gives(data, subtype, frames, channels):
+    rate_hz = data.draw(st.sampled_from(RATES_HZ.get(subtype, MP3_RATES_HZ)))
+    format = "MP3" if subtype == "MPEG_LAYER_III" else "OGG"
+    file = encoded(noise(frames, channels), rate_hz, format, subtype)
+    assert declared(file) == decoded(file) > 0
+
+
+@pytest.mark.parametrize("mode", ["CONSTANT", "AVERAGE", "VARIABLE"])
+def test_every_way_to_spend_bits_on_mp3_states_it(mode, tmp_path):
+    soundfile.write(tmp_path / "a.mp3", noise(30_000, 2), 44_100, bitrate_mode=mode, compression_level=0.5)
+    assert declared(tmp_path / "a.mp3") == decoded((tmp_path / "a.mp3").read_bytes()) == 30_000
+
+
+def test_real_files_state_it(shared_data):
+    files = [f for f in sorted(shared_data("audio").rglob("*")) if f.suffix in (".mp3", ".ogg", ".opus")]
+    assert {f.suffix for f in files} >= {".mp3", ".ogg"}
+    for file in files:
+        assert declared(file) == decoded(file.read_bytes()), file
+
+
+def test_tags_of_titles_around_an_mp3_change_nothing():
+    mp3 = encoded(SIX_SECONDS, 16_000, "MP3")
+    size = bytes((0, 0, 2, 5))  # of seven bits each
+    titles = b"ID3\x04\x00\x00" + size + bytes(2 * 128 + 5)
+    assert declared(titles + mp3 + b"TAG" + bytes(125)) == 96_000
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
+def test_an_mp3_cut_short_is_not_believed_and_its_rest_is_heard(share):
+    mp3 = encoded(SIX_SECONDS, 16_000, "MP3")
+    rest = mp3[: int(share * len(mp3))]
+    assert declared(rest) is None
+    plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", rest))
+    assert plan.recipe.stop == decoded(rest) < 96_000
+
+
+@pytest.mark.parametrize("loud_first", [True, False])
+def test_an_mp3_without_a_tag_is_heard_to_its_end(loud_first):
+    """libsndfile guesses its length by the bytes of the first frame, and ends there."""
+    halves = [noise(96_000, 1)[:, 0], np.zeros(96_000, np.float32)]
+    file = io.BytesIO()
+    samples = np.concatenate(halves if loud_first else halves[::-1])
+    soundfile.write(file, samples, 16_000, format="MP3", bitrate_mode="VARIABLE")
+    mp3 = without_tag(file.getvalue())
+    assert declared(mp3) is None
+    plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", mp3))
+    assert 192_000 <= plan.recipe.stop < 195_000  # what encoders put before and behind is heard too
+    if loud_first:
+        assert decoded(mp3) < 150_000, "libsndfile reads it to its end now"
+
+
+def test_an_ogg_cut_short_states_what_is_there():
+    ogg = encoded(noise(96_000, 1), 16_000, "OGG")
+    rest = ogg[: len(ogg) // 2]
+    plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", rest))
+    assert declared(rest) == plan.recipe.stop == decoded(rest) < 96_000
+
+
+def test_an_ogg_with_holes_is_a_sample_error_where_samples_are_missing():
+    pages = [b"OggS" + page for page in encoded(noise(480_000, 1), 16_000, "OGG").split(b"OggS")[1:]]
+    processor, refused = AudioProcessor(WAVEFORM), 0
+    for hole in range(4, len(pages) - 2, 3):
+        media = Media("audio", b"".join([*pages[:hole], *pages[hole + 2 :]]))
+        plan = processor.plan(media)
+        if (there := decoded(media.source)) < 480_000:
+            refused += 1
+            with pytest.raises(SampleError, match=rf"audio declares 480000 samples, only {there} can be decoded"):
+                processor.decode(media, plan)
+    assert refused > 2
+
+
+def test_files_that_state_their_length_are_planned_without_decoding_them(tmp_path):
+    processor = AudioProcessor(WAVEFORM)
+    for name in ("a.mp3", "a.ogg"):
+        (tmp_path / name).write_bytes(encoded(SIX_SECONDS, 16_000, name[2:].upper()))
+        assert processor.plan(Media("audio", tmp_path / name)).recipe.stop == 96_000
+    assert not processor._counts
