@@ -7,7 +7,8 @@ the same functions and keeping nothing. ``of the limit`` is what is left after p
 trainer. Peers: the same loops with what a user would call, without any check (Pillow, soundfile and torchaudio, PyAV,
 to pictures, log-mel frames and frames of the same sizes); torch's DataLoader with as many workers as cores over our
 decoding, handing on fp32 tensors as image folders do; torchvision's ImageFolder in one, with its own decoding, where
-pictures lie in folders by class; and webdataset over a tar of the same files (where it is installed). Medians of
+pictures lie in folders by class; and webdataset over a tar of the same files (where it is installed). No file is
+read twice: there are as many copies as it takes, so that Kosmos reads every header too, as in a first epoch. Medians of
 interleaved rounds, of rates and of what they are of the limit in the same round.
 """
 
@@ -16,13 +17,16 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import io
+import json
 import multiprocessing
 import os
 import random
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -31,7 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
-from workload import DATA, First
+from workload import DATA
 
 from kosmos import make_run
 from kosmos.compose import Composition, compose, make_feed, open_sources
@@ -39,7 +43,7 @@ from kosmos.data.feeder import open_feeder
 from kosmos.data.plan import DocumentPlan, decode_cells
 from kosmos.plugins import load_plugins
 
-IN_PARQUET, IN_TAR = "in parquet", "in tar"
+IN_PARQUET, IN_TAR, FLOWERS = "in parquet", "in tar", "images/flowers"
 KINDS = {
     "JPEG, 640 pixels": (["image"], ["images/coco"], 800, 1200),
     "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], 8000, 1200),
@@ -51,9 +55,32 @@ KINDS = {
     "MP4": (["video"], ["video"], 800, 800),
 }
 """Name to modalities, sources, how many files of each source at most (1,200 in the mixture), how many are decoded."""
+SPARE = 1.5
+"""Copies for each file that is decoded: rows are filled ahead, and what is there before anybody asks is not timed."""
 CORES = os.cpu_count() or 1
 ROWS, ROWS_IN_GROUP = 8000, 100
 """In parquet: more than a worker keeps."""
+
+
+def copies(names: Sequence[str], most: int, count: int, folder: Path) -> list[Path]:
+    """Folders with manifests of ``SPARE`` times ``count`` files, of which each source has its share."""
+    rows = {name: _rows(DATA / name)[:most] for name in names}
+    often = SPARE * count / sum(map(len, rows.values()))
+    for name, own in rows.items():
+        place = folder / name
+        place.mkdir(parents=True)
+        with (place / "manifest.jsonl").open("w") as manifest:
+            for number, row in enumerate(islice(cycle(own), int(often * len(own)))):
+                kind = next(key for key in ("image", "audio", "video") if key in row)
+                copy = f"{number}{Path(row[kind]).suffix}"
+                shutil.copyfile(DATA / name / row[kind], place / copy)
+                manifest.write(json.dumps({kind: copy, "text": row["text"]}) + "\n")
+    return [folder / name for name in names]
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    rows = map(json.loads, (folder / "manifest.jsonl").read_text().splitlines())
+    return [row for row in rows if row.get("text")]
 
 
 def parquet_of_pictures(folder: Path) -> Path:
@@ -85,7 +112,7 @@ def tar_of_pictures(folder: Path) -> Path:
     return folder
 
 
-def composed(modalities: Sequence[str], sources: Sequence[Path], most: int) -> tuple[Composition, list[Any]]:
+def composed(modalities: Sequence[str], sources: Sequence[Path]) -> tuple[Composition, list[Any]]:
     streams = {
         "image": {"encoder": {"name": "timm", "model": "test_vit", "image_size": 160}},
         "audio": {"encoder": {"name": "logmel", "layers": 1}},
@@ -98,20 +125,19 @@ def composed(modalities: Sequence[str], sources: Sequence[Path], most: int) -> t
             "sources": [str(s) for s in sources],
             "tokens_per_pack": 4096,
             "lanes": CORES,
+            "held_out": 0,
         },
     }
     config, registry = make_run(settings), load_plugins()
     parts = compose(config, registry)
-    opened = open_sources(config, registry, "train")
-    return parts, [source if most >= len(source) else First(source, most) for source in opened]
+    return parts, list(open_sources(config, registry, "train"))
 
 
 def plans_of(parts: Composition, sources: Sequence[Any], count: int) -> list[DocumentPlan]:
-    """Of every document, in random order; few files are read several times."""
-    plans = [plan for s in sources for i in range(len(s)) for plan in parts.planner.plan(s.document(i))]
-    plans *= -(-count // len(plans))
-    random.Random(0).shuffle(plans)
-    return plans[:count]
+    """Of every document, in random order."""
+    places = [(source, index) for source in sources for index in range(len(source))]
+    random.Random(0).shuffle(places)
+    return [plan for source, index in places[:count] for plan in parts.planner.plan(source.document(index))]
 
 
 def decode(parts: Composition, plan: DocumentPlan) -> list[Any]:
@@ -304,11 +330,11 @@ def compare(kind: str, folder: Path, arms: dict[str, Callable[..., float]], roun
     """The rows of one kind. ``folder`` is empty."""
     modalities, names, most, count = KINDS[kind]
     made = {IN_PARQUET: parquet_of_pictures, IN_TAR: tar_of_pictures}
-    places = [made[name](folder) if name in made else DATA / name for name in names]
-    parts, sources = composed(modalities, places, most)
+    places = [made[names[0]](folder)] if names[0] in made else copies(names, most, count, folder)
+    parts, sources = composed(modalities, places)
     plans = plans_of(parts, sources, count)
     sides = dict(arms)
-    if names == ["images/flowers"]:
+    if names == [FLOWERS]:
         sides["ImageFolder"] = image_folder
     if names == [IN_PARQUET]:
         sides.pop("webdataset", None)  # it reads files

@@ -12,11 +12,8 @@ import json
 import os
 import resource
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from kosmos.data.shuffle import blocks_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("KOSMOS_TEST_DATA", ROOT.parent / "shared" / "data"))
@@ -73,28 +70,6 @@ def run_settings(mixture: str, precision: str, *, tokens_per_pack: int, workers:
         "train": {"steps": 10_000, "optimizer": "adamw", "precision": precision, "device": "auto"},
         "trackers": [],
     }  # fmt: skip
-
-
-@dataclass
-class First:
-    """The first documents of a source, so that every side decodes the same files."""
-
-    source: Any
-    count: int
-
-    @property
-    def name(self) -> str:
-        return str(self.source.name)
-
-    def __len__(self) -> int:
-        return min(self.count, len(self.source))
-
-    def document(self, index: int) -> Any:
-        return self.source.document(index)
-
-    def blocks(self) -> Any:
-        found = blocks_of(self.source)
-        return found and found._replace(of=found.of[: len(self)])
 
 
 def report_peer(*, tokens: int, places: int, seconds: float, steps: int, **more: Any) -> None:
