@@ -9,7 +9,8 @@ import av
 import pytest
 
 from kosmos import Media, SampleError
-from kosmos_video.container import Header, Limits, frames_at, read_header
+from kosmos_video.container import Header, Limits, read_header
+from kosmos_video.decoding import frames_at
 from kosmos_video.frames import VideoProcessor
 from support.films import CLIP, Picture, encoded, numbered, shown
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos import ConfigError, Grid, Media, MediaPlan, PlanMismatch, SampleError, cut_blocks
-from kosmos_video.container import Header, Limits, frames_at, read_header, resize
+from kosmos_video.container import Header, Limits, read_header
+from kosmos_video.decoding import frames_at, resize
 from kosmos_video.sampling import at_rate, clip_starts, clip_times, count_at_rate, spread
 
 DEFAULT_SIDE_PX = 224
@@ -86,7 +87,8 @@ class VideoProcessor:
         max_source_frames: frames that a film may hold, at most.
         max_bytes: size of the encoded film, at most.
         max_pixels: pixels of a source frame, at most.
-        max_duration_s: seconds from the start of the film to the last sampled frame, at most (all of them are decoded).
+        max_duration_s: seconds from the start of the film to the last sampled frame, at most (all of them are decoded
+            where the film does not list its keyframes).
 
     Raises:
         ConfigError: options that do not fit the encoder.
