@@ -24,7 +24,8 @@ import random
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
@@ -43,7 +44,7 @@ from kosmos.data.feeder import open_feeder
 from kosmos.data.plan import DocumentPlan, decode_cells
 from kosmos.plugins import load_plugins
 
-IN_PARQUET, IN_TAR, FLOWERS = "in parquet", "in tar", "images/flowers"
+IN_PARQUET, IN_TAR, LONG, FLOWERS = "in parquet", "in tar", "long", "images/flowers"
 KINDS = {
     "JPEG, 640 pixels": (["image"], ["images/coco"], 800, 1200),
     "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], 8000, 1200),
@@ -53,6 +54,7 @@ KINDS = {
     "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868, 9600),
     "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"], 400, 1200),
     "MP4": (["video"], ["video"], 800, 800),
+    "MP4, two minutes": (["video"], [LONG], 60, 40),
 }
 """Name to modalities, sources, how many files of each source at most (1,200 in the mixture), how many are decoded."""
 SPARE = 1.5
@@ -110,6 +112,38 @@ def tar_of_pictures(folder: Path) -> Path:
                     entry.size = len(content)
                     archive.addfile(entry, io.BytesIO(content))
     return folder
+
+
+def long_films(folder: Path) -> Path:
+    """Films of two minutes, 320 x 180, with a keyframe every ten seconds: real ones one after another, until full."""
+    import av
+
+    files = sorted((DATA / "video").rglob("*.mp4"))
+    rows = []
+    for number in range(KINDS["MP4, two minutes"][2]):
+        rows.append(json.dumps({"video": f"{number}.mp4", "text": files[number % len(files)].stem}))
+        if number:  # decoding one takes as long as decoding another
+            shutil.copyfile(folder / "0.mp4", folder / f"{number}.mp4")
+            continue
+        with av.open(str(folder / "0.mp4"), "w") as film:
+            stream = film.add_stream("libx264", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 320, 180, "yuv420p"
+            stream.options = {"preset": "veryfast", "x264-params": "keyint=250"}
+            for at, frame in enumerate(islice(_frames_of(cycle(files)), 120 * 25)):
+                shown = frame.reformat(width=320, height=180, format="yuv420p")
+                shown.pts, shown.time_base, shown.pict_type = at, Fraction(1, 25), 0
+                film.mux(stream.encode(shown))
+            film.mux(stream.encode(None))
+    (folder / "manifest.jsonl").write_text("\n".join(rows))
+    return folder
+
+
+def _frames_of(files: Iterable[Path]) -> Iterator[Any]:
+    import av
+
+    for file in files:
+        with file.open("rb") as opened, av.open(opened) as film:
+            yield from film.decode(video=0)
 
 
 def composed(modalities: Sequence[str], sources: Sequence[Path]) -> tuple[Composition, list[Any]]:
@@ -251,7 +285,8 @@ class Decoded(Dataset[list[torch.Tensor]]):
 
 
 def dataloader(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]) -> float:
-    loader = DataLoader(Decoded(parts, plans), batch_size=16, num_workers=CORES, collate_fn=list, shuffle=True)
+    size = min(16, len(plans) // 16)
+    loader = DataLoader(Decoded(parts, plans), batch_size=size, num_workers=CORES, collate_fn=list, shuffle=True)
     batches = iter(loader)
     for _ in range(4 * CORES):  # what workers have ready before anybody asks
         next(batches)
@@ -299,7 +334,7 @@ def webdataset(parts: Composition, sources: Sequence[Any], plans: list[DocumentP
 
         urls = [f"{folder}/{shard:03d}.tar" for shard in range(CORES)]
         data = wds.WebDataset(urls, shardshuffle=False).map(open_sample)
-        loader = iter(DataLoader(data, batch_size=16, num_workers=CORES, collate_fn=list))
+        loader = iter(DataLoader(data, batch_size=min(16, len(plans) // 16), num_workers=CORES, collate_fn=list))
         for _ in range(4 * CORES):
             next(loader)
         begin, taken = perf_counter(), 0
@@ -329,7 +364,7 @@ def main() -> None:
 def compare(kind: str, folder: Path, arms: dict[str, Callable[..., float]], rounds: int) -> None:
     """The rows of one kind. ``folder`` is empty."""
     modalities, names, most, count = KINDS[kind]
-    made = {IN_PARQUET: parquet_of_pictures, IN_TAR: tar_of_pictures}
+    made = {IN_PARQUET: parquet_of_pictures, IN_TAR: tar_of_pictures, LONG: long_films}
     places = [made[names[0]](folder)] if names[0] in made else copies(names, most, count, folder)
     parts, sources = composed(modalities, places)
     plans = plans_of(parts, sources, count)
