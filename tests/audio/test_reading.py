@@ -65,6 +65,27 @@ def test_a_clip_of_compressed_sound_is_that_part_of_the_whole(format):
     assert np.array_equal(clip.ravel(), whole.ravel()[16_000:48_000])
 
 
+@pytest.mark.parametrize(
+    ("format", "subtype", "rate_hz", "off"),
+    # MP3 adds up in another order behind a seek: 1.2e-7 was measured on an hour.
+    [("OGG", "VORBIS", 44_100, 0.0), ("OGG", "OPUS", 24_000, 0.0), ("MP3", "MPEG_LAYER_III", 16_000, 2.5e-7)],
+)
+def test_a_late_clip_of_compressed_sound_is_decoded_from_shortly_before_it(format, subtype, rate_hz, off, tmp_path):
+    times = np.arange(40 * rate_hz) / rate_hz
+    loudness = np.sin(times) * np.random.default_rng(0).uniform(0.1, 0.5, len(times))
+    samples = (loudness * np.sin(440 * times * (1 + np.sin(0.2 * times)))).astype(np.float32)
+    (tmp_path / "a").write_bytes(encoded(samples, rate_hz, format, subtype))
+    whole, _ = soundfile.read(tmp_path / "a", dtype="float32")
+    start, stop = 31 * rate_hz + 7, 35 * rate_hz
+    with open_sound(Media("audio", tmp_path / "a"), 1 << 30) as sound:
+        blocks = list(sound.blocks(start))
+    first = blocks[0][0]
+    assert first == start - 10 * rate_hz
+    heard = np.concatenate([block for _, block in blocks])[start - first : stop - first]
+    assert np.abs(heard - whole[start:stop]).max() <= off
+    assert np.abs(whole[start:stop]).max() > 0.1
+
+
 def test_bytes_reach_from_minus_one():
     with open_sound(Media("audio", np.array([0, 128, 255], np.uint8), rate_hz=16_000), 1000) as sound:
         [(_, block)] = sound.blocks(0)
