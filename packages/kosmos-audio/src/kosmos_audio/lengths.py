@@ -1,8 +1,8 @@
-"""What compressed sound states of its length, and whether libsndfile knows it.
+"""What compressed sound states of its length, and whether that can be believed.
 
-Of OGG (Vorbis, Opus) it does, by the positions that the pages state. Of MP3 where the first frame is a tag that states
-frames and bytes ("Xing" or "Info", which encoders write by default). Of other MP3s it guesses, and reads no further: of
-one that begins loud and ends in silence 60,086 samples of 352,800.
+libsndfile knows it of OGG (Vorbis, Opus), by the positions that the pages state, and of MP3 where the first frame is a tag
+that states frames and bytes ("Xing" or "Info", which encoders write by default). Of other MP3s it guesses, and reads no
+further: of one that begins loud and ends in silence 60,086 samples of 352,800.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+from fractions import Fraction
 from typing import Any
 
 _OGG = ("VORBIS", "OPUS")
@@ -36,6 +37,20 @@ def is_stated(decoder: Any, file: io.BufferedIOBase) -> bool:
     if decoder.format != "MP3" or (stated := _mp3_bytes(file)) is None:
         return False
     return stated <= _size(file)
+
+
+def stated_by_container(container: Any, stream: Any, rate_hz: int) -> int | None:
+    """Samples of a sound track by its header; None where nobody states them to the sample.
+
+    MP4 (m4a) does, if it counts time in samples. Decoding gives as many, and what fills the last frame of the codec.
+
+    Args:
+        container: as opened by PyAV.
+        stream: of sound.
+        rate_hz: what it decodes to.
+    """
+    counts_samples = stream.time_base == Fraction(1, rate_hz) and stream.start_time == 0
+    return stream.duration or None if counts_samples and "mp4" in container.format.name.split(",") else None
 
 
 def _mp3_bytes(file: io.BufferedIOBase) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -199,17 +200,22 @@ class _LibsndfileSound:
 
 
 class _FfmpegSound:
-    declared: int | None = None
-
     def __init__(self, container: Any) -> None:
         self.container = container
         self.stream = container.streams.audio[0]
         self.rate_hz = _check_format(self.stream.rate, self.stream.codec_context.channels)
+        self.declared = lengths.stated_by_container(container, self.stream, self.rate_hz)
 
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         first = 0
         try:
-            for frame in self.container.decode(self.stream):
+            frames = self.container.decode(self.stream)
+            if self.declared is not None and start > PREROLL_S * self.rate_hz:
+                self.container.seek(start - PREROLL_S * self.rate_hz, stream=self.stream)
+                frames = self.container.decode(self.stream)
+                if (landed := next(frames, None)) is not None:
+                    first, frames = landed.pts, chain([landed], frames)  # times are counted in samples
+            for frame in frames:
                 if frame.sample_rate != self.rate_hz:
                     raise SampleError(f"audio changes its rate from {self.rate_hz} to {frame.sample_rate} Hz")
                 values = frame.to_ndarray()

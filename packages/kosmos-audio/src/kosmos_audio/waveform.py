@@ -33,9 +33,9 @@ class AudioRecipe(NamedTuple):
 class AudioProcessor:
     """Sound to cells: mono (mean of the channels), resampled, zeros after the end of the last cell.
 
-    The layout is ``<audio>``, one grid (cells, 1, 1) for each span, ``</audio>``. What states its exact length (ogg
-    and opus too, and mp3 with the tag that encoders write) is planned by that; the rest (other mp3, m4a) is counted by
-    decoding it, each file once.
+    The layout is ``<audio>``, one grid (cells, 1, 1) for each span, ``</audio>``. What states its exact length (ogg,
+    opus and m4a too, and mp3 with the tag that encoders write) is planned by that; the rest is counted by decoding it,
+    each file once.
 
     Args:
         encoder_input: what the encoder wants.
