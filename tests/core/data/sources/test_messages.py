@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kosmos.data.document import Mark, Text
@@ -9,6 +11,7 @@ from kosmos.data.tokenizer import END, SYSTEM, USER
 from kosmos.errors import DataError, SampleError
 
 ANSWER = {"role": "assistant", "content": "A cat that meows."}
+NOTHING = (None, "", [], {}, "[]", " null ", [{"name": None, "parameters": {}}])
 
 
 def user(*parts):
@@ -122,6 +125,9 @@ def test_a_turn_that_calls_tools_or_says_nothing_is_no_answer(open_, rows):
     ("key", "value", "says"),
     [
         ("function_call", {"name": "f", "arguments": "{}"}, "calls of tools are not read; write them into the content"),
+        ("function_calls", "f()", "calls of tools are not read; write them into the content"),
+        ("tools", [{"name": "f"}], "tools that are offered are not read; write them into the text of the system"),
+        ("functions", "def f(): ...", "tools that are offered are not read; write them into the text of the system"),
         ("reasoning_content", "It barks.", "thoughts beside the content are not read; write them into it"),
         ("reasoning", "It barks.", "thoughts beside the content are not read; write them into it"),
         ("thinking", "It barks.", "thoughts beside the content are not read; write them into it"),
@@ -131,8 +137,29 @@ def test_what_a_turn_says_beside_its_content_is_not_passed_over_in_silence(open_
     turns = [*chat("Q"), *chat("And?")[:1], {**ANSWER, key: value}]
     with pytest.raises(SampleError, match=rf"messages\[3\]\.{key}: {says}"):
         open_(rows({"messages": turns})).document(0)
-    for empty in (None, ""):  # a table has the column in every turn
+    for empty in NOTHING:  # a table has the column in every turn
         assert taken(open_(rows({"messages": [*turns[:3], {**ANSWER, key: empty}]})))
+
+
+@pytest.mark.parametrize("column", ["tools", "functions"])
+@pytest.mark.parametrize("offered", [[{"type": "function", "function": {"name": "f"}}], '[{"name": "f"}]', {"f": "()"}])
+def test_a_chat_with_tools_beside_it_that_the_model_would_not_see_costs_its_row(open_, rows, column, offered):
+    says = f"{column}: tools that are offered are not read; write them into the text of the system, or leave them out"
+    for row in ({"messages": chat("Q")}, {"conversations": chat("Q")}, {"query": "Q", "response": "A"}):
+        with pytest.raises(SampleError, match=says):
+            open_(rows({**row, column: offered})).document(0)
+        for empty in NOTHING:  # a table has the column in every row
+            assert taken(open_(rows({**row, column: empty})))
+
+
+def test_tools_beside_a_chat_are_seen_in_tables_and_under_other_names(open_, tmp_path):
+    tools = [[{"name": "f"}], [], None, [{"name": None}]]
+    pq.write_table(pa.table({"messages": [chat("Q")] * 4, "tools": tools}), tmp_path / "chats.parquet")
+    pq.write_table(pa.table({"messages": [chat("Q")] * 4, "apis": tools}), tmp_path / "named.parquet")
+    for source in (open_(tmp_path / "chats.parquet"), open_(tmp_path / "named.parquet", columns={"tools": "apis"})):
+        with pytest.raises(SampleError, match=r"(tools|apis): tools that are offered are not read"):
+            source.document(0)
+        assert [source.document(n).segments for n in (1, 2, 3)] == [source.document(1).segments] * 3
 
 
 @pytest.mark.parametrize("key", [{"loss": False}, {"loss": 0}, {"weight": 0}])

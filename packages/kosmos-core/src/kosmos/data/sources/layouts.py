@@ -29,7 +29,7 @@ from kosmos.errors import SampleError
 
 CHATS = ("messages", "conversations")
 """Roles that a chat may stand under; the first that a row has."""
-ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", "id", "split", "clip")
+ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *messages.OFFERED, "id", "split", "clip")
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
 
 FILE_NAME = "file_name"
@@ -218,14 +218,13 @@ class DefaultLayout:
         if (parts := self.value(row, "segments")) is not None:
             return tuple(read_segments(parts, root))
         if (chat := self._chat(row)) is not None:
-            held = self._row_media(row, self._chat_media(row))
-            return tuple(messages.read(*chat, held, root, system=self.value(row, "system")))
+            return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, root)
         media = self.media_of(row)
         form = self._form(row, lambda column: row[column] is not None)
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
             turns = held.before(forms.turns(form, partial(self.value, row), self.column))
-            return tuple(messages.read(turns, self.column(form), held, root, system=self.value(row, "system")))
+            return self._read_chat(turns, self.column(form), held, row, root)
         clip = self.value(row, "clip")
         leading = [
             medium
@@ -237,6 +236,12 @@ class DefaultLayout:
         if self.manifest and not media and row.get("file") is not None:
             raise SampleError(_missing_file(row["file"], root))
         return (*leading, self._learned(row))
+
+    def _read_chat(self, turns: Any, name: str, held: messages.RowMedia, row: Row, root: Path) -> tuple[Segment, ...]:
+        """As ``messages.read``, with what stands beside the chat."""
+        for role in messages.OFFERED:
+            messages.check_none_offered(self.value(row, role), self.column(role))
+        return tuple(messages.read(turns, name, held, root, system=self.value(row, "system")))
 
     def _learned(self, row: Row) -> Text:
         """The text of a row."""

@@ -28,9 +28,14 @@ ROLE_MARKS = {
 }
 _CALLS = "calls of tools", "the content as text"
 _THOUGHTS = "thoughts beside the content", "it as text, or leave them out"
+_OFFERED = "tools that are offered", "the text of the system, or leave them out"
+OFFERED = ("tools", "functions")
+"""Roles and keys under which tools are offered: left out, the model would learn to know of none, or to make them up."""
 BESIDE_CONTENT = {
     "tool_calls": _CALLS,  # left out, the turn would teach to say nothing
     "function_call": _CALLS,
+    "function_calls": _CALLS,
+    **dict.fromkeys(OFFERED, _OFFERED),
     "reasoning_content": _THOUGHTS,  # left out, it would teach to answer without
     "reasoning": _THOUGHTS,
     "thinking": _THOUGHTS,
@@ -190,9 +195,29 @@ def _system(text: Any, turns: Any) -> Iterator[Segment]:
 
 def _check_all_said(turn: Mapping[str, Any], where: str) -> None:
     """Raises SampleError where a turn says something beside its content."""
-    for key, (what, advice) in BESIDE_CONTENT.items():
-        if turn.get(key):
-            raise SampleError(f"{where}.{key}: {what} are not read; write them into {advice}")
+    for key in BESIDE_CONTENT:
+        if (said := turn.get(key)) is not None and _is_something(said):
+            raise SampleError(_not_read(f"{where}.{key}", key))
+
+
+def check_none_offered(tools: Any, name: str) -> None:
+    """Raises SampleError where a row offers tools beside its chat."""
+    if tools is not None and _is_something(tools):
+        raise SampleError(_not_read(name, "tools"))
+
+
+def _not_read(where: str, key: str) -> str:
+    what, advice = BESIDE_CONTENT[key]
+    return f"{where}: {what} are not read; write them into {advice}"
+
+
+def _is_something(value: Any) -> bool:
+    """Whether a value says anything. Nothing is null, what is empty, that as JSON, and lists and objects of nothing."""
+    if isinstance(value, str):
+        return value.strip() not in ("", "null", "[]", "{}")
+    if isinstance(value, Mapping):
+        return any(map(_is_something, value.values()))
+    return any(map(_is_something, value)) if isinstance(value, list | tuple) else bool(value)
 
 
 def _is_learned(turn: Mapping[str, Any], where: str) -> bool:
