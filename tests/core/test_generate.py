@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import math
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 import typer
 
-from kosmos import ConfigError, Document, Media, SampleError, Text, generate_text
+from kosmos import ConfigError, Document, Media, SampleError, Text, TrainingError, generate_text
 from kosmos.commands import generate as command
 from kosmos.compose import compose, open_sources
 from kosmos.config import SourceConfig
@@ -15,7 +17,7 @@ from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Mark
 from kosmos.data.tokenizer import END, EOS
 from kosmos.evaluate.generated import generate_answers
-from kosmos.generate import _choose, generate_ids, generate_together, prompt_batch, prompt_of, ready_prompt
+from kosmos.generate import NO_TOKEN, _choose, generate_ids, generate_together, prompt_batch, prompt_of, ready_prompt
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
 
@@ -166,6 +168,38 @@ def test_a_temperature_near_zero_takes_the_most_likely_token(parts, temperature)
 def test_a_temperature_that_is_no_number_from_zero_on_is_refused(parts, temperature):
     with pytest.raises(ConfigError, match=f"temperature: expected a number from 0 on, got {temperature}"):
         generate_text(parts, next(documents()), temperature=temperature)
+
+
+@contextmanager
+def weights_gone_wrong(parts, value):
+    """As a run that diverges leaves them, in the part that all tokens pass."""
+    weight = parts.model.backbone.output_weight()
+    before = weight.detach().clone()
+    with torch.no_grad():
+        weight[5] = value
+        yield
+        weight.copy_(before)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
+@pytest.mark.parametrize("given", [{}, {"temperature": 1.0}, {"temperature": 0.5, "top_k": 3, "top_p": 0.9}])
+def test_weights_that_are_not_finite_write_nothing(parts, given, value):
+    says = r"text: the model gives no token 1 a probability .* take an earlier checkpoint \(--step\)"
+    with weights_gone_wrong(parts, value):
+        with pytest.raises(TrainingError, match=says):
+            generate_text(parts, next(documents()), max_new_tokens=3, **given)
+        device = {"device": torch.device("cpu"), "dtype": torch.float32}
+        with pytest.raises(TrainingError, match=says):
+            generate_together(parts, [ready_prompt(parts, d) for d in documents()], max_new_tokens=3, **device)
+
+
+@pytest.mark.parametrize("logits", [[math.nan, 1.0], [-math.inf] * 3, [math.inf, 0.0], [math.inf, -math.inf]])
+def test_a_token_is_chosen_by_finite_logits_alone(logits):
+    for temperature in (0.0, 1.0):
+        assert _choose(torch.tensor(logits), temperature, None, None, torch.Generator()) == NO_TOKEN
+    # what a backbone rules out does not rule out the rest
+    for temperature in (0.0, 1.0):
+        assert _choose(torch.tensor([-math.inf, 0.0, -math.inf]), temperature, 2, 0.9, torch.Generator()) == 1
 
 
 def test_sampling_leaves_the_random_state_of_torch_alone(parts):

@@ -17,13 +17,15 @@ from kosmos.data.foreign import calling
 from kosmos.data.plan import decode_cells
 from kosmos.data.tokenizer import END, EOS
 from kosmos.data.transfer import to_device
-from kosmos.errors import ConfigError, SampleError
+from kosmos.errors import ConfigError, SampleError, TrainingError
 from kosmos.model.protocols import Backbone
 from kosmos.model.segments import Segments
 from kosmos.runtime.devices import autocast
 
 GREEDY_BELOW = 1e-6
 """Lower temperatures take the most likely token: by then it has all the probability, and smaller divisors overflow."""
+NO_TOKEN = -1
+"""Where some logit is no number, or none is finite, or one is beyond all: the arg max of these would be written."""
 
 
 def generate_text(
@@ -51,6 +53,7 @@ def generate_text(
     Raises:
         ConfigError: the temperature is no number from 0 on, ``top_k`` is not from 1 on or ``top_p`` not in (0, 1].
         SampleError: a medium is unusable, or the document is longer than the backbone has positions for.
+        TrainingError: the model gives no token a probability, as its weights are not finite.
     """
     device = device or next(composition.model.parameters()).device
     ids = generate_ids(
@@ -94,6 +97,7 @@ def generate_ids(
         while len(ids) < max_new_tokens:
             logits = hidden[-1].to(projection.dtype) @ projection
             token = _choose(logits, temperature, top_k, top_p, random)
+            _check_chosen(token, document.origin, len(ids))
             if token in ends:
                 break
             ids.append(token)
@@ -122,6 +126,7 @@ def generate_together(
 
     Raises:
         SampleError: a document is longer than the backbone has positions for.
+        TrainingError: as ``generate_text``.
     """
     batch = to_tensors(assemble(prompts, composition.planner.routes, composition.streams)).to(device)
     backbone: Any = composition.model.backbone
@@ -135,9 +140,10 @@ def generate_together(
         hidden = hidden[_there(lengths, device).cumsum(0) - 1]
         projection = _projection(backbone, dtype)
         while True:
-            tokens = (hidden.to(projection.dtype) @ projection).argmax(-1).tolist()
+            tokens = _most_likely(hidden.to(projection.dtype) @ projection).tolist()
             on = []
             for place, (document, token) in enumerate(zip(going, tokens, strict=True)):
+                _check_chosen(token, prompts[document].plan.origin, len(ids[document]))
                 if token not in ends:
                     ids[document].append(token)
                     if len(ids[document]) < left[document]:
@@ -220,10 +226,29 @@ def prompt_of(document: Document) -> tuple[Document, str] | None:
     return Document(document.origin, tuple(segments[:-1])), segments[-1].text
 
 
+def _most_likely(logits: Tensor) -> Tensor:
+    """[..., V] to int64 [...]. ``NO_TOKEN`` comes with the tokens, so that a GPU is asked once."""
+    most, tokens = logits.max(-1)
+    return tokens.where(most.isfinite(), NO_TOKEN)
+
+
+def _check_chosen(token: int, origin: str, written: int) -> None:
+    """Raises TrainingError where no token could be chosen behind so many."""
+    if token == NO_TOKEN:
+        raise TrainingError(
+            f"{origin}: the model gives no token {written + 1} a probability (its logits are not finite): its run went "
+            "wrong and its weights are of no use; take an earlier checkpoint (--step)"
+        )
+
+
 def _choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, random: torch.Generator) -> int:
+    """A token, or ``NO_TOKEN``."""
     if temperature < GREEDY_BELOW:
-        return int(logits.argmax())
-    likely = (logits.cpu().float() / temperature).softmax(-1)
+        return int(_most_likely(logits))
+    logits = logits.cpu().float() / temperature
+    if not logits.max().isfinite():
+        return NO_TOKEN
+    likely = logits.softmax(-1)
     if top_k is None and top_p is None:
         return int(torch.multinomial(likely, 1, generator=random))
     likely, tokens = likely.sort(descending=True, stable=True)
