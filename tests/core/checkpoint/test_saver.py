@@ -175,6 +175,72 @@ def test_a_damaged_checkpoint_is_replaced_when_its_steps_are_taken_again(tmp_pat
     assert [c.name for c in committed(tmp_path)] == ["step-00000400", "step-00000200"]
 
 
+STOPPED_AT_EACH_STEP = """
+import json, os, shutil, sys
+from pathlib import Path
+from kosmos.checkpoint import folder as folders
+
+STEPS = ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "open", "os.mkdir", "os.scandir")
+
+def save(folder, by):
+    partial = folders.begin(folder, 7)
+    (partial / "tensors" / "x.safetensors").write_bytes(by.encode())
+    folders.commit(partial, 7, {"step": 7, "by": by}, folders.hash_and_sync(partial))
+
+def stopped(folder, number):  # before the number-th of them, with no word to anybody
+    steps = iter(range(number))
+    sys.addaudithook(lambda event, given: event in STEPS and next(steps, None) is None and os._exit(9))
+    save(folder, "new")
+    os._exit(0)
+
+if sys.argv[2] == "two renames":
+    folders.exchange = lambda one, other: False
+seen, status, number = [], 9, 0
+while status:
+    folder = Path(sys.argv[1]) / str(number)
+    folder.mkdir()
+    save(folder, "old")
+    if (child := os.fork()) == 0:
+        stopped(folder, number)
+    status, number = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), number + 1
+    found = folders.load_newest(folder)
+    partial = folders.begin(folder, 8)
+    again = folders.load_newest(folder)
+    seen.append([found and found.state["by"], again and again.state["by"], sorted(p.name for p in folder.iterdir())])
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.parametrize("way", ["one exchange", "two renames"])
+def test_a_checkpoint_that_is_replaced_is_there_whole_wherever_the_process_is_killed(tmp_path: Path, way: str) -> None:
+    if way == "one exchange":
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        if not folders.exchange(tmp_path / "a", tmp_path / "b"):
+            pytest.skip("this disk cannot exchange two folders")
+    program = [sys.executable, "-c", STOPPED_AT_EACH_STEP, str(tmp_path), way]
+    told = subprocess.run(program, check=True, timeout=120, capture_output=True, text=True).stdout
+    seen = json.loads(told)
+    assert len(seen) > 15
+    assert {tuple(names) for _, _, names in seen} == {(".partial-step-00000008", "step-00000007")}
+    first, then = [by for by, _, _ in seen], [by for _, by, _ in seen]
+    assert first == then == sorted(first, reverse=True)  # the old one, and from some step on the new one
+    assert set(first) == {"old", "new"}
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_somebody_put_in_the_place_of_a_checkpoint_is_replaced(tmp_path: Path, kind: str) -> None:
+    there = tmp_path / "checkpoints" / "step-00000400"
+    there.parent.mkdir()
+    if kind == "link":
+        there.symlink_to(save(tmp_path / "elsewhere", 400))
+    else:
+        there.write_text("step 400")
+    for _ in range(2):
+        assert verify(save(there.parent, 400)) is None
+    assert [p.name for p in there.parent.iterdir()] == [there.name]
+
+
 def test_checkpoints_of_every_so_many_steps_are_kept_besides_the_last(tmp_path: Path) -> None:
     one = saver(tmp_path, keep_last=1, keep_every=20)
     for step in range(10, 60, 10):
@@ -210,9 +276,9 @@ def test_a_checkpoint_whose_folder_goes_as_it_is_written_has_failed(
     folder, commit = tmp_path / "checkpoints", module.folders.commit
     folder.mkdir()
 
-    def gone(*arguments: Any) -> Any:
+    def gone(*arguments: Any, **more: Any) -> Any:
         shutil.rmtree(folder)
-        return commit(*arguments)
+        return commit(*arguments, **more)
 
     monkeypatch.setattr(module.folders, "commit", gone)
     with pytest.raises(TrainingError, match=r"cannot write the checkpoint of step 2 .* cannot be looked at \(No such"):
@@ -274,21 +340,22 @@ def test_files_and_the_folders_that_name_them_are_on_the_disk_before_the_rename(
 
 
 def test_a_checkpoint_that_the_disk_changed_is_not_taken_for_whole(tmp_path, monkeypatch):
-    real = folders.commit
+    real = folders.hash_and_sync
 
-    def damaged(*given):
-        final = real(*given)
-        next((final / "tensors").iterdir()).write_bytes(b"x")
-        return final
+    def damaged(partial, **given):
+        hashes = real(partial, **given)
+        next((partial / "tensors").iterdir()).write_bytes(b"x")
+        return hashes
 
     saver = Saver(tmp_path, Parallel(), keep_last=1)
     saver.save(1, {"model.w": torch.ones(3)}, {"step": 1})
     saver.wait()
-    monkeypatch.setattr(folders, "commit", damaged)
-    saver.save(2, {"model.w": torch.ones(3)}, {"step": 2})
-    with pytest.raises(TrainingError, match="damaged as it was written"):
-        saver.wait()
-    assert folders.load_newest(tmp_path).state["step"] == 1
+    monkeypatch.setattr(folders, "hash_and_sync", damaged)
+    for step in (2, 1):  # 1 is there whole, and is not replaced by what is not
+        saver.save(step, {"model.w": torch.ones(3)}, {"step": step})
+        with pytest.raises(TrainingError, match=f"{step:08d} was damaged as it was written"):
+            saver.wait()
+        assert folders.load_newest(tmp_path).state["step"] == 1
 
 
 def test_what_a_killed_run_left_is_no_obstacle(tmp_path):

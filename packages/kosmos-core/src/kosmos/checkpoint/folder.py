@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kosmos.checkpoint.exchange import exchange
 from kosmos.checkpoint.threads import for_each
 from kosmos.errors import CheckpointError
 from kosmos.names import listed
 from kosmos.runtime.cores import usable_cores
 
 PARTIAL = ".partial-"
+REPLACED = f"{PARTIAL}replaced-"
+"""Before the name of a checkpoint that another of its step takes the place of."""
 CHECKPOINTS = "checkpoints"
 """Of a run's folder, the one that holds them."""
 MANIFEST = "manifest.json"
@@ -68,8 +71,11 @@ def reading(loaded: Loaded | None) -> Iterator[None]:
 
 def begin(folder: Path, step: int) -> Path:
     """An empty folder beside the committed ones, to be filled and given to ``commit``."""
+    for checkpoint in committed(folder):
+        if checkpoint.name.startswith(REPLACED):
+            checkpoint.rename(folder / checkpoint.name.removeprefix(REPLACED))
     for rest in folder.glob(f"{PARTIAL}*"):  # of a run that was killed; a full disk needs the room
-        shutil.rmtree(rest, ignore_errors=True)
+        _remove(rest)
     partial = folder / f"{PARTIAL}{_name(step)}"
     (partial / TENSORS).mkdir(parents=True)
     return partial
@@ -86,13 +92,17 @@ def bytes_written(folder: Path) -> int:
     return total
 
 
-def commit(partial: Path, step: int, state: Mapping[str, Any], hashes: Mapping[str, str]) -> Path:
+def commit(
+    partial: Path, step: int, state: Mapping[str, Any], hashes: Mapping[str, str], *, threads: int | None = None
+) -> Path:
     """Make what stands in ``partial`` the checkpoint of ``step``, which nobody sees before it is whole.
 
     Args:
         hashes: by relative path, of the files that are synced already.
+        threads: as of ``verify``.
 
     Raises:
+        CheckpointError: what was written does not match its hashes.
         OSError: the disk is full or not writable.
     """
     final = partial.parent / _name(step)
@@ -101,14 +111,31 @@ def commit(partial: Path, step: int, state: Mapping[str, Any], hashes: Mapping[s
     (partial / MANIFEST).write_text(json.dumps({"step": step, "sha256": every}, indent=1), encoding="utf-8")
     for path in (partial / STATE, partial / MANIFEST, partial / TENSORS, partial):
         sync(path)
-    aside = partial.parent / f"{PARTIAL}replaced-{_name(step)}"
-    shutil.rmtree(aside, ignore_errors=True)
-    if final.exists():  # a damaged one whose steps were taken again
-        final.rename(aside)
-    partial.rename(final)
+    if (problem := verify(partial, threads=threads)) is not None:
+        raise CheckpointError(f"{final.name} was damaged as it was written ({problem})")
+    replaced = _put(partial, final)
     sync(partial.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    if replaced is not None:
+        _remove(replaced)
     return final
+
+
+def _put(partial: Path, final: Path) -> Path | None:
+    """Give a checkpoint its name; where the one is now that had it.
+
+    That may be damaged, its steps taken again, or whole: after a roll-back with the data further on. A whole one of
+    the step is to be found at every instant.
+    """
+    if not final.exists():
+        partial.rename(final)
+        return None
+    if exchange(partial, final):
+        return partial
+    aside = partial.parent / f"{REPLACED}{final.name}"
+    _remove(aside)
+    final.rename(aside)  # whoever is killed here has left it to ``committed``
+    partial.rename(final)
+    return aside
 
 
 def hash_and_sync(partial: Path, *, share: int = 0, of: int = 1, threads: int = 1) -> dict[str, str]:
@@ -159,14 +186,26 @@ def delete(checkpoint: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+def _remove(rest: Path) -> None:
+    """Take away what no longer counts, as far as it can be: a link or a file too, which somebody put there."""
+    if rest.is_dir() and not rest.is_symlink():
+        shutil.rmtree(rest, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            rest.unlink()
+
+
 def committed(folder: Path) -> list[Path]:
-    """Committed checkpoints, newest first."""
-    return sorted((p for p in folder.glob("step-*") if _NAME.fullmatch(p.name)), key=step_of, reverse=True)
+    """Committed checkpoints, newest first. Also one that was being replaced as a process was killed, see ``_put``."""
+    there = {p.name: p for p in folder.glob("step-*")}
+    for aside in folder.glob(f"{REPLACED}step-*"):
+        there.setdefault(aside.name.removeprefix(REPLACED), aside)
+    return sorted((p for name, p in there.items() if _NAME.fullmatch(name)), key=step_of, reverse=True)
 
 
 def step_of(checkpoint: Path) -> int:
     """The step whose checkpoint this is."""
-    return int(checkpoint.name.removeprefix("step-"))
+    return int(checkpoint.name.rpartition("step-")[2])
 
 
 def load_newest(folder: Path) -> Loaded | None:

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint.tensors import ShardWriter, cause_of, copied
-from kosmos.errors import CheckpointError, TrainingError
+from kosmos.errors import TrainingError
 from kosmos.runtime.cores import helpers_of_rank
 from kosmos.runtime.parallel import Parallel
 
@@ -160,10 +160,7 @@ class Saver:
         )
 
     def _commit(self, partial: Path, step: int, state: dict[str, Any], hashes: dict[str, str]) -> Path:
-        final = folders.commit(partial, step, state, hashes)
-        problem = folders.verify(final, threads=self.threads)
-        if problem is not None:
-            raise CheckpointError(f"{final.name} was damaged as it was written ({problem})")
+        final = folders.commit(partial, step, state, hashes, threads=self.threads)
         folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every)
         return final
 
