@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from kosmos.config import EvaluateConfig, GuardConfig
+from kosmos.evaluate.meters import perplexity
+from kosmos.evaluate.score import Score, Scores
 from kosmos.train.early import EarlyStopping
 from kosmos.train.guards import Guard
+from kosmos.train.held_out import row_of
+from kosmos.train.output import RunFolder
+from kosmos.train.scorings import Scorings
+from support.runs import small_run
 
 
 def guard(**over):
@@ -58,11 +68,15 @@ def test_the_window_stays_after_a_resume():
     assert len(other.state()["losses"]) == 64
 
 
+def scored(loss, documents=7):
+    return Score(documents, loss, perplexity(loss), None)
+
+
 def test_early_stopping_counts_gains_of_the_least_size():
     early = EarlyStopping(EvaluateConfig(every_steps=1, patience=2, least_gain=0.1))
     seen = []
     for step, loss in enumerate([1.0, 0.95, 0.92], 1):
-        early.look(loss, step)
+        early.look(scored(loss), step)
         seen.append(early.wanted)
     assert seen == [False, False, True]
     assert early.best_step == 1
@@ -70,10 +84,37 @@ def test_early_stopping_counts_gains_of_the_least_size():
 
 def test_a_scoring_of_no_document_says_nothing():
     early = EarlyStopping(EvaluateConfig(every_steps=1, patience=2))
-    for step, loss in enumerate([1.0, float("nan"), float("nan"), float("nan")], 1):
-        early.look(loss, step)
+    for step, score in enumerate([scored(1.0), *[scored(math.nan, documents=0)] * 3], 1):
+        early.look(score, step)
     assert not early.wanted
     assert early.state() == {"best": 1.0, "best_step": 1, "since": 0, "looked": 4}
     for step in (5, 6):
-        early.look(2.0, step)
+        early.look(scored(2.0), step)
     assert early.wanted
+
+
+def test_early_stopping_counts_a_loss_that_is_not_finite_as_one_that_is_no_lower():
+    early = EarlyStopping(EvaluateConfig(every_steps=1, patience=2))
+    for step, loss in enumerate([1.0, math.inf, math.nan], 1):
+        early.look(scored(loss), step)
+    assert early.wanted
+    assert early.state() == {"best": 1.0, "best_step": 1, "since": 2, "looked": 3}
+
+
+@pytest.mark.parametrize("loss", [0.5, 2.0, math.inf, math.nan])
+@pytest.mark.parametrize("documents", [0, 7])
+def test_a_scoring_counts_the_same_where_it_is_read_back(tmp_path, loss, documents):
+    config = small_run(evaluate={"every_steps": 2, "patience": 3})
+    scores = Scores(scored(loss, documents=documents), {}, {}, ())
+    folder = RunFolder(tmp_path)
+
+    def scorings(score):
+        one = Scorings(config, score, folder.first_and_last_scores, lambda line: None)
+        one.early.load({"best": 1.0, "best_step": 1, "since": 1, "looked": 1})
+        return one
+
+    live, resumed = scorings(lambda: scores), scorings(lambda: pytest.fail("stands in held_out.jsonl"))
+    live.after(2)
+    folder.append(folder.held_out, [row_of(2, scores)])
+    resumed.take_up(2)
+    assert resumed.early.state() == live.early.state()

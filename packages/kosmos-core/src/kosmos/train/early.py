@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kosmos.config import EvaluateConfig
+from kosmos.evaluate.score import Score
 
 
 class EarlyStopping:
@@ -20,13 +21,13 @@ class EarlyStopping:
         self.looked: int | None = 0
         """Step of the last scoring; None where an old checkpoint does not tell."""
 
-    def look(self, loss: float, step: int) -> None:
-        """Note the loss of a scoring. None that is not a number: of no document it says nothing."""
+    def look(self, score: Score, step: int) -> None:
+        """Note a scoring of all documents. Of none it says nothing; a loss that is not finite is no lower one."""
         self.looked = step
-        if math.isnan(loss):
+        if not score.documents:
             return
-        if loss < self.best - self.least_gain:
-            self.best, self.best_step, self.since = loss, step, 0
+        if score.loss < self.best - self.least_gain:
+            self.best, self.best_step, self.since = score.loss, step, 0
         else:
             self.since += 1
 

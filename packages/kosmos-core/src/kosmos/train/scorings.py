@@ -51,7 +51,7 @@ class Scorings:
             if scored is None:
                 self._look(step, self._score())
             elif self.early.looked is not None:  # an old checkpoint's look is as good as taken
-                self.early.look(scored.overall.loss, step)
+                self.early.look(scored.overall, step)
         return scores_of(rows[0]) if rows and rows[0]["step"] == 0 else None
 
     def _follows(self, step: int) -> bool:
@@ -64,4 +64,4 @@ class Scorings:
         self._say(line_of(step, scores))
         if not scores.overall.documents:
             self._say("warning: no held-out document could be read, so this scoring says nothing")
-        self.early.look(scores.overall.loss, step)
+        self.early.look(scores.overall, step)
