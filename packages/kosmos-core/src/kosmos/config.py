@@ -164,7 +164,8 @@ class DataConfig(_Strict):
     """Processes that read and decode, at most one a lane where there is only text; None is by the number of cores, 0
     decodes in the training process."""
     held_out: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the rows held out, for sources that state no split of their own; 0 trains on all of them."""
+    """Share of the rows held out, for sources that state no split of their own; 0 trains on all of these. What a source
+    or a registered dataset states as held out stays so, also with 0."""
     quarantine: float = Field(default=0.5, ge=0, le=1)
     """Largest share of bad samples among those drawn (counted from 100 samples on); above it the run stops."""
     seed: int = 0
