@@ -123,11 +123,30 @@ def test_a_document_of_no_use_is_named_without_a_check(rows, capsys):
         (["data.lanez=2"], "error[config]: command line: data.lanez: unknown field; did you mean lanes?"),
         (["--documents", -1], "error[usage]: Invalid value for '--documents'"),
         (["--data", ""], "error[config]: --data: the value is empty"),
+        (["check"], "error[config]: check: is no run file and no command; kosmos data --check decodes every document"),
+        (["check", "run.yaml"], "error[config]: check: is no run file and no command; kosmos data --check decodes"),
+        (["stats"], "error[config]: stats: is no run file and no command; kosmos data prints the figures"),
+        (["preview"], "error[config]: preview: is no run file and no command; kosmos data prints the first documents"),
+        (["prepare"], "error[config]: prepare: is no run file and no command; data are read where they are"),
     ],
 )
 def test_what_is_mistyped_is_one_line(rows, capsys, given, said):
     status, out, err = data(capsys, rows, *given)
     assert (status, out) == (2, "") and err.startswith(said) and err.count("\n") == 1
+
+
+def test_a_run_file_may_have_any_name(rows, capsys, monkeypatch):
+    monkeypatch.chdir(rows.parent)
+    Path("check").write_text("data: {lanes: 3}\n")
+    status, out, _ = data(capsys, rows, "check")
+    assert status == 0 and "3 x 256 tokens" in out
+
+
+def test_what_the_data_state_as_held_out_stays_so_whatever_share_is_asked_for(rows, capsys):
+    assert "rows: 3 documents, 1 held out" in data(capsys, rows, "data.held_out=0")[1]
+    stated_nowhere = rows.with_name("more.jsonl")
+    stated_nowhere.write_text('{"text": "one"}\n' * 3)
+    assert "more: 3 documents, 0 held out" in data(capsys, stated_nowhere, "data.held_out=0")[1]
 
 
 segments = st.lists(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.arguments import Data, Modalities, one_file, short_options, split_extra
-from kosmos.errors import DataError
+from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import make_run, parse_overrides, read_run_file
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from kosmos.data.shown import Stretch
 
 OPTIONS = ("--modalities", "--data", "--documents", "--check", "--workers", "--json", "--help")
+NO_COMMANDS = {
+    "check": "kosmos data --check decodes every document and names those that cannot be used",
+    "stats": "kosmos data prints the figures of each source; with --documents 0 no more than these",
+    "preview": "kosmos data prints the first documents of each source; with --documents N so many",
+    "prepare": "data are read where they are and need no preparing",
+}
+"""Words that may be expected behind ``kosmos data``, to what does it."""
 LOOKED_AT = 256
 """Documents of a source whose headers are read for the figures."""
 MAX_SHOWN = 2_000
@@ -82,6 +89,7 @@ def data_(
     document cannot be used.
     """
     overrides, files = split_extra(context.args, OPTIONS)
+    _check_no_command(files)
     file = one_file(files)
     short = short_options(modalities=modalities, data=data)
     config = make_run(
@@ -120,6 +128,13 @@ def data_(
         print("\n".join(f"cannot be used: {i.origin}: {i.cause}" for i in incidents), end="\n" if incidents else "")
     if check:
         _conclude(result["checked"], incidents, config.data.quarantine, say=not as_json)
+
+
+def _check_no_command(files: Sequence[str]) -> None:
+    """Raises ConfigError where one of them is a word, and no file, that says what to do with data."""
+    for word in files:
+        if word in NO_COMMANDS and not Path(word).exists():
+            raise ConfigError(f"{word}: is no run file and no command; {NO_COMMANDS[word]}")
 
 
 def look(
