@@ -12,6 +12,7 @@ import torch
 from kosmos.checkpoint.folder import digest, load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.errors import CheckpointError, ConfigError
+from kosmos.lock import LockedPlugin, PluginLock
 from kosmos.run_file import make_run
 from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.progress import Reporter
@@ -109,6 +110,45 @@ def test_a_scoring_that_was_taken_again_counts_though_the_run_is_killed_before_i
     first = json.loads((run / "checkpoints" / "step-00000002" / "state.json").read_text())["early"]
     cut_off(run, 4, first)  # its row stands in held_out.jsonl: it was taken again, and then the run was killed
     assert resume_run(run, registry=registry).step == 8
+
+
+def test_a_run_that_is_resumed_at_its_end_is_not_scored_again(tmp_path):
+    registry, run, said = ticks_registry(), tmp_path / "run", Said()
+    whole = train_model(small_run(run), registry=registry)
+    written = (run / "held_out.jsonl").read_bytes()
+    result = resume_run(run, registry=registry, reporter=said)
+    assert (result.before, result.after, result.step) == (whole.before, whole.after, 6)
+    assert (run / "held_out.jsonl").read_bytes() == written
+    assert "step 6 was scored already, as held_out.jsonl tells" in said.lines
+
+
+@pytest.mark.parametrize("what", ["settings", "plugins", "the row"])
+def test_a_run_that_is_resumed_at_its_end_is_scored_where_its_row_may_not_tell(tmp_path, what):
+    registry, run, given = ticks_registry(), tmp_path / "run", {}
+    before = train_model(small_run(run), registry=registry).after
+    if what == "settings":
+        given = {"evaluate": {"max_documents": 2}}
+    elif what == "plugins":
+        lock = PluginLock((LockedPlugin("gone", "acme-gone", "1.0", {}),))
+        (run / "plugins.lock.json").write_text(lock.text())
+    else:
+        rows = rows_of(run / "held_out.jsonl")
+        (run / "held_out.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    after = resume_run(run, given, registry=registry, accept_plugins=True).after
+    rows = rows_of(run / "held_out.jsonl")
+    assert [row["step"] for row in rows] == ([0, 6] if what == "the row" else [0, 6, 6])
+    assert rows[-1]["held_out"]["overall"]["documents"] == after.overall.documents
+    assert (after.overall.documents < before.overall.documents) == (what == "settings")
+    again = resume_run(run, registry=registry)  # what it was scored with is kept
+    assert again.after == after and rows_of(run / "held_out.jsonl") == rows
+
+
+def test_the_scoring_that_ends_a_run_early_is_its_last(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    result = train_model(small_run(run, **NO_GAIN), registry=registry)
+    rows = rows_of(run / "held_out.jsonl")
+    assert [row["step"] for row in rows] == [0, 2, 4, 6, 8]
+    assert rows[-1]["held_out"]["overall"]["loss"] == result.after.overall.loss
 
 
 def test_the_scoring_after_the_last_step_counts_where_the_run_gets_more_steps(tmp_path):

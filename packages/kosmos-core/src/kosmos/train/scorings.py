@@ -1,4 +1,4 @@
-"""The scorings of a run between its first step and its last: when they are taken, and what they tell."""
+"""The scorings of a run from its first step on: when they are taken, and what they tell."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Scorings:
         self.every, self.steps = config.evaluate.every_steps, config.train.steps
         self.early = EarlyStopping(config.evaluate)
         self._score, self._written, self._say = score, written, say
+        self._looked: tuple[int, Scores] | None = None
 
     def after(self, step: int) -> None:
         """Take the scoring that follows a step, if one does."""
@@ -54,6 +55,20 @@ class Scorings:
                 self.early.look(scored.overall, step)
         return scores_of(rows[0]) if rows and rows[0]["step"] == 0 else None
 
+    def last(self, step: int, *, as_written: Callable[[], bool]) -> Scores | None:
+        """The scoring behind the last step: the one that stopped the run early, or that it took when it ended before.
+
+        Args:
+            as_written: whether what is written down would be the same if it were scored now.
+        """
+        if self._looked is not None and self._looked[0] == step:
+            return self._looked[1]
+        rows = self._written()
+        if rows and rows[-1]["step"] == step and (scores := scores_of(rows[-1])) is not None and as_written():
+            self._say(f"step {step} was scored already, as held_out.jsonl tells")
+            return scores
+        return self._score()
+
     def _follows(self, step: int) -> bool:
         """Whether a scoring follows a step, the last one's aside."""
         return self.every is not None and step % self.every == 0 and 0 < step < self.steps
@@ -61,6 +76,7 @@ class Scorings:
     def _look(self, step: int, scores: Scores | None) -> None:
         if scores is None:
             return
+        self._looked = step, scores
         self._say(line_of(step, scores))
         if not scores.overall.documents:
             self._say("warning: no held-out document could be read, so this scoring says nothing")

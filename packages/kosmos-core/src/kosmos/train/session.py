@@ -17,7 +17,7 @@ from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
 from kosmos.errors import CheckpointError, ConfigError, Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
-from kosmos.lock import keep_lock
+from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry
 from kosmos.run_file import with_absolute_sources
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
@@ -264,6 +264,15 @@ class Session:
         self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
         keep_lock(self.folder.path, self.registry)
 
+    def _is_as_written(self) -> bool:
+        """Whether settings and plugins are those that the folder keeps."""
+
+        def look() -> bool:
+            changed = check_lock(self.folder.path, self.registry, accept=True)
+            return not changed and self.folder.goes_on_with({}) == self.config
+
+        return self.parallel.main_only(look)
+
     def _train(self) -> RunResult:
         steps = self.config.train.steps
         step = self.trainer.step
@@ -288,10 +297,10 @@ class Session:
                 self._save()
         self._save()
         self._wait_for_save()
-        self._keep_settings()
         if self.scorings.early.wanted:
             self.reporter.say(f"stopped early at step {self.trainer.step}: {self.scorings.early}")
-        after = self._score()
+        after = self.scorings.last(self.trainer.step, as_written=self._is_as_written)
+        self._keep_settings()
         self.parallel.main_only(self.folder.finish)
         self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
         return RunResult(self.folder.path, self.trainer.step, before, after)
