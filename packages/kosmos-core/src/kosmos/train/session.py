@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kosmos.checkpoint.folder import Loaded, load_newest, reading
+from kosmos.checkpoint.folder import Loaded, committed, load_newest, reading
 from kosmos.checkpoint.saver import Saver
 from kosmos.compose import check_components, compose, make_feed, open_both
 from kosmos.config import RunConfig
@@ -19,7 +19,7 @@ from kosmos.errors import CheckpointError, ConfigError, Interrupted, KosmosError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry
-from kosmos.run_file import with_absolute_sources
+from kosmos.run_file import make_run, with_absolute_sources
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
 from kosmos.runtime.launch import launched_here
@@ -68,6 +68,9 @@ class Session:
         self.resumed, self.settings_kept = folder is not None, False
         # From the start, so that a bad sample has one name before and after a resume.
         self.config, self.given = with_absolute_sources(config, registry.specs("dataset")), folder
+        # A checkpoint has all weights: the files that they began with are needed no more.
+        saved = folder is not None and parallel.main_only(lambda: bool(committed(folder.checkpoints)))
+        self.without_files = parallel.main_only(folder.read_model) if folder is not None and saved else {}
         parallel.agreed(self._compose)
         self.folder = RunFolder(parallel.main_only(lambda: self._folder().path))
         self.folder.report = self.reporter.say
@@ -84,7 +87,8 @@ class Session:
         check_components(config, self.registry)
         tokenizer = folder.tokenizer if folder else None
         draw = folder is None and parallel.world_size == 1  # else a checkpoint may be read, or each rank holds a share
-        self.composition = compose(config, self.registry, tokenizer_folder=tokenizer, draw=draw)
+        by = make_run(config.model_dump(mode="json"), self.without_files) if self.without_files else config
+        self.composition = replace(compose(by, self.registry, tokenizer_folder=tokenizer, draw=draw), config=config)
         check_strategy(config.parallel, parallel)
         check_sharing(self.composition.model, config.parallel, parallel.world_size)
         self.sources, self.held_out = open_both(config, self.registry)
@@ -260,7 +264,8 @@ class Session:
         self.settings_kept = True
 
     def _write_settings(self) -> None:
-        self.folder.write_model(self.composition.without_files())
+        if not self.without_files:  # else built by what stands there, the parts know of no files
+            self.folder.write_model(self.composition.without_files())
         self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
         keep_lock(self.folder.path, self.registry)
 
