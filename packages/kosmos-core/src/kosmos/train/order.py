@@ -38,6 +38,32 @@ def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key not in names}
 
 
+def made_by(config: RunConfig) -> dict[str, Any]:
+    """What the state of a checkpoint keeps of the settings beside ``order``, for ``check_goes_on``."""
+    return {"made_with": config.train.optimizer.name, "made_of": made_of(config)}
+
+
+def check_goes_on(state: Mapping[str, Any], config: RunConfig, order: Mapping[str, Any], where: Path) -> None:
+    """Refuse to go on with other data, another model or another optimizer than a checkpoint was made with.
+
+    Args:
+        state: of the checkpoint.
+        order: as ``sample_order`` tells it now.
+
+    Raises:
+        CheckpointError: names the field that differs.
+    """
+    check_same_order(state["order"], order, where)
+    if (made := state.get("made_of")) is not None:  # older ones lack it
+        check_same_model(made, made_of(config), where)
+    made_with, now = state.get("made_with"), config.train.optimizer.name  # older ones lack it
+    if made_with not in (None, now):
+        raise CheckpointError(
+            f"{where}: was made with train.optimizer {made_with}, whose state {now} has no use "
+            "for; leave train.optimizer as it was, or start a new run"
+        )
+
+
 def check_same_order(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
     """Refuse to go on with other data than the checkpoint was made with.
 

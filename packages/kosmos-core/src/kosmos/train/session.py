@@ -15,7 +15,7 @@ from kosmos.compose import check_components, compose, make_feed, open_both
 from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import CheckpointError, ConfigError, Interrupted, KosmosError, TrainingError
+from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry
@@ -30,7 +30,7 @@ from kosmos.train.held_out import row_of
 from kosmos.train.initial import open_initial, take_weights
 from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.optim.release import check_release
-from kosmos.train.order import check_same_model, check_same_order, made_of, sample_order
+from kosmos.train.order import check_goes_on, made_by, sample_order
 from kosmos.train.output import RunFolder, resume_command
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.scorings import Scorings
@@ -205,15 +205,7 @@ class Session:
         loaded = load_newest(self.folder.checkpoints)
         if loaded:
             with reading(loaded):
-                check_same_order(loaded.state["order"], order, loaded.folder)
-                if (made := loaded.state.get("made_of")) is not None:  # older ones lack it
-                    check_same_model(made, made_of(self.config), loaded.folder)
-                made_with, now = loaded.state.get("made_with"), self.config.train.optimizer.name  # older ones lack it
-                if made_with not in (None, now):
-                    raise CheckpointError(
-                        f"{loaded.folder}: was made with train.optimizer {made_with}, whose state {now} has no use "
-                        "for; leave train.optimizer as it was, or start a new run"
-                    )
+                check_goes_on(loaded.state, self.config, order, loaded.folder)
         return loaded
 
     def _open_feeder(self, loaded: Loaded | None) -> None:
@@ -355,8 +347,7 @@ class Session:
             self.watch.at("saving")
             with self.clock.spending("blocking_save"):
                 tensors, state = self.trainer.snapshot()
-                state |= {"early": self.scorings.early.state(), "made_with": self.config.train.optimizer.name}
-                state["made_of"] = made_of(self.config)
+                state |= {"early": self.scorings.early.state(), **made_by(self.config)}
                 state["noted"] = self.folder.noted() if self.parallel.is_main else {}
                 self.saver.save(self.trainer.step, tensors, state)
             self.clock.flush()
