@@ -10,7 +10,10 @@ from torch import Tensor
 
 from kosmos.model.attention import attend, attend_across, attend_cached
 from kosmos.model.attention_groups import SHORT
+from kosmos.model.caches import KeyValueBatch
 from kosmos.model.segments import Segments
+
+from .test_decoder import Calls
 
 LENGTHS = st.one_of(
     st.lists(st.integers(0, 20), max_size=8),
@@ -101,6 +104,38 @@ def test_the_last_queries_see_what_they_saw_in_the_whole_document(t: int, window
     q, k, v = row(11)
     whole = dense(q, k, v, [11], True, window)
     torch.testing.assert_close(attend_cached(q[-t:], k, v, window=window), whole[-t:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [None, 3, 40])
+def test_documents_that_go_on_together_see_what_each_saw_in_the_whole_document(window: int | None) -> None:
+    lengths, more = (5, 70, 2), 70  # buffers grow on the way
+    documents = [row(n + more) for n in lengths]
+    cache, parts = KeyValueBatch(), []
+    for at in range(more + 1):
+        now = [slice(0, n) if at == 0 else slice(n + at - 1, n + at) for n in lengths]
+        q, k, v = (
+            torch.cat([own[part] for own, part in zip(xs, now, strict=True)]) for xs in zip(*documents, strict=True)
+        )
+        cache.begin(Segments(tuple(lengths if at == 0 else (1, 1, 1))))
+        parts.append(cache.attend(0, q.detach(), k.detach(), v.detach(), window=window))
+    got = torch.stack(parts[1:], 1)
+    for n, own, inputs in zip(lengths, got, documents, strict=True):
+        whole = dense(*inputs, [n + more], True, window)
+        torch.testing.assert_close(own, whole[n:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [None, 9])
+def test_a_token_is_attended_without_a_copy_of_the_keys_and_values_before_it(window: int | None) -> None:
+    q, k, v = (x.detach() for x in row(70, dtype=torch.float32))
+    cache = KeyValueBatch()
+    cache.begin(Segments((60, 8)))
+    cache.attend(0, q[:68], k[:68], v[:68])
+    cache.begin(Segments((1, 1)))
+    with Calls() as calls:
+        attend_cached(q[-1:], k, v, window=window)
+        cache.attend(0, q[68:], k[68:], v[68:], window=window)
+    assert calls.of["_scaled_dot_product_flash_attention_for_cpu"] == 2
+    assert not calls.of.keys() & {"repeat_interleave", "clone", "_to_copy", "index_select", "cat"}
 
 
 @pytest.mark.parametrize("lengths", [(5, 5), (3, 1, 6), ()])

@@ -125,9 +125,11 @@ def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None
     if t == S:
         whole: Tensor = attend(q, k, v, Segments((t,)), causal=True, scale=scale, window=window)
         return whole
+    if t == 1:
+        first = max(0, S - window) if window else 0
+        return _attend_one(q, k[None, first:], v[None, first:], scale)
     k, v = _expand_groups(k, v, q.shape[1])
-    allowed = _visible(t, S, window, q.device) if t > 1 or window is not None else None
-    return _sdpa(q[None], k[None], v[None], scale, mask=allowed)[0]
+    return _sdpa(q[None], k[None], v[None], scale, mask=_visible(t, S, window, q.device))[0]
 
 
 def attend_each(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, *, scale: float | None = None) -> Tensor:
@@ -143,8 +145,7 @@ def attend_each(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, *, scale: float |
     Returns:
         [B, H, d_v].
     """
-    k, v = _expand_groups(k, v, q.shape[1])
-    return _sdpa(q[:, None], k, v, scale, mask=seen[:, None, None])[:, 0]
+    return _attend_one(q, k, v, scale, mask=seen[:, None, None])
 
 
 def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segments) -> Tensor:
@@ -174,6 +175,16 @@ def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segme
     lengths = list(segments.lengths)
     parts = zip(torch.split(q, queries), torch.split(k, lengths), torch.split(v, lengths), strict=True)
     return torch.cat([_sdpa(a[None], b[None], c[None], None)[0] for a, b, c in parts])
+
+
+def _attend_one(q: Tensor, k: Tensor, v: Tensor, scale: float | None, mask: Tensor | None = None) -> Tensor:
+    """One query of each document: q [B, H, d], k [B, S, G, d], v [B, S, G, d_v] -> [B, H, d_v].
+
+    Queries that share a head of keys are its rows: repeated for each of them, the whole cache would be copied for every
+    token.
+    """
+    rows = q.unflatten(1, (k.shape[2], -1)).transpose(1, 2)
+    return _sdpa(rows, k, v, scale, mask=mask).transpose(1, 2).flatten(1, 2)
 
 
 def _attend_groups(

@@ -5,7 +5,7 @@ Letters: H = heads, G = heads of keys and values, d = width of a head (that of v
 
 from __future__ import annotations
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -45,6 +45,17 @@ class KeyValueCache:
         return buffers[0][:end], buffers[1][:end]
 
 
+class _Sight(NamedTuple):
+    """What a row of one token of each document sees."""
+
+    last: tuple[Tensor, Tensor]
+    """Where the tokens themselves stand: document and place."""
+    first: int
+    """Nothing before it is seen."""
+    seen: Tensor
+    """bool [documents, places from ``first`` on]."""
+
+
 class KeyValueBatch:
     """Keys and values of several documents that are continued together, a token of each at a time.
 
@@ -74,7 +85,7 @@ class KeyValueBatch:
         self._prompts = None
         self._lengths = self._lengths + 1
         self._end = self.length
-        self._ends: dict[torch.device, Tensor] = {}
+        self._sights: dict[tuple[torch.device, int | None], _Sight] = {}
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, window: int | None = None
@@ -92,14 +103,10 @@ class KeyValueBatch:
             keys, values = self._buffers[layer]
             self._buffers[layer] = _longer(keys), _longer(values)
         keys, values = self._buffers[layer]
-        ends, which = self._ends_on(k.device), torch.arange(len(k), device=k.device)
-        keys[which, ends - 1], values[which, ends - 1] = k, v
-        first = max(0, int(self._lengths.min()) - window) if window else 0
-        places = torch.arange(first, self._end, device=k.device)
-        seen = places < ends[:, None]
-        if window:
-            seen &= places >= ends[:, None] - window
-        return attend_each(q, keys[:, first : self._end], values[:, first : self._end], seen, scale=scale)
+        sight = self._sight(k.device, window)
+        keys[sight.last], values[sight.last] = k, v
+        span = slice(sight.first, self._end)
+        return attend_each(q, keys[:, span], values[:, span], sight.seen, scale=scale)
 
     def keep(self, which: Tensor) -> None:
         """Leave out all documents but these: int [documents], on the CPU."""
@@ -108,11 +115,18 @@ class KeyValueBatch:
             n: (k[to_device(which, k.device)], v[to_device(which, v.device)]) for n, (k, v) in self._buffers.items()
         }
 
-    def _ends_on(self, device: torch.device) -> Tensor:
-        """Tokens of each document, moved once a row: int64 [documents]."""
-        if device not in self._ends:
-            self._ends[device] = to_device(self._lengths, device)
-        return self._ends[device]
+    def _sight(self, device: torch.device, window: int | None) -> _Sight:
+        """Made once a row: it is the same in all layers of a device that have the window."""
+        if (device, window) not in self._sights:
+            ends = to_device(self._lengths, device)
+            first = max(0, int(self._lengths.min()) - window) if window else 0
+            places = torch.arange(first, self._end, device=device)
+            seen = places < ends[:, None]
+            if window:
+                seen &= places >= ends[:, None] - window
+            last = torch.arange(len(ends), device=device), ends - 1
+            self._sights[device, window] = _Sight(last, first, seen)
+        return self._sights[device, window]
 
 
 def _apart(x: Tensor, segments: Segments) -> Tensor:
