@@ -9,6 +9,7 @@ import torch
 
 from kosmos import Document, Segments, Text, attend, to_device
 from kosmos.data.batch import assemble, to_tensors
+from kosmos.data.transfer import on_its_way
 from kosmos.generate import generate_ids, generate_together, ready_prompt
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.decoder import Decoder
@@ -122,8 +123,31 @@ def test_what_would_wait_is_counted():
     assert _waits(lambda: there()[torch.arange(2)]) == ["aten.index.Tensor"]
     assert _waits(lambda: there()[there().long()]) == []
     assert _waits(lambda: to_device(torch.ones(1).expand(3), CUDA)) == []
+    assert _waits(lambda: there().to("cpu", non_blocking=True)) == []
+    assert _waits(lambda: torch.ones(3).copy_(there(), non_blocking=True)) == ["aten.copy_.default"]
+    assert _waits(lambda: torch.ones(3, pin_memory=True).copy_(there())) == ["aten.copy_.default"]
+    assert _waits(lambda: torch.ones(6, pin_memory=True)[3:].copy_(there(), non_blocking=True)) == []
     with fake_gpu(), pytest.raises(RuntimeError, match="devices"):
         there() + torch.ones(3)
+
+
+def test_what_is_on_its_way_is_waited_for_only_where_the_gpu_has_nothing_else_to_do():
+    with fake_gpu() as gpu:
+        x = torch.ones(3, device=CUDA)
+        arrived = on_its_way(x)
+        y = x * 2
+        assert arrived().tolist() == [0, 0, 0] and gpu.waits == []
+        arrived = on_its_way(y)
+        assert arrived().tolist() == [0, 0, 0] and len(gpu.waits) == 1
+        torch.cuda.synchronize()
+        assert len(gpu.waits) == 2
+
+
+def test_memory_that_is_pinned_has_an_end_where_one_is_said():
+    with fake_gpu(most_pinned=16):
+        torch.empty(2, pin_memory=True)
+        with pytest.raises(RuntimeError, match="memory"):
+            torch.empty(3, pin_memory=True)
 
 
 def test_tensors_of_the_cpu_keep_their_values():
