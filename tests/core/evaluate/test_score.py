@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from kosmos import Document, score
 from kosmos.data.document import Source
 from kosmos.generate import generate_text, prompt_of
+from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
 from kosmos.train.run import train_model
 from kosmos.train.saved import load_run
 from support.runs import small_run, ticks_registry
@@ -104,6 +106,19 @@ def test_scores_are_the_same_with_and_without_workers(trained, sources, workers)
 def test_at_most_so_many_documents_of_each_source_are_scored(trained, sources):
     found = score(trained, sources, device=CPU, workers=0, max_documents=7)
     assert {name: s.documents for name, s in found.by_source.items()} == {"ticks": 7, "sums": 7}
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+def test_a_gpu_computes_a_row_while_the_one_before_is_counted(trained, sources):
+    there = deepcopy(trained)
+    rows = []
+    with fake_gpu() as gpu:
+        put_on(there.model)
+        found = score(there, sources, device=CUDA, workers=0, at=lambda phase, **more: rows.append(phase))
+    assert len(rows) > 3
+    assert found.overall.documents == sum(map(len, sources))
+    # Where no row is left to be given: what is behind is waited for.
+    assert [wait.split(" at ")[0] for wait in gpu.waits] == ["Event.synchronize"]
 
 
 def test_documents_that_cannot_be_read_are_named_and_left_out(trained):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kosmos.compose import Composition, make_scoring_feed
 from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, assemble, to_tensors
@@ -22,6 +23,7 @@ from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
+from kosmos.data.transfer import on_its_way
 from kosmos.evaluate.meters import owner_of, perplexity
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.devices import autocast
@@ -114,6 +116,7 @@ def score(
     model = composition.model
     was_training = model.training
     model.eval()
+    count: Callable[[], None] | None = None
     try:
         with torch.no_grad(), autocast(device, dtype):  # not inference mode: sharded parameters are gathered in here
             for row in _together(feeder, composition, parallel, should_stop):
@@ -121,8 +124,11 @@ def score(
                 at("scoring", document=batch.documents[0].origin)
                 found = forward(batch.to(device))
                 incidents += row.incidents if row else []
-                if row and row.arrays.documents:
-                    _count(batch, found, tallies)
+                if count is not None:  # the row before, while a GPU computes this one
+                    count()
+                count = _to_count(batch, found, tallies) if row and row.arrays.documents else None
+        if count is not None:
+            count()
     finally:
         feeder.close()
         model.train(was_training)
@@ -154,13 +160,17 @@ def _one_token(composition: Composition) -> PackedArrays:
     return PackedArrays(one, one + IGNORED, one, (nothing,), empty.media)
 
 
-def _count(batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally]) -> None:
+def _to_count(batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally]) -> Callable[[], None]:
+    """Begin to copy what a row gave; what is returned waits for it and counts it."""
+    per_token, predictions = on_its_way(losses.per_token), on_its_way(losses.predictions)
+    return lambda: _count(batch, per_token(), predictions(), tallies)
+
+
+def _count(batch: PackedBatch, per_token: Tensor, predictions: Tensor, tallies: dict[tuple[str, str], _Tally]) -> None:
     positions = batch.trained.numpy()
-    per_token = losses.per_token.double().cpu().numpy()
-    right = losses.predictions.cpu().numpy() == batch.labels.numpy()[positions]
-    for document, tally in zip(
-        batch.documents, _by_document(batch.documents, positions, per_token, right), strict=True
-    ):
+    losses = per_token.double().numpy()
+    right = predictions.numpy() == batch.labels.numpy()[positions]
+    for document, tally in zip(batch.documents, _by_document(batch.documents, positions, losses, right), strict=True):
         for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
             tallies[key].add(tally)
 
