@@ -7,6 +7,7 @@ import torch
 
 from kosmos import make_run
 from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.staging import Staging
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of
 
@@ -92,3 +93,19 @@ def test_rows_that_memory_does_not_hold_are_computed_in_parts(tmp_path):
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert load_newest(tmp_path / "parts" / "checkpoints").state["parts"] > 1
     assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=2e-2)
+
+
+def test_copies_for_a_checkpoint_are_pinned_and_hold_what_was_there(monkeypatch):
+    monkeypatch.setattr("kosmos.checkpoint.staging.SLAB_BYTES", 2**20)
+    staging = Staging()
+    for seed in range(2):  # the second time over the first
+        torch.manual_seed(seed)
+        given = {f"{n}": torch.randn(n, 300, device="cuda", dtype=torch.bfloat16) for n in range(900)}
+        given |= {"turned": torch.randn(700, 500, device="cuda").T, "count": torch.tensor(seed, device="cuda")}
+        expected = {name: tensor.cpu() for name, tensor in given.items()}
+        copies = staging.copies(given)
+        for tensor in given.values():  # training goes on
+            tensor.zero_()
+        assert staging.problem is None
+        assert all(torch.equal(copies[name], tensor) for name, tensor in expected.items())
+        assert all(copy.is_pinned() for copy in copies.values() if copy.numel())

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from kosmos.checkpoint import folder as folders
-from kosmos.checkpoint.tensors import ShardWriter, cause_of, copied
+from kosmos.checkpoint.staging import Staging
+from kosmos.checkpoint.tensors import ShardWriter, cause_of
 from kosmos.errors import TrainingError
 from kosmos.runtime.cores import helpers_of_rank
 from kosmos.runtime.parallel import Parallel
@@ -57,6 +58,7 @@ class Saver:
         """
         self.folder, self.parallel, self.report, self.moves = folder, parallel.beside(), report, moves
         self.keep_last, self.keep_every = keep_last, keep_every
+        self.staging = Staging()
         self.threads = helpers_of_rank(parallel)
         self.thread: threading.Thread | None = None
         self.outcome: Saved | TrainingError | None = None
@@ -84,15 +86,25 @@ class Saver:
         self.outcome, self.newest = None, step
         try:
             partial = self._everywhere(lambda: folders.begin(self.folder, step))
-            staged = {name: copied(tensor) for name, tensor in tensors.items()}
+            staged = self.staging.copies(tensors)
         except OSError as error:
             self.outcome = self._failure(step, needed, error)
             return perf_counter() - begin
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            self._warn_of_unpinned()
         blocked = perf_counter() - begin
         arguments = (staged, partial, step, dict(state), needed, begin, blocked)
         self.thread = threading.Thread(target=self._finish, args=arguments, name=f"checkpoint {step}")
         self.thread.start()
         return blocked
+
+    def _warn_of_unpinned(self) -> None:
+        for rank, problem in enumerate(self.parallel.gather(self.staging.problem)):
+            if problem is not None:
+                self.report(
+                    f"warning: rank {rank}: cannot pin memory for checkpoints ({problem}); training waits longer for "
+                    "copies into memory that is not; give the job more memory, or save less often"
+                )
 
     def wait(self) -> Saved | None:
         """Until the last ordered checkpoint is committed.

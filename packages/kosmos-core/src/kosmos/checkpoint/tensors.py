@@ -23,7 +23,6 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.storage import WriteResult
-from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
 from kosmos.checkpoint.threads import for_each
@@ -39,13 +38,6 @@ FILE_BYTES = 512 * 2**20
 
 # DCP says so to every process that is alone on purpose.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
-
-
-def copied(tensor: Tensor) -> Tensor:
-    """A copy on the CPU, which later steps leave alone; where the tensor is sharded, of this rank's part."""
-    if isinstance(tensor, DTensor):
-        return DTensor(copied(tensor.to_local()), tensor._spec, requires_grad=False)  # type: ignore[no-untyped-call]
-    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
 
 class ShardWriter(HuggingFaceStorageWriter):
