@@ -33,16 +33,17 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def documents(count: int) -> list[Document]:
-    """The beginnings of lines of real text, of 20 to 50 characters."""
-    text = (DATA / "text" / "tinyshakespeare.txt").read_text(encoding="utf-8")
+    """Texts of 20 to 50 characters: of real text where it is there."""
+    file = DATA / "text" / "tinyshakespeare.txt"
+    text = file.read_text(encoding="utf-8") if file.exists() else "Now is the winter of" * 50 * count
     return [Document(f"{i}", (Text(text[1000 * i : 1000 * i + 20 + i % 31]),)) for i in range(count)]
 
 
-def composed(backbone: dict[str, Any]) -> Composition:
+def composed(backbone: dict[str, Any], device: torch.device = CPU) -> Composition:
     torch.manual_seed(0)
     parts = compose(make_run({"backbone": backbone}), load_plugins())
     materialize(parts.model, CPU, draw=True)
-    parts.model.eval()
+    parts.model.eval().to(device)
     return parts
 
 
@@ -54,10 +55,11 @@ def llama(shape: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def of_transformers(shape: Any, vocab_size: int, dtype: torch.dtype) -> Any:
+def of_transformers(shape: Any, vocab_size: int, dtype: torch.dtype, device: torch.device = CPU) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, **llama(shape))).eval().to(dtype)
+    with device:  # on a GPU weights are drawn at once
+        return LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, **llama(shape))).eval().to(dtype)
 
 
 def theirs(model: Any, lengths: Sequence[int], tokens: int) -> int:
@@ -65,6 +67,7 @@ def theirs(model: Any, lengths: Sequence[int], tokens: int) -> int:
     ids, mask = torch.zeros(2, len(lengths), max(lengths), dtype=torch.int64)
     for row, length in enumerate(lengths):
         ids[row, -length:], mask[row, -length:] = torch.randint(3, 200, (length,)), 1
+    ids, mask = ids.to(model.device), mask.to(model.device)
     with torch.inference_mode():
         out = model.generate(
             ids, attention_mask=mask, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0
@@ -73,13 +76,17 @@ def theirs(model: Any, lengths: Sequence[int], tokens: int) -> int:
 
 
 def ours(parts: Composition, prompts: Sequence[ReadyDocument], tokens: int, dtype: torch.dtype) -> int:
-    written = generate_together(parts, prompts, max_new_tokens=tokens, device=CPU, dtype=dtype)
+    written = generate_together(parts, prompts, max_new_tokens=tokens, device=_device(parts), dtype=dtype)
     return sum(map(len, written))
 
 
 def one_by_one(parts: Composition, found: Sequence[Document], tokens: int, dtype: torch.dtype) -> int:
-    given: dict[str, Any] = {"max_new_tokens": tokens, "temperature": 0.0, "seed": 0, "device": CPU, "dtype": dtype}
-    return sum(len(generate_ids(parts, document, **given)) for document in found)
+    given: dict[str, Any] = {"max_new_tokens": tokens, "temperature": 0.0, "seed": 0, "dtype": dtype}
+    return sum(len(generate_ids(parts, document, device=_device(parts), **given)) for document in found)
+
+
+def _device(parts: Composition) -> torch.device:
+    return next(parts.model.parameters()).device
 
 
 def main() -> None:

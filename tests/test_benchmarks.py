@@ -1,0 +1,27 @@
+"""What is measured on a GPU runs where there is none: a call on one must not be lost to a mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("part", "prints"),
+    [
+        ("attention", "% of the products' limit"),
+        ("loss", "of the limit"),
+        ("generation", "generation of 3 together, transformers"),
+    ],
+)
+def test_a_part_of_the_measurements_on_a_gpu_runs_at_a_small_size(part: str, prints: str) -> None:
+    command = [sys.executable, "benchmarks/gpu.py", "--tiny", "--only", part]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert prints in done.stdout
