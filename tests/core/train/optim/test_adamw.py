@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kosmos.testing.fake_gpu import CUDA, fake_gpu
 from kosmos.train.optim.adamw import MasterAdamW
 from support.steps import state_bytes, stepped
 
@@ -32,3 +33,16 @@ def test_a_state_dict_keeps_its_dtypes(master):
         assert mine.keys() == its.keys()
         tensors = [k for k, v in mine.items() if isinstance(v, torch.Tensor)]
         assert all(mine[k].dtype is its[k].dtype and torch.equal(mine[k], its[k]) for k in tensors)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+@pytest.mark.parametrize("master", ["stochastic", "bits8", "bits16"])
+def test_its_step_on_a_gpu_waits_for_nothing(master):
+    with fake_gpu() as gpu:
+        parameters = [torch.nn.Parameter(torch.zeros(n, device=CUDA, dtype=torch.bfloat16)) for n in (300, 7)]
+        optimizer = MasterAdamW(parameters, master=master)
+        for _ in range(2):
+            for parameter in parameters:
+                parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+    assert gpu.waits == []

@@ -96,7 +96,7 @@ class MasterAdamW(Parameterwise):
 
 def _adamw_part(value: Tensor, gradient: Tensor, means: list[Tensor], step: int, group: dict[str, Any]) -> None:
     """PyTorch's fused AdamW counts the step itself, one up, in a tensor."""
-    (beta1, beta2), count = group["betas"], torch.tensor(float(step - 1), device=value.device)
+    (beta1, beta2), count = group["betas"], torch.full((), float(step - 1), device=value.device)
     adamw(
         [value], [gradient], [means[0]], [means[1]], [], [count],
         fused=True, amsgrad=False, beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"],
