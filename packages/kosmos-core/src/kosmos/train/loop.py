@@ -273,10 +273,10 @@ class Trainer:
         )  # fmt: skip
         return self.optimizer.uncompiled if isinstance(self.optimizer, Parameterwise) else None
 
-    def _gradient_norm(self) -> Tensor | float:
+    def _gradient_norm(self) -> Tensor:
         """Of all gradients, before they are clipped; a GPU may still be computing it."""
         if self.release is not None:
-            return float(self.release.finish())
+            return self.release.finish()
         gradients.fill_missing(self.parameters)
         return gradients.norm_of(self.parameters)
 

@@ -9,7 +9,6 @@ Source: Fusing gradient accumulation and optimizer steps is known as LOMO (arXiv
 
 from __future__ import annotations
 
-import math
 from types import TracebackType
 from typing import Any
 
@@ -79,11 +78,11 @@ class GradientRelease:
         self._squares: dict[Tensor, Tensor] = {}
         self._handles = [p.register_post_accumulate_grad_hook(self._release) for p in self._group_of]
 
-    def finish(self) -> float:
+    def finish(self) -> Tensor:
         """After the backward pass: parameters that it did not reach take their step with a gradient of zero.
 
         Returns:
-            The norm of all gradients. All ranks call this.
+            The norm of all gradients, where they were: a GPU is not waited for. All ranks call this.
         """
         for parameter in self._group_of:
             if parameter not in self._squares:
@@ -94,7 +93,7 @@ class GradientRelease:
         for parameter in self._group_of:  # hooks have another order, and not the same on every rank
             parts.setdefault(cut_of(parameter), []).append(found[parameter])
         sums = [summed(torch.stack(squares).sum(), cut) for cut, squares in parts.items()]
-        return math.sqrt(float(torch.stack(sums).sum())) if sums else 0.0  # one wait for a GPU, not many
+        return torch.stack(sums).sum().sqrt() if sums else torch.zeros(())
 
     def remove(self) -> None:
         """Leave gradients to the optimizer again."""
