@@ -111,9 +111,8 @@ class KeyValueBatch:
     def keep(self, which: Tensor) -> None:
         """Leave out all documents but these: int [documents], on the CPU."""
         self._lengths = self._lengths[which]
-        self._buffers = {
-            n: (k[to_device(which, k.device)], v[to_device(which, v.device)]) for n, (k, v) in self._buffers.items()
-        }
+        there = {device: to_device(which, device) for device in {k.device for k, _ in self._buffers.values()}}
+        self._buffers = {n: (k[there[k.device]], v[there[k.device]]) for n, (k, v) in self._buffers.items()}
 
     def _sight(self, device: torch.device, window: int | None) -> _Sight:
         """Made once a row: it is the same in all layers of a device that have the window."""
