@@ -89,6 +89,21 @@ def test_generation_together_asks_for_the_tokens_alone(backbone):
     assert len(set(gpu.waits)) == 1 and len(gpu.waits) == 9
 
 
+def test_prompts_are_put_into_a_cache_by_as_many_launches_however_many_they_are():
+    counts = []
+    with fake_gpu():
+        for lengths in ((3, 70), (3, 70, 5) * 10):
+            q, k, v = (torch.empty(sum(lengths), n, 16, device=CUDA, dtype=torch.bfloat16) for n in (4, 2, 2))
+            cache = KeyValueBatch()
+            with Calls() as calls:
+                cache.begin(Segments(lengths))
+                for layer in range(2):
+                    cache.attend(layer, q, k, v)
+            counts.append(calls.of)
+    assert counts[0] == counts[1]
+    assert counts[0]["index_copy_"] == 4
+
+
 def test_documents_that_go_on_without_the_others_wait_for_nothing():
     with fake_gpu() as gpu:
         cache = KeyValueBatch()

@@ -80,6 +80,7 @@ class KeyValueBatch:
         """Tell of a row, before its layers ``attend``."""
         if not len(self._lengths):
             self._prompts, self._lengths = segments, torch.tensor(segments.lengths)
+            self._places: dict[torch.device, Tensor] = {}
             return
         assert segments.lengths == (1,) * len(self._lengths), (segments.lengths, len(self._lengths))
         self._prompts = None
@@ -97,7 +98,7 @@ class KeyValueBatch:
             window: how many tokens a token sees at most, itself included.
         """
         if self._prompts is not None:
-            self._buffers[layer] = _apart(k, self._prompts), _apart(v, self._prompts)
+            self._buffers[layer] = self._apart(k, self._prompts), self._apart(v, self._prompts)
             return cast(Tensor, attend(q, k, v, self._prompts, causal=True, scale=scale, window=window))
         if self._buffers[layer][0].shape[1] < self._end:
             keys, values = self._buffers[layer]
@@ -114,6 +115,16 @@ class KeyValueBatch:
         there = {device: to_device(which, device) for device in {k.device for k, _ in self._buffers.values()}}
         self._buffers = {n: (k[there[k.device]], v[there[k.device]]) for n, (k, v) in self._buffers.items()}
 
+    def _apart(self, x: Tensor, prompts: Segments) -> Tensor:
+        """[t, G, d] -> [documents, room, G, d], by one copy for all: each would be a launch of a GPU."""
+        documents, room = len(prompts.lengths), prompts.longest + ROOM
+        if x.device not in self._places:
+            shift = torch.arange(documents) * room - torch.tensor(prompts.bounds[:-1])
+            places = torch.arange(prompts.total) + shift.repeat_interleave(self._lengths)
+            self._places[x.device] = to_device(places, x.device)
+        apart = x.new_zeros(documents * room, *x.shape[1:]).index_copy_(0, self._places[x.device], x)
+        return apart.unflatten(0, (documents, room))
+
     def _sight(self, device: torch.device, window: int | None) -> _Sight:
         """Made once a row: it is the same in all layers of a device that have the window."""
         if (device, window) not in self._sights:
@@ -126,14 +137,6 @@ class KeyValueBatch:
             last = torch.arange(len(ends), device=device), ends - 1
             self._sights[device, window] = _Sight(last, first, seen)
         return self._sights[device, window]
-
-
-def _apart(x: Tensor, segments: Segments) -> Tensor:
-    """[t, G, d] -> [documents, room, G, d]."""
-    room = x.new_zeros(len(segments.lengths), segments.longest + ROOM, *x.shape[1:])
-    for number, (begin, length) in enumerate(zip(segments.bounds, segments.lengths, strict=False)):
-        room[number, :length] = x[begin : begin + length]
-    return room
 
 
 def _longer(x: Tensor) -> Tensor:
