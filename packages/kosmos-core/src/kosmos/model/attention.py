@@ -183,7 +183,7 @@ def _attend_one(q: Tensor, k: Tensor, v: Tensor, scale: float | None, mask: Tens
     Queries that share a head of keys are its rows: repeated for each of them, the whole cache would be copied for every
     token.
     """
-    rows = q.unflatten(1, (k.shape[2], -1)).transpose(1, 2)
+    rows = q.reshape(len(q), k.shape[2], -1, q.shape[2]).transpose(1, 2)
     return _sdpa(rows, k, v, scale, mask=mask).transpose(1, 2).flatten(1, 2)
 
 

@@ -123,7 +123,7 @@ class KeyValueBatch:
             places = torch.arange(prompts.total) + shift.repeat_interleave(self._lengths)
             self._places[x.device] = to_device(places, x.device)
         apart = x.new_zeros(documents * room, *x.shape[1:]).index_copy_(0, self._places[x.device], x)
-        return apart.unflatten(0, (documents, room))
+        return apart.view(documents, room, *x.shape[1:])
 
     def _sight(self, device: torch.device, window: int | None) -> _Sight:
         """Made once a row: it is the same in all layers of a device that have the window."""
