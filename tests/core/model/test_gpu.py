@@ -10,7 +10,8 @@ import torch
 from kosmos import Document, Segments, Text, make_run
 from kosmos.compose import compose
 from kosmos.data.batch import assemble, to_tensors
-from kosmos.model.attention import attend, attend_across
+from kosmos.model.attention import attend, attend_across, attend_cached
+from kosmos.model.caches import KeyValueBatch, KeyValueCache
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.plugins import Registry
 from support import ticks
@@ -51,6 +52,30 @@ def test_attention_and_its_gradients_are_those_of_a_dense_mask(lengths, causal, 
     wanted = torch.autograd.grad(expected, exact, upstream.double())
     for one, other in zip((got, *found), (expected, *wanted), strict=True):
         assert apart(one, other) < UNITS[dtype]
+
+
+@pytest.mark.parametrize("window", [None, 16])
+@pytest.mark.parametrize("dtype", UNITS, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("groups", [4, 2])
+def test_tokens_that_are_continued_see_their_document_as_a_dense_mask_does(window, dtype, groups):
+    lengths, more = (5, 130, 2), 70
+    random = torch.Generator("cuda").manual_seed(5)
+    documents = [
+        [torch.randn(n + more, h, 64, device="cuda", generator=random).to(dtype) for h in (4, groups, groups)]
+        for n in lengths
+    ]
+    together, alone = KeyValueBatch(), KeyValueCache(1)
+    for at in range(more + 1):
+        now = [slice(0, n) if at == 0 else slice(n + at - 1, n + at) for n in lengths]
+        rows = [[x[part] for x in own] for own, part in zip(documents, now, strict=True)]
+        together.begin(Segments(tuple(len(q) for q, _, _ in rows)))
+        got = together.attend(0, *(torch.cat(xs) for xs in zip(*rows, strict=True)), window=window)
+        one = attend_cached(rows[1][0], *alone.extend(0, *rows[1][1:]), window=window)
+        for found, own, part in zip(got.split([len(q) for q, _, _ in rows]), documents, now, strict=True):
+            with torch.device("cuda"):
+                whole = dense(*(x[: part.stop].double() for x in own), [part.stop], True, window)
+            assert apart(found, whole[part]) < UNITS[dtype]
+            assert own is not documents[1] or apart(one, whole[part]) < UNITS[dtype]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

@@ -131,7 +131,7 @@ def fake_gpu(most_pinned: int | None = None) -> Iterator[FakeGpu]:
         (torch.cuda, "get_device_capability", lambda *_: CAPABILITY),
         (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
-        (torch.cuda, "Event", lambda: _Event(gpu)),
+        (torch.cuda, "Event", lambda **_: _Event(gpu)),
         (torch.cuda, "synchronize", lambda *_: gpu.note_wait("synchronize")),
     )
     with ExitStack() as stack:
