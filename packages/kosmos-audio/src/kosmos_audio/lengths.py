@@ -1,8 +1,8 @@
 """What compressed sound states of its length, and whether that can be believed.
 
-libsndfile knows it of OGG (Vorbis, Opus), by the positions that the pages state, and of MP3 where the first frame is a tag
-that states frames and bytes ("Xing" or "Info", which encoders write by default). Of other MP3s it guesses, and reads no
-further: of one that begins loud and ends in silence 60,086 samples of 352,800.
+libsndfile knows it of OGG (Vorbis, Opus), by the positions that the pages state, and of MP3 where the first frame is a
+tag that states frames and bytes ("Xing" or "Info", which encoders write by default). Of other MP3s it guesses, and ends
+there: after 60,086 samples of 352,800 of one that begins loud and falls silent.
 """
 
 from __future__ import annotations
