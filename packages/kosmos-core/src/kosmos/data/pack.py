@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kosmos.data.plan import DocumentPlan
 
@@ -28,15 +29,25 @@ def choose(pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping[
     kinds = np.array([numbers.setdefault(kind, len(numbers)) for kind, _ in works])
     amounts = np.array([amount for _, amount in works])
     tries = TRIES if len(numbers) > 1 or max_cells else 1
-    fills = _fills([lengths[i] for i in order], max_tokens - lengths[0], tries)
-    choices = [np.array([0, *(order[i] for i in fill)]) for fill in fills]
-    fitting = [c for c in choices if _cells_fit(pending, c, max_cells)] if max_cells else choices
-    if not fitting:
-        return _greedy(pending, max_tokens, max_cells)
     waiting = min(1.0, max_tokens / sum(lengths)) * np.bincount(kinds, amounts)
-    # How far the work of a row is from its share of what waits: the sum over kinds, each relative to that share.
-    apart = [np.abs(np.bincount(kinds[c], amounts[c], len(numbers)) / waiting - 1).sum() for c in fitting]
-    return sorted(fitting[int(np.argmin(apart))].tolist())
+
+    def choices(order: Sequence[int]) -> list[NDArray[np.int64]]:
+        fills = _fills([lengths[i] for i in order], max_tokens - lengths[0], tries)
+        return [np.array([0, *(order[i] for i in fill)]) for fill in fills]
+
+    def most_even(choices: Sequence[NDArray[np.int64]]) -> list[int]:
+        # How far the work of a row is from its share of what waits: the sum over kinds, each relative to that share.
+        apart = [np.abs(np.bincount(kinds[c], amounts[c], len(numbers)) / waiting - 1).sum() for c in choices]
+        return sorted(choices[int(np.argmin(apart))].tolist())
+
+    found = choices(order)
+    fitting = [c for c in found if _cells_fit(pending, c, max_cells)] if max_cells else found
+    if fitting:
+        return most_even(fitting)
+    # What takes the longest first would spend the documents without cells, and later rows could not be filled.
+    even = most_even(choices(_within(pending, order, max_cells)))
+    tried = (_greedy(pending, max_tokens, max_cells, taken) for taken in (even, [0]))
+    return max(tried, key=lambda taken: sum(lengths[i] for i in taken))
 
 
 def _evenly(works: Sequence[tuple[str, int]]) -> list[int]:
@@ -91,17 +102,32 @@ def _reconstructed(
     return taken[::-1]
 
 
-def _greedy(pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping[str, int]) -> list[int]:
-    """The oldest first, then the longest that fits, under all budgets."""
-    order = [0, *sorted(range(1, len(pending)), key=lambda i: -len(pending[i]))]
-    taken: list[int] = []
-    tokens, cells = 0, dict.fromkeys(max_cells, 0)
+def _within(pending: Sequence[DocumentPlan], order: Sequence[int], max_cells: Mapping[str, int]) -> list[int]:
+    """Of ``order``, documents of which any may be taken beside number 0: together they keep to the budgets of cells."""
+    cells = {name: pending[0].cells(name) for name in max_cells}
+    kept = []
+    for i in order:
+        wanted = {name: cells[name] + pending[i].cells(name) for name in cells}
+        if all(wanted[name] <= max_cells[name] for name in cells):
+            kept.append(i)
+            cells = wanted
+    return kept
+
+
+def _greedy(
+    pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping[str, int], taken: Sequence[int]
+) -> list[int]:
+    """Those that are ``taken``, then the longest that fits, under all budgets."""
+    order = sorted(set(range(len(pending))).difference(taken), key=lambda i: -len(pending[i]))
+    found = [*taken]
+    tokens = sum(len(pending[i]) for i in taken)
+    cells = {name: sum(pending[i].cells(name) for i in taken) for name in max_cells}
     for i in order:
         wanted = {name: cells[name] + pending[i].cells(name) for name in cells}
         if tokens + len(pending[i]) <= max_tokens and all(wanted[name] <= max_cells[name] for name in cells):
-            taken.append(i)
+            found.append(i)
             tokens, cells = tokens + len(pending[i]), wanted
-    return sorted(taken)
+    return sorted(found)
 
 
 def _cells_fit(pending: Sequence[DocumentPlan], taken: Iterable[int], max_cells: Mapping[str, int]) -> bool:
