@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from kosmos.model.attention_cpu import attend_on_cpu
-from kosmos.model.attention_groups import groups_of
+from kosmos.model.attention_groups import groups_of, tell_padding
 from kosmos.model.segments import Segments
 
 EXACT_UP_TO = 512
@@ -191,6 +191,7 @@ def _attend_groups(
     q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool, scale: float | None, window: int | None
 ) -> Tensor:
     groups = groups_of(segments, causal=causal, device=q.device)
+    tell_padding(groups, segments, q, v)
     if len(groups) == 1 and groups[0].tokens is None:
         shape = groups[0].count, groups[0].length
         a, b, c = (_fold(x, shape) for x in (q, k, v))

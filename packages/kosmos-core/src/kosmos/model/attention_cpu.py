@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kosmos.model.attention_groups import Group, groups_of
+from kosmos.model.attention_groups import Group, groups_of, tell_padding
 from kosmos.model.recurring import MULTIPLE, rounded
 from kosmos.model.segments import Segments
 
@@ -38,6 +38,7 @@ def attend_on_cpu(
     """q, k, v [T, H, d] each of any type, T > 0 -> [T, H, d] in ``dtype``; see ``kosmos.model.attention.attend``."""
     long = PRODUCTS_FROM if dtype == torch.bfloat16 else None
     groups = groups_of(segments, causal=causal, device=q.device, long=long)
+    tell_padding(groups, segments, q, v)
     scale = q.shape[2] ** -0.5 if scale is None else scale
     return cast(Tensor, _Attention.apply(q, k, v, groups, causal, scale, dtype))  # type: ignore[no-untyped-call]
 

@@ -5,7 +5,7 @@ Letters: T = tokens of the row, H = heads, d = width of a head; L = places of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, library
 
 from kosmos.data.transfer import to_device
 from kosmos.model.recurring import rounded
@@ -94,6 +94,24 @@ class Group:
             mine.view(self.count, self.own, *out.shape[1:]).copy_(x[:, :, : self.own].transpose(1, 2))
         else:
             out.index_copy_(0, self.rows, self.found(x).to(out.dtype))
+
+
+def tell_padding(groups: Sequence[Group], segments: Segments, q: Tensor, v: Tensor) -> None:
+    """Say to whoever counts operations what of attention in ``groups`` is padding. q, v: [T, H, width]."""
+    wasted = sum(group.count * group.length**2 for group in groups) - sum(n * n for n in segments.lengths)
+    if wasted:
+        attention_of_padding(q, v.shape[2], wasted)
+
+
+# Of its own, because a counter of operations sees no lengths in a call.
+@library.custom_op("kosmos::attention_of_padding", mutates_args=())
+def attention_of_padding(q: Tensor, width: int, pairs: int) -> None:
+    """Of each head of ``q`` [T, H, d], with values of ``width``, so many pairs of places are looked at for nothing."""
+
+
+@attention_of_padding.register_fake
+def _(q: Tensor, width: int, pairs: int) -> None:
+    """Nothing is given."""
 
 
 def groups_of(segments: Segments, *, causal: bool, device: torch.device, long: int | None = None) -> list[Group]:

@@ -52,13 +52,24 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
     """
     assert hidden.shape[0] == targets.shape[0], (hidden.shape, targets.shape)
     assert hidden.shape[1] == weight.shape[1], (hidden.shape, weight.shape)
-    device = hidden.device.type
-    dtype = hidden.dtype
-    if torch.is_autocast_enabled(device) and dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(device)
+    dtype = _type_of(hidden)
     rows = chunk or _rows(hidden.device, dtype, weight.shape[0])
     train = torch.is_grad_enabled()
     return TokenLosses(*_Loss.apply(hidden, weight, targets, dtype, rows, train))  # type: ignore[no-untyped-call]
+
+
+def computed_positions(count: int, weight: Tensor) -> int:
+    """Positions that products with ``weight`` [V, D] are made of for so many trained ones: padding is among them."""
+    rows = _rows(weight.device, _type_of(weight), len(weight))
+    rest = count % rows
+    return count - rest + min(recurring_size(rest, weight), rows)
+
+
+def _type_of(x: Tensor) -> torch.dtype:
+    """Of products with it."""
+    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype
 
 
 def _has_kernel(device: torch.device, dtype: torch.dtype) -> bool:

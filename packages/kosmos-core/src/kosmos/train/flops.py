@@ -1,8 +1,8 @@
 """Operations of a step by module, and their share of what the machine can do (MFU).
 
-Products and attention are counted as torch runs them, on one row in fifty; from there products scale with tokens and
-cells, attention with the squares of real lengths. A trained module counts three times its forward pass, a frozen one
-once, a frozen backbone twice (gradients flow through it). Recomputation is not counted.
+Products and attention are counted as torch runs them, but for what is padding, on one row in fifty; from there products
+scale with tokens and cells, attention with the squares of real lengths. A trained module counts three times its forward
+pass, a frozen one once, a frozen backbone twice (gradients flow through it). Recomputation is not counted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kosmos.data.batch import PackedBatch
+from kosmos.model.loss import computed_positions
 from kosmos.model.omni import OmniModel
 
 EVERY = 50
@@ -30,7 +31,7 @@ PEAKS = {
 BACKBONE, HEAD = "backbone", "head"
 CONNECTOR = ".connector"
 """Behind a stream's name: its connector, which may be trained where the encoder is not."""
-ATTENTION = ("scaled_dot_product", "varlen_attn")
+ATTENTION = ("scaled_dot_product", "varlen_attn", "attention_of_padding")
 
 
 Computed = Callable[[int], int]
@@ -94,6 +95,7 @@ class FlopMeter:
         for name, stream in model.streams.items():
             parts = {name: cast(Any, stream).encoder, name + CONNECTOR: cast(Any, stream).connector}
             self.times |= {n: 3 if any(p.requires_grad for p in m.parameters()) else 1 for n, m in parts.items()}
+        self._output_weight = cast(Any, model.backbone).output_weight
         self.device, self.dtype = device, dtype
         self.peak: float | None = None
 
@@ -126,10 +128,16 @@ class FlopMeter:
             yield
         for name, (products, attention) in self._by_module(mode.get_flop_counts()).items():
             if work[name].units:
-                stream = self._modules.get(name.removesuffix(CONNECTOR))
-                padding = cast(Any, stream).padding(work[name].units) if stream is not None else 0
+                padding = self._padding(name, work[name].units)
                 units, pairs = work[name].units + padding, work[name].pairs + padding**2
                 self.costs[name] = Cost(products / units, attention / max(1, pairs))
+
+    def _padding(self, name: str, units: int) -> int:
+        """Units of padding that were computed beside so many."""
+        if name == HEAD:
+            return computed_positions(units, self._output_weight()) - units
+        stream = self._modules.get(name.removesuffix(CONNECTOR))
+        return int(cast(Any, stream).padding(units)) if stream is not None else 0
 
     def _by_module(self, counts: Mapping[str, Mapping[Any, int]]) -> dict[str, tuple[int, int]]:
         products, attention = _of(counts, ".backbone")
@@ -254,6 +262,7 @@ def _mapping() -> dict[Any, Callable[..., int]]:
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,
         torch.ops.aten.addmm_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
         torch.ops.torch_attn._varlen_attn: _varlen_flops,
+        torch.ops.kosmos.attention_of_padding: lambda q, width, pairs, **kwargs: -2 * q[1] * (q[2] + width) * pairs,
         torch.ops.kosmos.add_product_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
     }
 
