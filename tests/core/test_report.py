@@ -61,6 +61,41 @@ def test_steps_tokens_and_losses_are_those_of_the_metrics(run: Path, capsys: pyt
     assert found["held_out"] == {"step": 6, **scored["held_out"]}
 
 
+def test_meters_are_those_of_the_metrics(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(run / "metrics.jsonl")
+    found = report(run, capsys)["steps"]["meters"]
+    for name in ("fill", "samples_per_s", "mfu", "mfu_half_causal"):
+        assert found[name] == pytest.approx(sum(row[name] for row in rows) / 6)
+    cells = [row["cells_by_stream"]["ticks"] for row in rows]
+    most = [row["imbalance_by_stream"]["ticks"] * n for row, n in zip(rows, cells, strict=True)]
+    assert found["imbalance_by_stream"] == {"ticks": pytest.approx(sum(most) / sum(cells))}
+    assert found["peak_memory_bytes"] == max(row["peak_memory_bytes"] for row in rows)
+    assert found["compilations"] is found["last_compilation"] is None
+    said = [line.split("  ")[0] for line in lines(run, capsys)]
+    assert {"fill", "imbalance", "MFU", "data wait", "memory"} <= set(said)
+    assert "compiled" not in said
+
+
+def test_programs_and_the_step_of_the_last_are_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run / "metrics.jsonl"
+    rows = [{**row, "compilations": n} for row, n in zip(rows_of(file), (0, 2, 3, 3, 1, 1), strict=True)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = report(run, capsys)["steps"]["meters"]
+    assert (found["compilations"], found["last_compilation"]) == (1, 5)  # a run that goes on has none at first
+    assert "compiled   1 programs, the last at step 5" in lines(run, capsys)
+    file.write_text("".join(json.dumps({**row, "compilations": 0}) + "\n" for row in rows))
+    assert "compiled   0 programs" in lines(run, capsys)
+
+
+def test_rows_of_older_versions_have_no_meters(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, kept = run / "metrics.jsonl", ("step", "loss", "tokens", "loss_by_modality", "loss_by_source")
+    rows = [{name: row[name] for name in kept} for row in rows_of(file)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    meters = report(run, capsys)["steps"]["meters"]
+    assert {name: value for name, value in meters.items() if value} == {}
+    assert "throughput not timed" in lines(run, capsys)
+
+
 def test_a_loss_that_is_not_finite_is_null(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     last, no_number = rows_of(run / "metrics.jsonl")[-1], float("nan")
     of_source = dict.fromkeys(last["loss_by_source"], no_number)

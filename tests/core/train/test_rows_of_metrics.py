@@ -9,7 +9,10 @@ import torch
 
 from kosmos.checkpoint.folder import committed, load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
-from kosmos.compose import compose
+from kosmos.compose import compose, make_feed, open_sources
+from kosmos.data.feeder import open_feeder
+from kosmos.train.balance import balance_of
+from kosmos.train.progress import ConsoleReporter
 from kosmos.train.run import resume_run, train_model
 from support import ticks_encoder
 from support.runs import rows_of, small_run, ticks_registry
@@ -42,7 +45,45 @@ def test_figures_of_a_row(tmp_path):
         assert row["text_tokens"] + row["media_tokens"] == row["tokens"]
         assert row["media_tokens"] > 0
         assert row["fill"] == row["tokens"] / (2 * 128) <= 1
+        apart = row["text_tokens_per_s"], row["media_tokens_per_s"]
+        assert apart == pytest.approx([row[f"{kind}_tokens"] / row["step_s"] for kind in ("text", "media")])
+        assert sum(apart) == pytest.approx(row["tokens_per_s"])
     assert [row["learning_rate"] for row in rows] == pytest.approx([1e-3, 2e-3, *[3e-3] * 4])
+
+
+def test_the_cells_of_a_step_and_how_uneven_its_rows_are():
+    rows = [{"image": 40, "audio": 0, "video": 0}, {"image": 20, "audio": 9, "video": 0}]
+    assert balance_of(rows) == {
+        "cells_by_stream": {"image": 60, "audio": 9, "video": 0},
+        "imbalance_by_stream": {"image": pytest.approx(4 / 3), "audio": 2.0},
+    }
+    assert balance_of(rows[:1])["imbalance_by_stream"] == {}
+    assert balance_of([]) == {"cells_by_stream": {}, "imbalance_by_stream": {}}
+
+
+def test_a_run_says_how_uneven_its_rows_are(tmp_path):
+    config = small_run(tmp_path / "run", data={"lanes": 3}, train={"steps": 2})
+    train_model(config, registry=ticks_registry())
+    parts = compose(config, ticks_registry())
+    feeder = open_feeder(make_feed(parts, open_sources(config, ticks_registry(), "train")), range(3), workers=0)
+    for row in rows_of(tmp_path / "run" / "metrics.jsonl"):
+        cells = [len(lane.arrays.media["ticks"].values) for lane in feeder.next_step()]
+        assert row["cells_by_stream"] == {"ticks": sum(cells)}
+        assert row["imbalance_by_stream"] == {"ticks": pytest.approx(3 * max(cells) / sum(cells))}
+
+
+def test_a_line_of_the_console_says_what_a_step_came_to_and_cost(tmp_path, capsys):
+    train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=ConsoleReporter())
+    last = rows_of(tmp_path / "run" / "metrics.jsonl")[-1]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step 6/6  ")]
+    for said in (
+        f"{last['tokens_per_s']:,.0f} tokens/s ({last['text_tokens_per_s']:,.0f} text, ",
+        f"{last['media_tokens_per_s']:,.0f} media)  {last['samples_per_s']:,.1f} samples/s  fill ",
+        f"  imbalance ticks {last['imbalance_by_stream']['ticks']:.2f}  MFU {100 * last['mfu']:.1f} % (backbone ",
+        f"; causal attention halved {100 * last['mfu_half_causal']:.1f})  data wait ",
+        f"  peak {last['peak_memory_bytes'] / 2**30:,.1f} GiB  0:00 left",
+    ):
+        assert said in line, line
 
 
 def test_a_bad_sample_is_noted_with_the_step_whose_rows_it_is_missed_in(tmp_path):

@@ -74,7 +74,43 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         "data_wait_s": sum(row.get("data_wait_s", 0.0) for row in rows),
         "tokens_per_s": sums["tokens"] / spent if spent else None,
         "tokens_per_s_recent": median(recent) if recent else None,
+        "meters": _meters(rows),
     }
+
+
+def _meters(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over the steps that have a meter, but for the most memory and the programs compiled. None where none has.
+
+    Imbalance is weighted by cells: a step with a single item says little.
+    """
+
+    def mean_of(name: str) -> float | None:
+        found = [row[name] for row in rows if name in row]
+        return sum(found) / len(found) if found else None
+
+    uneven: Counter[str] = Counter()
+    cells: Counter[str] = Counter()
+    for row in rows:
+        for stream, ratio in row.get("imbalance_by_stream", {}).items():
+            uneven[stream] += ratio * row["cells_by_stream"][stream]
+            cells[stream] += row["cells_by_stream"][stream]
+    compiled = [(row["step"], row["compilations"]) for row in rows if "compilations" in row]
+    return {
+        "fill": mean_of("fill"),
+        "imbalance_by_stream": {stream: uneven[stream] / cells[stream] for stream in cells},
+        **{name: mean_of(name) for name in ("samples_per_s", "mfu", "mfu_half_causal")},
+        "peak_memory_bytes": max(
+            (row["peak_memory_bytes"] for row in rows if "peak_memory_bytes" in row), default=None
+        ),
+        "compilations": compiled[-1][1] if compiled else None,
+        "last_compilation": _last_change(compiled),
+    }
+
+
+def _last_change(counts: list[tuple[int, int]]) -> int | None:
+    """The step at which a count was last another than before; a run that goes on counts from 0."""
+    changed = [step for (step, now), before in zip(counts, [0, *(n for _, n in counts)], strict=False) if now != before]
+    return changed[-1] if changed else None
 
 
 def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +193,31 @@ def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
         f"documents  {steps['documents']:,}",
         f"tokens     {steps['tokens']:,} ({steps['text_tokens']:,} text, {steps['media_tokens']:,} media)",
         f"throughput {speed}{late}",
+        *_meter_lines(steps["meters"], steps["data_wait_s"] / steps["step_s"] if steps["step_s"] else None),
     ]
+
+
+def _meter_lines(meters: Mapping[str, Any], waiting: float | None) -> Iterator[str]:
+    if meters["fill"] is not None:
+        yield f"fill       {_percent(meters['fill'])} of the rows' tokens"
+    if uneven := meters["imbalance_by_stream"]:
+        of = ", ".join(f"{stream} {ratio:.2f}" for stream, ratio in uneven.items())
+        yield f"imbalance  {of} (cells of the fullest row over the mean of a step's rows)"
+    if meters["mfu"] is not None:
+        yield f"MFU        {_percent(meters['mfu'])}, causal attention halved {_percent(meters['mfu_half_causal'])}"
+    if waiting is not None:
+        yield f"data wait  {_percent(waiting)} of the steps"
+    if meters["peak_memory_bytes"] is not None:
+        yield f"memory     {meters['peak_memory_bytes'] / 2**30:,.2f} GiB at most"
+    if meters["compilations"] is not None:
+        last = meters["last_compilation"]
+        yield f"compiled   {meters['compilations']:,} programs" + (
+            "" if last is None else f", the last at step {last:,}"
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
 
 
 def _loss_lines(last: Mapping[str, Any], held_out: Mapping[str, Any] | None) -> list[str]:

@@ -29,6 +29,7 @@ from kosmos.names import listed
 from kosmos.runtime.devices import autocast, seed_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
+from kosmos.train.balance import balance_of, cells_of
 from kosmos.train.compiling import compilations, compile_blocks
 from kosmos.train.flops import Counted, FlopMeter
 from kosmos.train.guards import Guard
@@ -116,7 +117,7 @@ class Trainer:
         # While a GPU computes the gradients, all is done that does not depend on them.
         if isinstance(self.optimizer, Parameterwise) and self.release is None:
             self.optimizer.prepare()
-        metrics, everyone = self._metrics(batches, [arrived() for arrived in losses], targets)
+        metrics, everyone = self._metrics(rows, batches, [arrived() for arrived in losses], targets)
         norm = float(norm_on_device)
         skipped = self._is_wrong(metrics["loss"], norm, batches)
         if not skipped and self.release is None:
@@ -131,7 +132,7 @@ class Trainer:
             "grad_norm": norm,
             "step_s": elapsed,
             "data_wait_s": max(one.waited_s for one in everyone),
-            "tokens_per_s": metrics["tokens"] / elapsed,
+            **{f"{what}_per_s": metrics[what] / elapsed for what in ("tokens", "text_tokens", "media_tokens")},
             "samples_per_s": metrics["documents"] / elapsed,
             "peak_memory_bytes": max(memory.peak_bytes(self.device), *(one.peak_bytes for one in everyone)),
         }
@@ -281,7 +282,7 @@ class Trainer:
         return gradients.norm_of(self.parameters)
 
     def _metrics(
-        self, batches: list[PackedBatch], per_token: list[Tensor], targets: int
+        self, rows: list[Row], batches: list[PackedBatch], per_token: list[Tensor], targets: int
     ) -> tuple[dict[str, Any], list[_Spent]]:
         """Sums over all rows of the step, and what it cost each rank."""
         meter = LossMeter()
@@ -293,7 +294,8 @@ class Trainer:
         documents = sum(len(b.documents) for b in batches)
         spent = _Spent(self.flops.count(batches), self.feeder.waited_s, memory.peak_bytes(self.device))
         total = float(sum(losses.sum() for losses in found))
-        everyone = self.parallel.gather((spent, (dict(meter.sums), total, tokens, media, documents)))
+        cells = [cells_of(row) for row in rows]
+        everyone = self.parallel.gather((spent, (dict(meter.sums), total, tokens, media, documents, cells)))
         gathered = [sums for _, sums in everyone][:: self.parallel.sharing]  # a group has the same rows
         meter.merge([g[0] for g in gathered])
         loss, tokens, media, documents = (sum(g[i] for g in gathered) for i in range(1, 5))
@@ -305,6 +307,7 @@ class Trainer:
             "target_tokens": targets,
             "documents": documents,
             "fill": tokens / (self.config.data.lanes * self.config.data.tokens_per_pack),
+            **balance_of([row for theirs in gathered for row in theirs[5]]),
             "loss_by_modality": meter.means("modality"),
             "loss_by_source": meter.means("source"),
         }, [spent for spent, _ in everyone]

@@ -135,12 +135,12 @@ class ConsoleReporter(Reporter):
             self.began_at, self.first_step = now - row["step_s"], row["step"] - 1
         done = row["step"] - self.first_step
         left = (now - self.began_at) / done * (steps - row["step"])
-        line = f"loss {row['loss']:.4f}  {row['tokens_per_s']:,.0f} tokens/s  {_clock(left)} left"
+        loss, end = f"loss {row['loss']:.4f}", f"{_clock(left)} left"
         if self.console.is_terminal:
-            self._show_bar(row["step"], steps, line)
+            self._show_bar(row["step"], steps, f"{loss}  {row['tokens_per_s']:,.0f} tokens/s  {end}")
         elif now - self.said_at > self.EVERY_S or row["step"] in (1, steps):
             self.said_at = now
-            self.say(f"step {row['step']}/{steps}  {line}")
+            self.say("  ".join([f"step {row['step']}/{steps}", loss, *meters(row), end]))
 
     def _show_bar(self, step: int, steps: int, line: str) -> None:
         if self.bar is None:
@@ -173,6 +173,27 @@ class ConsoleReporter(Reporter):
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def meters(row: Mapping[str, Any]) -> Iterator[str]:
+    """What a step came to and what it cost, of its row of metrics."""
+    apart = f" ({row['text_tokens_per_s']:,.0f} text, {row['media_tokens_per_s']:,.0f} media)"
+    yield f"{row['tokens_per_s']:,.0f} tokens/s" + (apart if row["media_tokens"] else "")
+    yield f"{row['samples_per_s']:,.1f} samples/s"
+    yield f"fill {_percent(row['fill'])}"
+    if row["imbalance_by_stream"]:
+        yield "imbalance " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in row["imbalance_by_stream"].items())
+    if "mfu" in row:
+        of = ", ".join(f"{name} {100 * share:.1f}" for name, share in row["mfu_by_module"].items())
+        yield f"MFU {_percent(row['mfu'])} ({of}; causal attention halved {100 * row['mfu_half_causal']:.1f})"
+    yield f"data wait {_percent(row['data_wait_s'] / row['step_s'])}"
+    yield f"peak {row['peak_memory_bytes'] / 2**30:,.1f} GiB"
+    if "compilations" in row:
+        yield f"compiled {row['compilations']:,}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _count(module: torch.nn.Module) -> str:
