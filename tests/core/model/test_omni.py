@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 
@@ -16,6 +17,7 @@ from kosmos.compose import compose
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.plan import decode_cells
 from kosmos.plugins import Registry
+from kosmos.train.compiling import compilations, compile_blocks
 from support import ticks
 
 BACKBONES = {
@@ -77,6 +79,14 @@ segment = st.one_of(
 document = st.lists(segment, max_size=4).map(lambda parts: Document("d", (*parts, Text("end", train=True))))
 
 
+MIXED = [
+    Document("mixed", (*(medium(m, 7) for m in MODALITIES), Text("first", train=True))),
+    Document("text", (Text("q "), Text("a long answer " * 12, train=True))),
+    Document("two", (medium("audio", 40), Text("between", train=True), medium("image", 3), Text("end", train=True))),
+    Document("short", (Text("x", train=True),)),
+]
+
+
 def ready(planner, one):
     [plan] = planner.plan(one)
     cells = {}
@@ -120,6 +130,53 @@ def test_packed_loss_and_gradients_equal_those_of_each_document_alone(backbone):
         assert worst_error(packed_gradients, alone_gradients) < 1e-4  # fp32; measured at most 6e-6
 
     check()
+
+
+@pytest.mark.parametrize("how", [True, "selective"])
+@pytest.mark.parametrize("backbone", ["decoder", "hf"])
+def test_packed_is_unpacked_where_activations_are_computed_again(backbone, how):
+    composed = deepcopy(composition(backbone))
+    for part in (composed.model.backbone, *(stream.encoder for stream in composed.model.streams.values())):
+        if hasattr(part, "set_gradient_checkpointing"):
+            part.set_gradient_checkpointing(how)
+    packed, packed_gradients = loss_and_gradients(composed, [MIXED])
+    alone, alone_gradients = loss_and_gradients(composed, [[d] for d in MIXED])
+    assert packed == pytest.approx(alone, rel=2e-6)  # fp32; measured at most 9e-8
+    assert worst_error(packed_gradients, alone_gradients) < 1e-4  # fp32; measured at most 2e-6
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_packed_is_unpacked_in_bf16(backbone):
+    """Where documents and items are padded to shapes that recur."""
+    composed = composition(backbone)
+    with torch.autocast("cpu", torch.bfloat16):
+        packed, packed_gradients = loss_and_gradients(composed, [MIXED])
+        alone, alone_gradients = loss_and_gradients(composed, [[d] for d in MIXED])
+    assert packed == pytest.approx(alone, rel=1e-3)  # measured at most 1.3e-7
+    assert packed_gradients.keys() == alone_gradients.keys()
+    apart = sum(float((g - alone_gradients[n]).double().square().sum()) for n, g in packed_gradients.items())
+    # Of the norm of all gradients: measured at most 0.23 %, and 22 to 88 % where documents see each other.
+    assert apart**0.5 < 0.02 * sum(float(g.double().square().sum()) for g in alone_gradients.values()) ** 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # torch's compiler warns of its own parts
+def test_compiled_rows_with_and_without_each_stream_are_their_documents_alone_and_are_compiled_once() -> None:
+    torch.compiler.reset()
+    composed = deepcopy(composition("decoder"))
+    assert compile_blocks(composed.model, True, torch.device("cpu")) > 2  # some of encoders
+    rows = [MIXED, MIXED[2:], [MIXED[1]], [MIXED[3], MIXED[3]], MIXED[:1]]
+    counts = []
+    for _ in range(3):
+        for row in rows:
+            packed, packed_gradients = loss_and_gradients(composed, [row])
+            with torch.compiler.set_stance("force_eager"):
+                alone, alone_gradients = loss_and_gradients(composed, [[d] for d in row])
+            assert packed == pytest.approx(alone, rel=2e-6)  # fp32; measured at most 1.2e-7
+            assert worst_error(packed_gradients, alone_gradients) < 1e-4  # fp32; measured at most 4e-6
+        counts.append(compilations())
+    assert counts[0] > 0
+    assert counts[1:] == [counts[0]] * 2
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)

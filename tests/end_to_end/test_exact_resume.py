@@ -1,0 +1,79 @@
+"""Every way to be fast goes on exactly: a run of all modalities, some rows without some, that was cut and resumed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kosmos import make_run
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import MODEL, read_whole
+from kosmos.plugins import load_plugins
+from kosmos.train.run import resume_run, train_model
+from support.runs import rows_of
+
+pytestmark = pytest.mark.slow
+
+RUN: dict[str, Any] = {
+    "modalities": ["image", "audio", "video"],
+    "data": {
+        "sources": ["shapes", "tones", "moving-shapes", "sums"],
+        "tokens_per_pack": 96, "lanes": 2, "look_ahead": 6, "workers": 0, "held_out": 0,
+    },
+    "streams": {
+        "image": {"connector": {"name": "resampler", "latents": 3, "heads": 2}},
+        "audio": {"encoder": {"name": "logmel", "width": 32, "layers": 1, "heads": 2}},
+    },
+    "backbone": {"name": "decoder", "width": 64, "layers": 2, "heads": 2, "ffn_width": 96, "dropout": 0.1},
+    "train": {"steps": 4, "warmup_steps": 1, "precision": "fp32"},
+    "checkpoint": {"every_steps": 2, "keep_last": 9},
+    "trackers": [],
+}  # fmt: skip
+NO_VIDEO = {"modalities": ["image", "audio"], "data": {"sources": ["shapes", "tones", "sums"]}}
+"""What computes activations again; the default encoder of films does not."""
+VIT = {"streams": {"image": {"encoder": {"name": "timm", "model": "test_vit"}}}}
+
+
+def in_bf16(optimizer: dict[str, Any]) -> dict[str, Any]:
+    return {"train": {"precision": "bf16", "weights": "bf16", "optimizer": optimizer}}
+
+
+WAYS: dict[str, list[dict[str, Any]]] = {
+    "buckets of documents": [],
+    "recurring shapes in bf16": [{"train": {"precision": "bf16"}}],
+    "Lion in C++": [{"train": {"optimizer": {"name": "lion", "compile": True}}}],
+    "8-bit Lion in C++, rounded at random": [
+        in_bf16({"name": "lion8bit", "compile": True, "master": "stochastic", "block": 64})
+    ],
+    "8-bit Lion in C++, 16 bits": [in_bf16({"name": "lion8bit", "compile": True, "master": "bits16", "block": 64})],
+    "AdamW, 8 bits": [in_bf16({"name": "adamw", "master": "bits8"})],
+    "released gradients": [
+        {"data": {"lanes": 1}, "train": {"release_gradients": True, "clip_norm": None, "optimizer": "lion8bit"}}
+    ],
+    "recomputed": [NO_VIDEO, VIT, {"train": {"gradient_checkpointing": True}}],
+    "selective": [NO_VIDEO, VIT, {"train": {"gradient_checkpointing": "selective", "precision": "bf16"}}],
+    "budgets of cells": [{"data": {"cells_per_pack": {"image": 20, "audio": 60}}}],
+    "workers that share a lane": [{"data": {"lanes": 1, "workers": 3}}],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_and_weights_are_those_of_a_run_that_was_never_cut(tmp_path: Path, way: str) -> None:
+    registry = load_plugins()
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train_model(make_run(RUN, *WAYS[way], {"output": str(whole)}), registry=registry)
+    shutil.copytree(whole, cut)
+    shutil.rmtree(cut / "checkpoints" / "step-00000004")  # as killed after step 2
+    resume_run(cut, {"data": {"workers": 1}} if "workers" in way else {}, registry=registry)
+    rows = [rows_of(run / "metrics.jsonl") for run in (whole, cut)]
+    assert [row["step"] for row in rows[1]] == [1, 2, 3, 4]
+    assert [row["loss"] for row in rows[1]] == [row["loss"] for row in rows[0]]
+    weights = [read_whole(load_newest(run / "checkpoints").tensors, MODEL) for run in (whole, cut)]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+    lacking = [0 in row["cells_by_stream"].values() or 2.0 in row["imbalance_by_stream"].values() for row in rows[0]]
+    assert any(lacking)  # of two rows or one, some have nothing of a stream
