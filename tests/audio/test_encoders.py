@@ -59,10 +59,14 @@ def test_a_cell_sees_its_whole_item(encoder: Any) -> None:
     assert values.grad.flatten(1).abs().amax(1).gt(0).all()
 
 
-def test_no_item_gives_no_feature_and_zero_gradients(encoder: Any) -> None:
-    out = encoder(cells_of(encoder, 0), GRIDS[:0])
+@pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("recompute", [False, True, "selective"])
+def test_no_item_gives_no_feature_and_zero_gradients(encoder: Any, recompute: Any, bf16: bool) -> None:
+    encoder.set_gradient_checkpointing(recompute)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        out = encoder(cells_of(encoder, 0), GRIDS[:0])
     assert out.shape == (0, encoder.width)
-    out.sum().backward()
+    out.float().sum().backward()
     assert all(gradient.eq(0).all() for gradient in gradients(encoder).values())
 
 

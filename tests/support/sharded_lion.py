@@ -1,4 +1,4 @@
-"""Lion on parameters sharded over processes."""
+"""Lion, and AdamW for bf16 weights, on parameters sharded over processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def together(rank: int, world_size: int, folder: Path, placement: str, options: 
 
 
 def _step(parameters: Any, options: dict[str, Any], random: torch.Generator, dtype: torch.dtype, spread: Any) -> Any:
-    optimizer = Lion(parameters, 1e-2, weight_decay=0.1, **options)
+    settings = {name: value for name, value in options.items() if name != "kind"}
+    optimizer = options.get("kind", Lion)(parameters, 1e-2, weight_decay=0.1, **settings)
     for _ in range(STEPS):
         for i, (parameter, gradient) in enumerate(zip(parameters, values(dtype, random), strict=True)):
             parameter.grad = spread(gradient, i)

@@ -68,12 +68,14 @@ def test_every_parameter_gets_a_gradient(options: dict[str, Any]) -> None:
         assert parameter.grad.any() or name.endswith("attn.k.bias"), name  # softmax does not see a bias of the keys
 
 
+@pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("options", SMALL, ids=lambda o: "-".join(map(str, o.values())))
-def test_no_clips_give_no_features_and_zero_gradients(options: dict[str, Any]) -> None:
+def test_no_clips_give_no_features_and_zero_gradients(options: dict[str, Any], bf16: bool) -> None:
     encoder = build(options)
-    features = encoder(*clips(encoder, []))
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        features = encoder(*clips(encoder, []))
     assert features.shape == (0, encoder.width)
-    features.sum().backward()
+    features.float().sum().backward()
     for name, parameter in encoder.named_parameters():
         assert parameter.grad is not None, name
         assert not parameter.grad.any(), name

@@ -108,13 +108,17 @@ def test_every_trainable_parameter_gets_a_gradient(options: dict[str, Any]) -> N
     assert dead == []
 
 
+@pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("recompute", [False, True, "selective"])
 @pytest.mark.parametrize("options", [*MODELS.values(), *VARIABLE.values()])
-def test_no_pictures_run_forward_and_backward(options: dict[str, Any]) -> None:
+def test_no_pictures_run_forward_and_backward(options: dict[str, Any], recompute: Any, bf16: bool) -> None:
     encoder = TimmEncoder(**options)
+    encoder.set_gradient_checkpointing(recompute)
     values, grids = pictures(encoder, [])
-    nothing = encoder(values, grids)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        nothing = encoder(values, grids)
     assert nothing.shape == (0, encoder.width)
-    nothing.sum().backward()
+    nothing.float().sum().backward()
     assert all(p.grad is None or not p.grad.any() for p in encoder.parameters())
     for parameter in encoder.parameters():
         parameter.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Lion on DTensors of two processes is Lion on one."""
+"""Lion and AdamW on DTensors of two processes are those on one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import multiprocessing
 
+from kosmos.train.optim.adamw import MasterAdamW
 from support import sharded_lion
 
 
@@ -19,6 +20,8 @@ from support import sharded_lion
         ("rows", {"dtype": torch.bfloat16, "block": 64, "master": "bits8"}),
         ("columns", {"dtype": torch.bfloat16, "master": "bits16"}),
         ("copies", {"dtype": torch.bfloat16, "block": 64, "master": "stochastic"}),
+        ("rows", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "stochastic"}),
+        ("columns", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "bits16"}),
     ],
     ids=str,
 )

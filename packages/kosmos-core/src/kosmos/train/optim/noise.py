@@ -1,6 +1,7 @@
 """Random bits for stochastic rounding: a hash of the parameter, the step and the element's place.
 
-They are the same on every process, in every sharding and by every backend, and after a restart.
+They are the same on every process, however rows are shared out, by every backend, and after a restart. Where columns
+are shared out (``parallel.tensor``) a rank counts places among its own elements: its bits depend on how many share.
 
 Source: the finalizer of MurmurHash3, without its last shift; splitmix64 for the key.
 """
