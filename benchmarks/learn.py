@@ -60,6 +60,8 @@ def show(result: dict[str, object]) -> None:
 
 def main() -> None:
     wanted = sys.argv[1:] or [*CASES, "together"]
+    if unknown := set(wanted) - {*CASES, "together"}:
+        raise SystemExit(f"{', '.join(sorted(unknown))}: unknown; give some of {', '.join([*CASES, 'together'])}")
     print("| case | source | held-out documents | before | after | steps | seconds | command |")
     print("|---|---|---|---|---|---|---|---|")
     for name in wanted:

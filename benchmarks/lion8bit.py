@@ -46,6 +46,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=300)
     given = parser.parse_args()
+    if given.seeds < 2:
+        parser.error("--seeds: one pair of runs has no spread; give 2 or more")
     ends: dict[str, list[float]] = {"lion": [], "lion8bit": []}
     gaps = []
     for seed in range(given.seeds):
