@@ -220,6 +220,8 @@ def test_what_a_step_costs_is_that_of_all_ranks(tmp_path: Path, site: Path) -> N
     one, two = (rows_of(tmp_path / name / "metrics.jsonl")[-1] for name in ("1", "2"))
     assert two["flops"] == pytest.approx(one["flops"], rel=0.02)  # measured on pictures: 5e-5; of one rank alone half
     assert two["tokens"] == one["tokens"]
+    for name in ("cells_by_stream", "imbalance_by_stream"):  # of the rows of both ranks
+        assert two[name] == one[name] and one[name]
 
 
 def test_ranks_that_are_started_again_and_again_go_on_to_the_end(tmp_path: Path, site: Path) -> None:
