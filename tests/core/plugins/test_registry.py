@@ -156,6 +156,25 @@ def test_specs_are_a_copy(echo: Registry) -> None:
     assert echo.get("encoder", "small").target == "echo:small"
 
 
+def test_a_name_that_something_else_bears_is_told_whose_it_is(install: Install) -> None:
+    install(
+        "sonar",
+        "@hookimpl\n"
+        "def kosmos_modalities(): yield ModalitySpec(name='echo', target='a:b', summary='', encoder='e')\n"
+        "@hookimpl\n"
+        "def kosmos_datasets(): yield DatasetSpec(name='whales', target='a:b', summary='')",
+    )
+    registry = load_plugins(only=["sonar"])
+    for name, said in {
+        "sonar": r"plugin sonar \(acme-sonar 1.2\) brings echo",
+        "acme-sonar": r"plugin sonar \(acme-sonar 1.2\) brings echo",
+        "whales": "it is the name of a component of another kind, dataset",
+        "echo echo": "write echo,echo",
+    }.items():
+        with pytest.raises(PluginError, match=rf"^modality '{name}': unknown; {said} \(modalities: echo\)"):
+            registry.get("modality", name)
+
+
 @pytest.mark.parametrize(("modality", "package"), [("image", "kosmos-vision"), ("smell", "kosmos-smell")])
 def test_a_modality_that_nobody_brings_says_what_to_install(modality: str, package: str) -> None:
     with pytest.raises(PluginError, match=rf"no installed plugin brings it .*pip install {package}\)"):

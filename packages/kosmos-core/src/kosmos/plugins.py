@@ -151,6 +151,8 @@ class Registry:
                 f"{kind} {name!r}: no plugin that is loaded brings it ({_plural(kind)}: {listed(there)}); "
                 f"plugin {likely.label} may, and is {likely.off.why}; {likely.off.remedy}"
             )
+        elif meant := self._meant(kind, name):
+            said = f"{kind} {name!r}: unknown; {meant} ({_plural(kind)}: {listed(there)})"
         else:
             install = _install_hint(kind, name)
             said = (
@@ -162,6 +164,17 @@ class Registry:
             said += f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}"
         others = [f"{plugin.name} ({plugin.off.why})" for plugin in self.off if plugin.off]
         return said + (f"; installed and not loaded: {listed(others, at_most=4)}" if others else "")
+
+    def _meant(self, kind: str, name: str) -> str:
+        """What an installed plugin has by a name that no component of the kind bears; nothing where none has."""
+        for plugin in self.plugins:
+            brought = [spec.name for spec in plugin.components if spec.kind == kind]
+            if brought and name in (plugin.name, plugin.distribution):
+                return f"plugin {plugin.label} brings {listed(brought)}"
+        if kinds := [other for other, specs in self._specs.items() if name in specs]:
+            return f"it is the name of a component of another kind, {listed(kinds)}"
+        parts = name.split()
+        return f"write {','.join(parts)}" if len(parts) > 1 and all(self._specs[kind].get(p) for p in parts) else ""
 
     def _likely(self, kind: str, name: str) -> PluginRecord | None:
         """The plugin that is not loaded and, by its name or the catalogue, would bring a component."""
