@@ -152,6 +152,8 @@ def test_unknown_options_and_columns_name_the_nearest(open_, rows):
         open_(path, options={"chunk_char": 5})
     with pytest.raises(ConfigError, match=r"columns.imgae: no modality and no role; did you mean image\?"):
         open_(path, columns={"imgae": "picture"})
+    with pytest.raises(ConfigError, match=r"columns.caption: no modality and no role; the role comes first: text: cap"):
+        open_(path, columns={"caption": "text"})
 
 
 def test_names_of_sources(open_, rows, tmp_path):

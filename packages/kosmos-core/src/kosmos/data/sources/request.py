@@ -67,9 +67,11 @@ class Request:
             media_columns: modality to column, where the table's own types tell it.
         """
         columns = {**(media_columns or {}), **self.columns}
-        for role in columns:
-            if role not in ROLES and role not in self.known:
-                raise ConfigError(f"columns.{role}: no modality and no role{did_you_mean(role, (*self.known, *ROLES))}")
+        roles = (*self.known, *ROLES)
+        for role, column in columns.items():
+            if role not in roles:
+                turned = f"; the role comes first: {column}: {role}" if column in roles else did_you_mean(role, roles)
+                raise ConfigError(f"columns.{role}: no modality and no role{turned}")
         if self.template is not None:
             return parse_template(self.template, self.known, columns)
         return DefaultLayout(self.known, columns, suffixes=folders.suffix_table(self.specs, self.modalities, ()))
