@@ -63,6 +63,10 @@ def test_registered_dataset_of_another_modality_says_what_to_add(open_):
     [
         ("rymes", r"no registered dataset \(did you mean rhymes\?\), no file or folder, and no hub id"),
         ("/nowhere/at/all", r"no registered dataset \(rhymes, pictures\), no file or folder"),
+        ("https://example.org/rows.jsonl", r"addresses are not read; download it and name the file or folder"),
+        ("s3://bucket/rows", r"addresses are not read; .* or give a hub id \(namespace/name\)"),
+        ("rhymes,pictures", r"these are 2 sources; give each a --data of its own"),
+        ("rhymes,nothing", r"no registered dataset \(rhymes, pictures\), no file or folder, "),
         ("", "no file or folder"),
         ("a\0b", "no file or folder"),
         ("x" * 5000, "no file or folder"),
@@ -72,6 +76,14 @@ def test_nothing_there_says_what_was_tried(open_, path, cause):
     with pytest.raises(DataError, match=cause) as caught:
         open_(path)
     assert "\n" not in caught.value.line()
+
+
+def test_a_file_of_nearly_this_name_may_have_been_meant(open_, tmp_path):
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match=rf"no file or folder \(did you mean {tmp_path}/photos\?\)"):
+        open_(tmp_path / "foto-s")
+    with pytest.raises(DataError, match=r"no file or folder, and"):  # the same folder is no likeness
+        open_(tmp_path / "cl")
 
 
 def test_hub_id_offline_fails_at_once_in_one_line(open_):

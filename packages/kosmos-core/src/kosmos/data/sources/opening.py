@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from kosmos.data.sources.splits import Split
 from kosmos.data.sources.textfiles import index_text
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
-from kosmos.names import listed
+from kosmos.names import listed, nearest
 
 if TYPE_CHECKING:
     from kosmos.data.sources.hub import HubTable
@@ -193,6 +194,14 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
         return _from_files(path.parent, [path.name], path.suffix.lower(), request)
     if there:
         raise DataError(f"data {request.path!r}: neither a file nor a folder; a pipe has to be written to a file first")
+    if "://" in request.path:
+        raise DataError(
+            f"data {request.path!r}: addresses are not read; download it and name the file or folder, or give a hub id "
+            "(namespace/name)"
+        )
+    names = request.path.split(",")
+    if len(names) > 1 and all(name in datasets or os.path.exists(name) for name in names):
+        raise DataError(f"data {request.path!r}: these are {len(names)} sources; give each a --data of its own")
     near = _neighbour(path)
     if path.suffix in (*folders.DATA, ".json"):
         raise DataError(f"data {request.path!r}: no such file{'; ' + near if near else ''}")
@@ -204,9 +213,10 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
         except DataError as error:  # it may have been meant for a folder
             raise type(error)(f"{error}; {near}" if near else str(error)) from error
         return _from_hub(parts, request)
-    hint = nearest_name(request.path, datasets) or near
+    hint = nearest_name(request.path, datasets) or listed(datasets)
+    there = f" ({near})" if near else ""
     raise DataError(
-        f"data {request.path!r}: no registered dataset ({hint or listed(datasets)}), no file or folder, "
+        f"data {request.path!r}: no registered dataset ({hint}), no file or folder{there}, "
         "and no hub id (namespace/name)"
     )
 
@@ -214,7 +224,8 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
 def _neighbour(path: Path) -> str:
     """What in the same folder may have been meant; nothing where there is no such folder, or nothing like it."""
     try:
-        return nearest_name(str(path), [str(other) for other in path.parent.iterdir()]) if path.name else ""
+        name = nearest(path.name, [other.name for other in path.parent.iterdir()])
+        return f"did you mean {path.with_name(name)}?" if name else ""
     except (OSError, ValueError):
         return ""
 
