@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 import yaml
@@ -197,6 +198,14 @@ def test_what_is_merged_is_not_said_twice(tmp_path):
     read = read_run_file(path)
     assert read["d"] == {"steps": 3, "seed": 1}
     assert read["b"]["c"] == read["e"] == {"steps": 2, "seed": 1}
+
+
+@pytest.mark.parametrize("text", ["[image] → {text}", "[image:photo] it's: → {text}", "{question}: {answer}"])
+def test_an_override_that_needs_quotes_shows_them(text):
+    with pytest.raises(ConfigError, match=r"is not YAML; as text it needs quotes beside the shell's: ") as caught:
+        parse_overrides([f"data.sources.0.template={text}"])
+    (typed,) = shlex.split(str(caught.value).partition("the shell's: ")[2])
+    assert parse_overrides([typed]) == {"data": {"sources": {"0": {"template": text}}}}
 
 
 def test_an_override_that_says_a_key_twice_is_one_line():

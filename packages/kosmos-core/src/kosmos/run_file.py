@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,7 +90,10 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
         except _SaidTwice as error:
             raise ConfigError(f"override {path}: {error.key} stands twice in {text!r}") from error
         except yaml.YAMLError as error:
-            raise ConfigError(f"override {path}: the value {text!r} is not YAML") from error
+            quoted = shlex.quote(f"{path}={json.dumps(text, ensure_ascii=False)}")
+            raise ConfigError(
+                f"override {path}: the value {text!r} is not YAML; as text it needs quotes beside the shell's: {quoted}"
+            ) from error
         for part in reversed(path.lstrip("-").split(".")):
             value = {part: value}
         merged = merge(merged, value, renames=False)
