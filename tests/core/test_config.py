@@ -96,10 +96,26 @@ def test_paths_may_begin_at_home(monkeypatch):
 def test_an_empty_run_file_says_nothing(tmp_path):
     (tmp_path / "run.yaml").write_text("# nothing yet\n")
     assert read_run_file(tmp_path / "run.yaml") == {}
-    with pytest.raises(
-        ConfigError, match=rf"{tmp_path}: cannot read the run file .*; name data with --data {tmp_path}"
-    ):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    with pytest.raises(ConfigError, match=rf"{photos}: cannot read the run file .*; name data with --data {photos}"):
+        read_run_file(photos)
+
+
+def test_the_folder_of_a_run_is_no_run_file(tmp_path):
+    (tmp_path / "run.yaml").write_text("train: {steps: 3}\n")
+    with pytest.raises(ConfigError, match=rf"name {tmp_path}/run.yaml in it, or .* by --resume {tmp_path}$"):
         read_run_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("rows.jsonl", '{"text": "a"}\n{"text": "b"}\n'), ("rows.json", '[{"text": "a"}]'), ("rows.csv", "text\na\n")],
+)
+def test_data_that_stand_in_the_place_of_a_run_file_are_told_apart(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=rf"; name data with --data {tmp_path / name}$"):
+        read_run_file(tmp_path / name)
 
 
 def test_all_mistakes_are_told_at_once():

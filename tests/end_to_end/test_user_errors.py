@@ -66,6 +66,7 @@ TRAIN = {
     "train.optimizer.betaz=1": (2, "error[config]: train.optimizer.betaz: unknown field; did you mean betas?"),
     "trackers=[tensorbord]": (3, "error[plugin]: tracker 'tensorbord': unknown; did you mean tensorboard?"),
     "nothere.yaml": (2, "error[config]: nothere.yaml: cannot read the run file (No such file or directory)"),
+    "image": (2, "error[config]: image: no such run file; fields are set as FIELD.PATH=VALUE, modalities named as "),
     "a.yaml b.yaml": (2, "error[config]: expected one run file, got a.yaml, b.yaml"),
     "--data nowhere": (3, "error[data]: data 'nowhere': no registered dataset (sums, "),
     "--data .": (

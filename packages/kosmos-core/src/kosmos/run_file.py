@@ -19,6 +19,9 @@ from kosmos.mistakes import explain
 _Part = TypeVar("_Part", bound=ComponentConfig | None)
 
 
+YAML_SUFFIXES = (".yaml", ".yml")
+
+
 class _SaidTwice(yaml.YAMLError):
     """A key stands twice in one mapping."""
 
@@ -58,8 +61,7 @@ def read_run_file(path: Path) -> dict[str, Any]:
     try:
         content = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        advice = f"name data with --data {path}" if path.is_dir() else "give the path of a YAML file"
-        raise ConfigError(f"{path}: cannot read the run file ({error.strerror}); {advice}") from error
+        raise ConfigError(f"{path}: cannot read the run file ({error.strerror}); {_meant(path)}") from error
     except _SaidTwice as error:
         first, again = error.lines
         raise ConfigError(
@@ -69,12 +71,24 @@ def read_run_file(path: Path) -> dict[str, Any]:
         where = getattr(error, "problem_mark", None)
         line = f":{where.line + 1}" if where else ""
         problem = getattr(error, "problem", None) or "not UTF-8 text"
-        raise ConfigError(f"{path}{line}: not YAML ({problem})") from error
+        raise ConfigError(f"{path}{line}: not YAML ({problem}){_or_data(path)}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a mapping of fields, got {type(content).__name__}")
+        raise ConfigError(f"{path}: expected a mapping of fields, got {type(content).__name__}{_or_data(path)}")
     return content
+
+
+def _meant(path: Path) -> str:
+    """What to do about a run file that cannot be read."""
+    if (path / "run.yaml").is_file():
+        return f"name {path / 'run.yaml'} in it, or go on with the run that is there by --resume {path}"
+    return f"name data with --data {path}" if path.is_dir() else "give the path of a YAML file"
+
+
+def _or_data(path: Path) -> str:
+    """Advice where a file that is no run file is not even called one."""
+    return "" if path.suffix.lower() in YAML_SUFFIXES else f"; name data with --data {path}"
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:

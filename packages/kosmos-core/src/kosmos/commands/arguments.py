@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from kosmos.errors import ConfigError
 from kosmos.mistakes import field_meant
 from kosmos.names import did_you_mean, listed
+from kosmos.run_file import YAML_SUFFIXES
 from kosmos.selection import asked_plugins
 
 Modalities = Annotated[
@@ -49,10 +51,13 @@ def one_file(files: Sequence[str]) -> str | None:
     """The run file, if one is named.
 
     Raises:
-        ConfigError: there are several.
+        ConfigError: there are several, or it is a word that no file is called.
     """
+    elsewhere = "fields are set as FIELD.PATH=VALUE, modalities named as --modalities A,B and data as --data PATH"
     if len(files) > 1:
-        raise ConfigError(f"expected one run file, got {', '.join(files)}; fields are set as FIELD.PATH=VALUE")
+        raise ConfigError(f"expected one run file, got {', '.join(files)}; {elsewhere}")
+    if files and Path(files[0]).suffix.lower() not in YAML_SUFFIXES and not os.path.lexists(files[0]):
+        raise ConfigError(f"{files[0]}: no such run file; {elsewhere}")
     return files[0] if files else None
 
 
