@@ -56,12 +56,20 @@ def test_a_command_of_the_pages_parses(
 
 @pytest.mark.parametrize("block", blocks("sh"), ids=str)
 def test_the_other_lines_of_shell_name_what_is_there(block: Block) -> None:
-    made = {tomllib.loads(b.text)["project"]["name"] for b in blocks("toml", "file: pyproject")} | {"kosmos-chess"}
+    made = {tomllib.loads(b.text)["project"]["name"] for b in blocks("toml", "file: pyproject")}
+    made |= {f"kosmos-{name}" for b in blocks("sh") for name in re.findall("^kosmos plugin new ([\\w-]+)", b.text, re.M)}
     for line in block.text.splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
         assert program in PROGRAMS, f"{block}: {line}"
         for path in [after.partition("[")[0] for word, after in pairwise(arguments) if word == "-e"]:
             assert (ROOT / path).is_dir() or path.removeprefix("./") in made or path == ".", f"{block}: {line}"
+
+
+def test_the_readme_installs_what_its_plugin_commands_need() -> None:
+    lines = [line for block in blocks("sh", page=ROOT / "README.md") for line in block.text.splitlines()]
+    new, test = "kosmos plugin new depth", "kosmos plugin test kosmos-depth"
+    needed = ['pip install "kosmos-core[testing]>=26.11"', new, 'pip install -e "./kosmos-depth[test]"', test]
+    assert [line for line in lines if line in needed] == needed
 
 
 PROGRAMS = ("", "kosmos", "pip", "python", "python3", ".", "torchrun", "tensorboard", "nox", "sed")
