@@ -57,7 +57,8 @@ def test_a_command_of_the_pages_parses(
 @pytest.mark.parametrize("block", blocks("sh"), ids=str)
 def test_the_other_lines_of_shell_name_what_is_there(block: Block) -> None:
     made = {tomllib.loads(b.text)["project"]["name"] for b in blocks("toml", "file: pyproject")}
-    made |= {f"kosmos-{name}" for b in blocks("sh") for name in re.findall("^kosmos plugin new ([\\w-]+)", b.text, re.M)}
+    new = re.compile(r"^kosmos plugin new ([\w-]+)", re.MULTILINE)
+    made |= {f"kosmos-{name}" for b in blocks("sh") for name in new.findall(b.text)}
     for line in block.text.splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
         assert program in PROGRAMS, f"{block}: {line}"
