@@ -88,6 +88,8 @@ def kind_of(value: Any) -> str:
         return "a boolean"
     if isinstance(value, int | float):
         return "a number"
+    if isinstance(value, list | tuple) and not value:
+        return "an empty list"
     kinds: dict[type[Any], str] = {str: "a string", bytes: "bytes", list: "a list", tuple: "a list", dict: "an object"}
     return kinds.get(type(value), type(value).__name__)
 
