@@ -113,6 +113,17 @@ def test_metadata_of_splits(open_, folder):
     assert open_(path, **given).document(0).segments[0].source.parent.name == "train"
 
 
+def test_files_that_no_metadata_can_name_are_counted(open_, folder):
+    rows = "file_name,text\n1.png,A cat.\n"
+    path = folder(
+        named={"a/1.png": None, "a/metadata.csv": rows, "a/b/2.png": None, "cat/1.png": None, "ab/1.wav": None}
+    )
+    source = open_(path)
+    assert (pairs(source), source.left_out) == (
+        [(["1.png"], "A cat.")], {"no metadata file in or above their folder": 2},
+    )  # fmt: skip
+
+
 def test_a_table_that_names_no_media_is_no_metadata(open_, folder):
     path = folder(named={"cat/1.png": None, "metadata.csv": "author,year\nx,1\n"})
     assert pairs(open_(path)) == [(["1.png"], "cat")]

@@ -25,7 +25,7 @@ from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
 MANIFEST = "manifest.jsonl"
-NO_SUFFIX, NO_TEXT = "no suffix", "no text of its name"
+NO_SUFFIX, NO_TEXT, NO_METADATA = "no suffix", "no text of its name", "no metadata file in or above their folder"
 """What files without one are counted under."""
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -64,7 +64,7 @@ def list_files(folder: Path) -> list[str]:
 
 def counts_files(what: str) -> bool:
     """Whether something that was left out is files of a kind, and no modality."""
-    return what.startswith(".") or what in (NO_SUFFIX, NO_TEXT)
+    return what.startswith(".") or what in (NO_SUFFIX, NO_TEXT, NO_METADATA)
 
 
 def suffix_of(name: str) -> str:
@@ -183,6 +183,19 @@ def metadata_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] 
     return _of_one_kind(
         folder, {suffix: [n for n in found if suffix_of(n) == suffix] for suffix in map(suffix_of, found)}
     )
+
+
+def count_elsewhere(files: Sequence[str], metadata: Sequence[str], left_out: Counter[str]) -> None:
+    """Count the files that metadata in other folders cannot name.
+
+    Args:
+        files: as ``list_files`` gives them.
+        metadata: as ``metadata_files`` does.
+        left_out: gets their number.
+    """
+    below = tuple(name[: name.rfind("/") + 1] for name in metadata)
+    if elsewhere := sum(not name.startswith(below) for name in files):
+        left_out[NO_METADATA] += elsewhere
 
 
 def row_files(files: Sequence[str]) -> dict[str, list[str]]:

@@ -239,6 +239,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
         return _from_hub(open_saved(path), request)
     files = folders.list_files(path)
     if (found := folders.metadata_files(path, files)) is not None:
+        folders.count_elsewhere(files, found[1], request.left_out)
         return _from_files(path, found[1], found[0], request)
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
