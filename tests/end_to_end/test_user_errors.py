@@ -126,6 +126,8 @@ GENERATE = {
     "": (2, "error[config]: nothing to continue: give --prompt TEXT or a medium, such as --image FILE"),
     "--imag x.png": (2, "error[config]: --imag: unknown option; did you mean --image?"),
     "--audio x.flac": (2, "error[config]: --audio: unknown option; options: --prompt, --image, --max-new-tokens"),
+    "x.png": (2, "error[config]: x.png: belongs to no option; a medium is named as --image FILE, and a prompt of"),
+    "--prompt What now": (2, "error[config]: now: belongs to no option; a medium is named as --image FILE, and a"),
     "--image": (2, "error[config]: --image: needs a value"),
     "--image nowhere.png": (3, "error[sample]: nowhere.png: no such file"),
     "--image words.png": (3, "error[sample]: words.png: not a picture that can be read"),

@@ -105,13 +105,17 @@ def read_segments(arguments: Sequence[str], modalities: Sequence[str]) -> list[T
     """``--prompt TEXT`` and ``--MODALITY FILE`` in the order given.
 
     Raises:
-        ConfigError: an unknown flag, one without its value, or a prompt that is no text.
+        ConfigError: an unknown flag, one without its value, a value without its flag, or a prompt that is no text.
         SampleError: a file is not there.
     """
     segments: list[Text | Media] = []
     pending = iter(arguments)
     for argument in pending:
         name, equals, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("-"):
+            named = listed(f"--{modality} FILE" for modality in modalities)
+            media = f"a medium is named as {named}, and " if modalities else ""
+            raise ConfigError(f"{argument}: belongs to no option; {media}a prompt of several words needs quotes")
         if not argument.startswith("--") or name not in ("prompt", *modalities):
             known = [f"--{k}" for k in ("prompt", *modalities, *OPTIONS)]
             hint = did_you_mean(f"--{name}", known) or f"options: {listed(known)}"
