@@ -214,9 +214,9 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
             raise type(error)(f"{error}; {near}" if near else str(error)) from error
         return _from_hub(parts, request)
     hint = nearest_name(request.path, datasets) or listed(datasets)
-    there = f" ({near})" if near else ""
+    beside = f" ({near})" if near else ""
     raise DataError(
-        f"data {request.path!r}: no registered dataset ({hint}), no file or folder{there}, "
+        f"data {request.path!r}: no registered dataset ({hint}), no file or folder{beside}, "
         "and no hub id (namespace/name)"
     )
 
