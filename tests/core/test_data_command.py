@@ -101,6 +101,10 @@ def test_a_check_decodes_all_and_names_what_cannot_be_used(rows, capsys, workers
     )
 
 
+def test_a_check_starts_no_more_workers_than_there_are_documents(rows, capsys):
+    assert data(capsys, rows, "--check", "--workers", 100_000)[0] == 0
+
+
 def test_a_check_of_good_data_says_so(rows, capsys):
     status, out, err = data(capsys, rows, "--check", "--workers", 0)
     assert (status, err) == (0, "")

@@ -223,6 +223,7 @@ def decode_all(composition: Composition, sources: Sequence[Source], *, workers: 
     from kosmos.compose import make_scoring_feed
     from kosmos.data.feeder import open_feeder
 
+    workers = min(workers, sum(map(len, sources)))  # others would have nothing to do
     lanes = max(1, workers)
     feed = make_scoring_feed(composition, sources, lanes=lanes, max_documents=sys.maxsize)
     feeder = open_feeder(feed, range(lanes), workers=workers)
