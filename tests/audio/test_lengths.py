@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 
 from kosmos.data.document import Media
 from kosmos.errors import SampleError
+from kosmos_audio.inputs import AudioInput
 from kosmos_audio.reading import open_sound
 from kosmos_audio.waveform import AudioProcessor
 from support.sounds import WAVEFORM, encoded, produce, tone, without_tag
@@ -69,6 +73,55 @@ def test_tags_of_titles_around_an_mp3_change_nothing():
     assert declared(titles + mp3 + b"TAG" + bytes(125)) == 96_000
 
 
+TITLE = b"TAG" + bytes(125)
+APE = b"APETAGEX\xd0\x07\0\0" + (32 + 9).to_bytes(4, "little") + b"\x01\0\0\0\0\0\0\x80" + bytes(8)
+LYRICS = b"LYRICSBEGIN" + b"la" * 300 + b"000611LYRICS200"
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        TITLE,
+        APE + b"\0\0\0\0Genre\0" + APE + TITLE,
+        LYRICS + TITLE,
+        b"ID3\x04\0\0\0\0\0\x40" + bytes(64),
+        bytes(70_000),
+    ],
+    ids=["ID3v1", "APE", "Lyrics3", "ID3v2", "zeros"],
+)
+def test_tags_behind_an_mp3_that_states_no_length_are_no_sound(behind):
+    mp3 = without_tag(encoded(SIX_SECONDS, 16_000, "MP3"))
+    _, alone = produce(AudioProcessor(WAVEFORM), Media("audio", mp3))
+    _, tagged = produce(AudioProcessor(WAVEFORM), Media("audio", mp3 + behind))
+    assert np.array_equal(tagged, alone)
+
+
+def test_what_is_no_frame_inside_an_mp3_that_states_no_length_is_damage():
+    mp3 = without_tag(encoded(noise(96_000, 1), 16_000, "MP3"))
+    media = Media("audio", mp3[:10_000] + b"U" * 3000 + mp3[10_000:])
+    with pytest.raises(SampleError, match="audio is broken after sample"):
+        AudioProcessor(WAVEFORM).plan(media)
+
+
+@pytest.mark.parametrize("between", [b"", TITLE + b"ID3\x04\0\0\0\0\0\x40" + bytes(64)], ids=["nothing", "tags"])
+def test_mp3s_that_were_joined_are_all_heard(between):
+    """The tag of the first states the first alone, and libsndfile ends there."""
+    mp3 = encoded(SIX_SECONDS, 16_000, "MP3")
+    joined = mp3 + between + mp3
+    assert decoded(joined) == 96_000, "libsndfile reads them all now"
+    plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", joined))
+    assert 2 * 96_000 <= plan.recipe.stop < 2 * 96_000 + 4000
+
+
+def test_an_mp3_whose_tag_states_no_frames_is_heard_to_its_end():
+    mp3 = bytearray(encoded(SIX_SECONDS, 16_000, "MP3"))
+    at = max(mp3.find(b"Info"), mp3.find(b"Xing")) + 8
+    mp3[at : at + 4] = bytes(4)
+    plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", bytes(mp3)))
+    assert decoded(bytes(mp3)) != 96_000, "libsndfile does not guess any more"
+    assert 96_000 <= plan.recipe.stop < 96_000 + 2000
+
+
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
 def test_an_mp3_cut_short_is_not_believed_and_its_rest_is_heard(share):
     mp3 = encoded(SIX_SECONDS, 16_000, "MP3")
@@ -121,24 +174,43 @@ def test_files_that_state_their_length_are_planned_without_decoding_them(tmp_pat
     assert not processor._counts
 
 
-def m4a(samples: np.ndarray, rate_hz: int, codec: str = "aac", container: str = "mp4") -> bytes:
+def m4a(
+    samples: np.ndarray,
+    rate_hz: int,
+    codec: str = "aac",
+    container: str = "mp4",
+    options: dict[str, str] | None = None,
+    begins_at: Callable[[int], int] = int,
+) -> bytes:
+    """
+    Args:
+        begins_at: by the place of a frame of 1,024 samples, the time of it.
+    """
     file = io.BytesIO()
-    with av.open(file, "w", format=container) as out:
+    with av.open(file, "w", format=container, options=options or {}) as out:
         stream = out.add_stream(codec, rate=rate_hz, layout="mono")
-        frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), format="fltp", layout="mono")
-        frame.sample_rate = rate_hz
-        out.mux([*stream.encode(frame), *stream.encode(None)])
+        for place in range(0, len(samples), 1024):
+            part = np.ascontiguousarray(samples[place : place + 1024].reshape(1, -1))
+            frame = av.AudioFrame.from_ndarray(part, format="fltp", layout="mono")
+            frame.sample_rate, frame.pts, frame.time_base = rate_hz, begins_at(place), Fraction(1, rate_hz)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
     return file.getvalue()
 
 
+def by_ffmpeg(data: bytes) -> np.ndarray:
+    with av.open(io.BytesIO(data)) as container:
+        return np.concatenate([frame.to_ndarray().mean(axis=0) for frame in container.decode(audio=0)])
+
+
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(["aac", "alac"]), st.integers(2000, 60_000), st.sampled_from([16_000, 44_100, 48_000]))
+@given(st.sampled_from(["aac", "alac"]), st.integers(5000, 60_000), st.sampled_from([16_000, 44_100, 48_000]))
 def test_an_m4a_states_its_length_and_holds_as_much(codec, frames, rate_hz):
     file = m4a(noise(frames, 1), rate_hz, codec)
     plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", file))
-    # The encoder's own delay, which is to be passed over, is in the first frames of AAC.
+    # An edit list passes over the encoder's own delay, and counts in milliseconds.
     assert declared(file) == plan.recipe.stop
-    assert frames <= plan.recipe.stop <= frames + (1024 if codec == "aac" else 0)
+    assert frames - rate_hz // 1000 <= plan.recipe.stop <= frames + (1024 if codec == "aac" else 0)
 
 
 def test_a_late_clip_of_an_m4a_is_that_part_of_the_whole(tmp_path):
@@ -157,3 +229,75 @@ def test_a_late_clip_of_an_m4a_is_that_part_of_the_whole(tmp_path):
 
 def test_containers_that_round_times_are_counted():
     assert declared(m4a(SIX_SECONDS, 16_000, container="matroska")) is None
+
+
+FRAGMENTS = {
+    "each with its own times": "frag_keyframe+empty_moov",
+    "behind an edit list": "frag_keyframe+empty_moov+delay_moov",
+    "listed": "dash",
+}
+
+
+@pytest.mark.parametrize("flags", FRAGMENTS.values(), ids=FRAGMENTS)
+@pytest.mark.parametrize("codec", ["aac", "alac"])
+def test_m4a_in_fragments_is_heard_to_its_end(codec, flags):
+    """Their headers state samples that an edit list leaves out; of a list of fragments only the first has been read."""
+    samples, options = noise(13 * 16_000, 1), {"movflags": flags, "frag_duration": "1000000"}
+    file = m4a(samples, 16_000, codec, options=options)
+    plan, cells = produce(AudioProcessor(WAVEFORM), Media("audio", file))
+    assert 13 * 16_000 <= plan.recipe.stop <= 13 * 16_000 + 2048
+    _, clip = produce(AudioProcessor(WAVEFORM), Media("audio", file, clip=(11.0, 12.0)))
+    assert np.array_equal(clip.ravel(), cells.ravel()[11 * 16_000 : 12 * 16_000])
+
+
+@pytest.mark.parametrize(
+    ("codec", "rate_hz"), [("mp2", 16_000), ("libmp3lame", 16_000), ("ac3", 32_000), ("libopus", 48_000)]
+)
+@pytest.mark.parametrize("options", [{}, {"movflags": "frag_keyframe+delay_moov"}], ids=["whole", "in fragments"])
+def test_other_codecs_in_mp4_are_counted(codec, rate_hz, options):
+    file = m4a(np.tile(noise(rate_hz, 1), (13, 1)), rate_hz, codec, options=options)
+    assert declared(file) is None
+    expected = by_ffmpeg(file)
+    processor = AudioProcessor(
+        AudioInput(features="waveform", sample_rate_hz=rate_hz, samples_per_cell=320, normalization="none")
+    )
+    plan, _ = produce(processor, Media("audio", file))
+    assert plan.recipe.stop == len(expected)
+    _, heard = produce(processor, Media("audio", file, clip=(11.0, 12.0)))
+    assert np.abs(heard.ravel() - expected[11 * rate_hz : 12 * rate_hz]).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "begins_at",
+    [lambda place: place + 500 * (place > 40_000), lambda place: place + 20 * (place // 1024 % 2)],
+    ids=["a gap", "times that were rounded"],
+)
+def test_an_m4a_whose_packets_do_not_follow_each_other_is_counted(begins_at):
+    file = m4a(noise(6 * 16_000, 1), 16_000, begins_at=begins_at)
+    assert declared(file) is None
+    plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", file))
+    assert plan.recipe.stop == len(by_ffmpeg(file))
+
+
+@pytest.mark.parametrize(("passed_over", "seconds"), [(2112, 12.0), (3 * 16_000, 11.0), (1024, 2.0), (1024, 99.0)])
+def test_an_m4a_is_heard_as_its_edit_list_says(passed_over, seconds):
+    file = bytearray(m4a(noise(16 * 16_000, 1), 16_000))
+    entry = file.index(b"elst") + 12
+    file[entry : entry + 8] = struct.pack(">Ii", round(1000 * seconds), passed_over)
+    plan, cells = produce(AudioProcessor(WAVEFORM), Media("audio", bytes(file)))
+    there = by_ffmpeg(bytes(file))
+    assert plan.recipe.stop == (len(there) if seconds == 99 else round(seconds * 16_000))
+    assert np.array_equal(cells.ravel()[: plan.recipe.stop], there[: plan.recipe.stop])
+    if len(there) > 11 * 16_000:
+        _, clip = produce(AudioProcessor(WAVEFORM), Media("audio", bytes(file), clip=(10.5, 11.0)))
+        assert np.array_equal(clip.ravel(), there[round(10.5 * 16_000) : 11 * 16_000])
+
+
+def test_an_m4a_cut_short_is_refused_as_it_is_planned():
+    whole = m4a(
+        noise(6 * 16_000, 1), 16_000, options={"movflags": "frag_keyframe+empty_moov", "frag_duration": "9000000"}
+    )
+    rest = whole[: len(whole) * 2 // 3]
+    assert declared(whole) is not None and declared(rest) is None
+    with pytest.raises(SampleError, match="audio is broken after sample 6"):
+        AudioProcessor(WAVEFORM).plan(Media("audio", rest))

@@ -11,9 +11,11 @@ import io
 import os
 import struct
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 _OGG = ("VORBIS", "OPUS")
+_M4A = ("aac", "alac")
 _LAYER_3 = 0xE3
 """Second byte of a frame of layer III without a checksum, but for the bits of its version."""
 _STATES_BOTH = 0b11
@@ -21,13 +23,15 @@ _STATES_BOTH = 0b11
 
 
 def is_guessed(decoder: Any, file: io.BufferedIOBase) -> bool:
-    """Whether ``decoder.frames``, at which it ends, is a guess.
+    """Whether ``decoder.frames``, at which it ends, is a guess, or that of the first of several files in one.
 
     Args:
         decoder: an open ``soundfile.SoundFile``.
         file: what it reads; its position stays.
     """
-    return decoder.format == "MP3" and _mp3_bytes(file) is None
+    if decoder.format != "MP3":
+        return False
+    return (stated := _mp3_bytes(file)) is None or _goes_on(file, stated)
 
 
 def is_stated(decoder: Any, file: io.BufferedIOBase) -> bool:
@@ -42,15 +46,28 @@ def is_stated(decoder: Any, file: io.BufferedIOBase) -> bool:
 def stated_by_container(container: Any, stream: Any, rate_hz: int) -> int | None:
     """Samples of a sound track by its header; None where nobody states them to the sample.
 
-    MP4 (m4a) does, if it counts time in samples. Decoding gives as many, and what fills the last frame of the codec.
+    MP4 does of what m4a holds, if it counts time in samples and its index has every packet, one right behind the other,
+    up to the end that is stated. Decoding gives as many, and what fills the last frame of the codec. Nothing else is
+    believed: MPEG layer II came out 27 samples short, Opus in fragments 312 samples early behind a jump.
 
     Args:
         container: as opened by PyAV.
         stream: of sound.
         rate_hz: what it decodes to.
     """
-    counts_samples = stream.time_base == Fraction(1, rate_hz) and stream.start_time == 0
-    return stream.duration or None if counts_samples and "mp4" in container.format.name.split(",") else None
+    if "mp4" not in container.format.name.split(",") or stream.codec_context.name not in _M4A:
+        return None
+    if stream.time_base != Fraction(1, rate_hz) or stream.start_time != 0 or not stream.duration:
+        return None
+    index = stream.index_entries
+    if len(index) < 2:
+        return None
+    step = index[1].timestamp - index[0].timestamp
+    is_whole = index[-1].pos + index[-1].size <= container.size and index[-1].timestamp + step >= stream.duration
+    if not is_whole or stream.codec_context.frame_size not in (0, step):  # ALAC's is not known before it is decoded
+        return None
+    times = (entry.timestamp for entry in index)
+    return int(stream.duration) if all(after - before == step for before, after in pairwise(times)) else None
 
 
 def _mp3_bytes(file: io.BufferedIOBase) -> int | None:
@@ -59,25 +76,34 @@ def _mp3_bytes(file: io.BufferedIOBase) -> int | None:
     Source: the tags of Xing and LAME as encoders write them: behind the frame's header and side information stand the
     name, flags, frames and bytes, which are counted from the beginning of this frame.
     """
-    begin = _behind_id3(_bytes_at(file, 0, 10))
+    begin = _behind_id3(file, 0)
     frame = _bytes_at(file, begin, 64)
     if len(frame) < 64 or frame[0] != 0xFF or frame[1] & 0xE7 != _LAYER_3:
         return None
     is_mpeg_1, is_mono = frame[1] & 0x18 == 0x18, frame[3] >> 6 == 3
     side = (17 if is_mono else 32) if is_mpeg_1 else (9 if is_mono else 17)
-    name, flags, _, nbytes = struct.unpack_from(">4sIII", frame, 4 + side)
-    if name not in (b"Xing", b"Info") or flags & _STATES_BOTH != _STATES_BOTH or not nbytes:
+    name, flags, frames, nbytes = struct.unpack_from(">4sIII", frame, 4 + side)
+    if name not in (b"Xing", b"Info") or flags & _STATES_BOTH != _STATES_BOTH or not (frames and nbytes):
         return None
     return begin + int(nbytes)
 
 
-def _behind_id3(head: bytes) -> int:
-    """Where an ID3v2 tag at the beginning of a file ends; 0 where there is none."""
+def _goes_on(file: io.BufferedIOBase, place: int) -> bool:
+    """Whether another frame stands where an MP3 should end, or behind the tags there, as where files were joined."""
+    if _bytes_at(file, place, 3) == b"TAG":
+        place += 128
+    head = _bytes_at(file, _behind_id3(file, place), 4)
+    return len(head) == 4 and head[0] == 0xFF and head[1] & 0xE6 == _LAYER_3 & 0xE6 and head[2] >> 4 != 0xF
+
+
+def _behind_id3(file: io.BufferedIOBase, place: int) -> int:
+    """Where an ID3v2 tag that begins at ``place`` ends; ``place`` where there is none."""
+    head = _bytes_at(file, place, 10)
     if len(head) < 10 or head[:3] != b"ID3":
-        return 0
+        return place
     size = sum((byte & 0x7F) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=True))
     footer = 10 if head[5] & 0x10 else 0
-    return 10 + size + footer
+    return place + 10 + size + footer
 
 
 def _size(file: io.BufferedIOBase) -> int:

@@ -209,7 +209,7 @@ class _FfmpegSound:
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         first = 0
         try:
-            frames = self.container.decode(self.stream)
+            frames = self._frames()
             if self.declared is not None and start > PREROLL_S * self.rate_hz:
                 self.container.seek(start - PREROLL_S * self.rate_hz, stream=self.stream)
                 frames = self.container.decode(self.stream)
@@ -226,6 +226,22 @@ class _FfmpegSound:
             raise
         except Exception as error:
             raise SampleError(f"audio is broken after sample {first}: {_reason(error)}") from error
+
+    def _frames(self) -> Iterator[Any]:
+        if self.container.format.name != "mp3":
+            yield from self.container.decode(self.stream)
+            return
+        # Behind the last frame of an MP3 may be tags (APE, Lyrics3, ID3v2) or zeros, which FFmpeg tries to decode.
+        refused: Exception | None = None
+        for packet in self.container.demux(self.stream):
+            try:
+                frames = packet.decode()
+            except Exception as error:
+                refused = refused or error
+                continue
+            if frames and refused is not None:
+                raise refused
+            yield from frames
 
 
 class _Forgiving:
