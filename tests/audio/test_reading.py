@@ -139,3 +139,16 @@ def test_a_file_of_another_size_and_the_same_time_is_counted_again(tmp_path):
 def test_an_array_over_the_limit_of_bytes_is_refused():
     with pytest.raises(SampleError, match="the limit is 100"):
         AudioProcessor(WAVEFORM, max_bytes=100).plan(Media("audio", np.zeros(200, np.float32), rate_hz=16_000))
+
+
+def test_a_sound_track_of_an_unknown_codec_is_a_sample_error(tmp_path):
+    import av
+
+    with av.open(str(tmp_path / "a.m4a"), "w", format="mp4") as container:
+        stream = container.add_stream("alac", rate=16_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 16_000), np.int16), format="s16p", layout="mono")
+        frame.sample_rate = 16_000
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    file = (tmp_path / "a.m4a").read_bytes().replace(b"alac", b"zzzz")
+    with pytest.raises(SampleError, match="FFmpeg has no decoder for the sound track"):
+        AudioProcessor(WAVEFORM).plan(Media("audio", file))

@@ -99,6 +99,8 @@ def _open_with_ffmpeg(file: io.BufferedIOBase, refused: str) -> Iterator[Sound]:
     with container:
         if not container.streams.audio:
             raise SampleError("audio: the file holds no sound track")
+        if container.streams.audio[0].codec_context is None:
+            raise SampleError("audio: FFmpeg has no decoder for the sound track; store it as another codec")
         yield _FfmpegSound(container)
 
 
