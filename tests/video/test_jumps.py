@@ -116,3 +116,8 @@ def test_a_film_whose_end_is_missing_is_refused_as_by_decoding_from_the_start():
     with pytest.raises(SampleError) as plain:
         from_the_start(cut, [0.2, 12.0], header)
     assert str(jumped.value) == str(plain.value)
+
+
+def test_a_film_of_an_unknown_codec_is_a_sample_error_that_says_so():
+    with pytest.raises(SampleError, match="FFmpeg has no decoder for the video track"):
+        read_header(film("mp4, H.264").replace(b"avc1", b"zzzz"), LIMITS)

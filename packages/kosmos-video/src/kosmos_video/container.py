@@ -90,6 +90,8 @@ def video_stream(container: Any, limits: Limits) -> Any:
         kinds = ", ".join(stream.type for stream in container.streams) or "no streams"
         raise SampleError(f"file holds no video, only: {kinds}")
     stream = films[0]
+    if stream.codec_context is None:
+        raise SampleError("FFmpeg has no decoder for the video track; store it as another codec")
     check_pixels(stream.width, stream.height, limits)
     return stream
 
