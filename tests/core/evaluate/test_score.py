@@ -4,11 +4,14 @@ import math
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 
 from kosmos import Document, score
+from kosmos.data.batch import DocumentInfo
 from kosmos.data.document import Source
+from kosmos.evaluate.score import _by_document
 from kosmos.generate import generate_text, prompt_of
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
 from kosmos.train.run import train_model
@@ -143,3 +146,29 @@ def test_where_the_last_documents_are_all_broken_they_are_named_and_the_others_s
         found = score(trained, [TicksSource("train", 30, broken=broken)], device=CPU, workers=0)
         assert found.overall.documents == good
         assert len(found.incidents) == len(broken)
+
+
+class Looked(np.ndarray):
+    """Counts the values that operations on it look at."""
+
+    values = 0
+
+    def __array_ufunc__(self, operation, method, *given, **more):
+        plain = [x.view(np.ndarray) if isinstance(x, Looked) else x for x in given]
+        Looked.values += sum(x.size for x in given if isinstance(x, Looked))
+        return getattr(operation, method)(*plain, **more)
+
+
+@pytest.mark.parametrize("many", [50, 400])
+def test_counting_a_row_looks_at_each_position_once_however_many_documents_it_has(many):
+    length, trained = 20, 9
+    documents = [DocumentInfo("", "lines", ("text",), at * length, length, at * length + 15) for at in range(many)]
+    positions = np.concatenate([np.arange(trained) + document.start + 10 for document in documents])
+    losses, right = np.arange(len(positions), dtype=np.float64), np.ones(len(positions), np.bool_)
+    right[[0, -1]] = False  # before the first document's answer, and within the last one's
+    Looked.values = 0
+    found = _by_document(documents, positions.view(Looked), losses, right)
+    assert [tally.right for tally in found] == [1] * (many - 1) + [0]
+    assert [tally.targets for tally in found] == [trained] * many
+    assert [tally.loss for tally in found] == [losses[at : at + trained].sum() for at in range(0, len(losses), trained)]
+    assert Looked.values <= 2 * len(positions)

@@ -24,7 +24,7 @@ from kosmos.data.feeder import Feeder, StopWaiting, open_feeder
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
 from kosmos.data.transfer import on_its_way
-from kosmos.evaluate.meters import owner_of, perplexity
+from kosmos.evaluate.meters import perplexity
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
@@ -181,15 +181,16 @@ def _by_document(
     losses: NDArray[np.float64],
     right: NDArray[np.bool_],
 ) -> list[_Tally]:
-    owner = owner_of(documents, positions)
+    ends = [document.start + document.length for document in documents]
+    # Positions stand in order: a slice is a document's, where a look at all of them for each would take the square.
+    cuts = [0, *np.searchsorted(positions, ends).tolist()]
     tallies = [_Tally(documents=1) for _ in documents]
-    for number, (document, tally) in enumerate(zip(documents, tallies, strict=True)):
-        own = owner == number
-        tally.loss, tally.targets = float(losses[own].sum()), int(own.sum())
+    for document, tally, low, high in zip(documents, tallies, cuts, cuts[1:], strict=False):
+        tally.loss, tally.targets = float(losses[low:high].sum()), high - low
         if document.answer_start is not None:
             # The label at position p is the token at p + 1.
-            answer = own & (positions + 1 >= document.answer_start)
-            tally.answers, tally.right = 1, int(right[answer].all())
+            answer = positions[low:high] + 1 >= document.answer_start
+            tally.answers, tally.right = 1, int(right[low:high][answer].all())
     return tallies
 
 
