@@ -252,6 +252,27 @@ def test_few_row_groups_of_all_files_together_are_kept(open_, table, kept, monke
     assert len(kept) == 2
 
 
+@pytest.mark.parametrize(("left_free", "reads_again"), [(0.0, False), (1.0, True)])
+def test_more_row_groups_are_kept_where_sources_and_lanes_need_them_and_memory_is_free(
+    open_, table, kept, monkeypatch, left_free, reads_again
+):
+    opened = [open_(table({"text": [f"{part} {i}" for i in range(80)]}, f"{part}.parquet")) for part in range(6)]
+    group = opened[0].table.row_blocks().nbytes.max()
+    monkeypatch.setattr(sources.source, "AT_ONCE_BYTES", group)
+    monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 4 * group)  # of the 12 that two lanes draw from
+    monkeypatch.setattr(parquet, "LEFT_FREE", left_free)
+    read, reads = pq.ParquetFile.read_row_group, []
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda self, n, **k: reads.append(n) or read(self, n, **k))
+    mixture = Mixture(tuple(opened), (1.0,) * 6, True, 0, num_lanes=2)
+    cursors = [Cursor(mixture, lane) for lane in range(2)]
+    for _ in range(40 * 6):
+        for cursor in cursors:
+            source, draw = cursor.next()
+            row = mixture.row(source, draw)
+            assert opened[source].document(row).segments[0].text == f"{source} {row}"
+    assert (len(reads) > 2 * 120) == reads_again  # of 120 groups
+
+
 def test_a_file_that_is_written_anew_is_read_anew(open_, table):
     path = table({"text": ["old"] * 4})
     assert open_(path).document(0).segments[0].text == "old"

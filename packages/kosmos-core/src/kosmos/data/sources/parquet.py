@@ -1,13 +1,15 @@
 """Parquet files, read by row group.
 
 A row group is read whole for any of its rows, so rows are drawn from few groups at a time (``Blocks``), and the groups
-read last are kept.
+read last are kept. How many that has to be depends on the lanes of the process and on how many sources are parquet:
+where too few were kept, which shows by groups that are read again, more are, while there is memory.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from kosmos.data.foreign import first_line
+from kosmos.data.free_memory import memory
 from kosmos.data.sources.arrow import present_values, read_row, reading, shadow_rows
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, features_of_schema
@@ -25,30 +28,63 @@ from kosmos.data.sources.source import Extent, RowBlocks
 from kosmos.errors import DataError, SampleError
 
 MOST_KEPT_BYTES = 512 << 20
-"""Of row groups that a process keeps: enough for eight lanes (``AT_ONCE_BYTES``)."""
+"""Of row groups that a process keeps at first: enough for eight lanes of one source (``AT_ONCE_BYTES``)."""
 LEAST_KEPT = 2
 """Row groups that are kept however large they are."""
+LEFT_FREE = 0.25
+"""Share of the memory that is left free by those that are kept beyond ``MOST_KEPT_BYTES``."""
+MOST_MISSED = 10_000
+"""Groups that were dropped too early, of which it is known."""
 
 Group = tuple[Path, int, tuple[str, ...], int]
 """Path of a file, time of its last change, columns, number of the row group."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    table: Any
+    asked: int = 0
+    """How often a row of it was asked for."""
 
 
 class KeptGroups:
     """The row groups that were read last, as arrow tables."""
 
     def __init__(self) -> None:
-        self.groups: OrderedDict[Group, Any] = OrderedDict()
+        self.groups: OrderedDict[Group, _Kept] = OrderedDict()
         self._nbytes = 0
+        self._more = 0
+        """Bytes beyond ``MOST_KEPT_BYTES`` that are kept."""
+        self._missed: dict[Group, None] = {}
+        """Those that were dropped when few of their rows had been asked for, the last one last."""
 
     def get(self, group: Group, read: Callable[[], Any]) -> Any:
-        """``read`` is called where the group is not kept."""
+        """The group, for one of its rows. ``read`` is called where it is not kept."""
         if group not in self.groups:
-            self.groups[group] = table = read()
-            self._nbytes += table.nbytes
-            while self._nbytes > MOST_KEPT_BYTES and len(self.groups) > LEAST_KEPT:
-                self._nbytes -= self.groups.popitem(last=False)[1].nbytes
+            self.groups[group] = kept = _Kept(read())
+            self._nbytes += kept.table.nbytes
+            if group in self._missed:
+                del self._missed[group]
+                self._more += kept.table.nbytes if _is_free(kept.table.nbytes) else 0
+            while self._nbytes > MOST_KEPT_BYTES + self._more and len(self.groups) > LEAST_KEPT:
+                self._drop()
+        kept = self.groups[group]
+        kept.asked += 1
         self.groups.move_to_end(group)
-        return self.groups[group]
+        return kept.table
+
+    def _drop(self) -> None:
+        group, kept = self.groups.popitem(last=False)
+        self._nbytes -= kept.table.nbytes
+        if 2 * kept.asked < kept.table.num_rows:  # an epoch asks for all of them, but for those that are held out
+            self._missed[group] = None
+            if len(self._missed) > MOST_MISSED:
+                del self._missed[next(iter(self._missed))]
+
+
+def _is_free(nbytes: int) -> bool:
+    found = memory()
+    return found is not None and found.free - nbytes >= LEFT_FREE * found.total
 
 
 KEPT = KeptGroups()
