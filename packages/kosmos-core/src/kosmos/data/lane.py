@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from kosmos.data import waiting_media
 from kosmos.data.batch import PackedArrays, ReadyDocument, Room, assemble
 from kosmos.data.document import Document
 from kosmos.data.foreign import called, calling
@@ -30,6 +31,7 @@ from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
 from kosmos.data.plan import DocumentPlan, Planner, decode_cells
 from kosmos.data.quarantine import Incident
+from kosmos.data.shuffle import blocks_of
 from kosmos.errors import DataError, SampleError
 
 Draw = tuple[int, int, int]
@@ -95,6 +97,8 @@ class Lane:
     def __post_init__(self) -> None:
         self.cursor = Cursor(self.feed.mixture, self.number)
         self.texts = LongTexts()
+        self._held = 0  # bytes of media that wait
+        self._read_alone = cache(self._is_read_alone)
 
     def state(self) -> dict[str, Any]:
         return {**self.cursor.state(), "pending": [list(draw) for draw, _ in self.pending], **self.texts.state()}
@@ -153,6 +157,7 @@ class Lane:
 
     def _fill(self) -> None:
         fruitless, tokens = 0, sum(len(plan) for _, plan in self.pending)
+        self._held = sum(plan.held for _, plan in self.pending)
         wanted = ROWS_AHEAD * self.feed.planner.max_tokens if self.feed.look_ahead > 1 else 0  # one stays one
         while len(self.pending) < self.feed.look_ahead or tokens < wanted:
             source = self.cursor.pick(self.texts.left())
@@ -197,10 +202,21 @@ class Lane:
                 plans = [p for p in self.feed.planner.plan(document) if np.count_nonzero(p.train)]
             if not plans:
                 raise SampleError("holds nothing to learn: no text that the loss looks at")
-            return plans
+            return [self._to_wait(source, plan) for plan in plans]
         except SampleError as error:
             self._quarantine(document.origin if document else self.origin(source, row), source, error)
             return []
+
+    def _to_wait(self, source: int, plan: DocumentPlan) -> DocumentPlan:
+        """The plan, without its media where too much waits already."""
+        if plan.held and self._held + plan.held > waiting_media.MOST_HELD_BYTES and self._read_alone(source):
+            return waiting_media.let_go(plan)
+        self._held += plan.held
+        return plan
+
+    def _is_read_alone(self, source: int) -> bool:
+        """Whether a document costs no more than itself to be read again."""
+        return blocks_of(self.feed.mixture.sources[source]) is None
 
     def origin(self, source: int, row: int) -> str:
         """A sample's name before it is read."""
@@ -229,7 +245,10 @@ class Lane:
             return ReadyDocument(plan, name, {})
         cells: dict[str, list[Any]] = {}
         try:
-            with _Touching(self, (source, self.feed.mixture.row(source, draw[1]), DECODE)):
+            row = self.feed.mixture.row(source, draw[1])
+            with _Touching(self, (source, row, DECODE)):
+                if plan.let_go:
+                    plan = waiting_media.read_again(plan, self._document(source, row))
                 for media in plan.media:
                     processor = self.feed.planner.routes[media.media.modality].processor
                     with calling(processor, "decode"):

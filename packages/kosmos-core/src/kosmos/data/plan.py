@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Document, Mark, Media, Text
+from kosmos.data.document import Document, Mark, Media, MediaSource, Text
 from kosmos.data.foreign import called, calling
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount
@@ -45,22 +45,33 @@ class DocumentPlan:
     answer_start: int | None = None
     """Where the last trained text begins, if something untrained precedes it and nothing else follows:
     what generation from the rest should give."""
+    let_go: bool = False
+    """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     work: tuple[str, int] = field(init=False, repr=False)
     """The stream of which it has most cells, and how many; without media "" and its tokens."""
+    held: int = field(init=False, repr=False)
+    """Bytes of media that it holds, those in files not."""
 
     def __post_init__(self) -> None:
         cells: dict[str, int] = {}
+        held = 0
         for media in self.media:
             cells[media.stream] = cells.get(media.stream, 0) + media.plan.cells
+            held += _nbytes(media.media.source)
         most = max(cells, key=cells.__getitem__, default="")
         work = (most, cells[most]) if cells.get(most) else ("", len(self.token_ids))
         object.__setattr__(self, "work", work)
+        object.__setattr__(self, "held", held)
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     def cells(self, stream: str) -> int:
         return sum(m.plan.cells for m in self.media if m.stream == stream)
+
+
+def _nbytes(source: MediaSource) -> int:
+    return len(source) if isinstance(source, bytes) else getattr(source, "nbytes", 0)
 
 
 @dataclass(frozen=True, slots=True)

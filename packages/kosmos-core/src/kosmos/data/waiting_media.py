@@ -1,0 +1,35 @@
+"""Media that wait in memory until their row is filled: bytes out of archives, rows and base64.
+
+A look-ahead of films in a tar file would be many gigabytes a lane. Beyond ``MOST_HELD_BYTES`` the bytes of what waits
+are let go, and are read again when it is decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kosmos.data.document import Document
+from kosmos.data.plan import DocumentPlan
+from kosmos.errors import SampleError
+
+MOST_HELD_BYTES = 256 << 20
+"""Of media that the documents which wait in a lane hold."""
+
+
+def let_go(plan: DocumentPlan) -> DocumentPlan:
+    """The plan without the bytes of its media."""
+    media = tuple(replace(m, media=replace(m.media, source=b"")) for m in plan.media)
+    return replace(plan, media=media, let_go=True)
+
+
+def read_again(plan: DocumentPlan, document: Document) -> DocumentPlan:
+    """The plan with the media of its document.
+
+    Raises:
+        SampleError: it has others than when it was planned.
+    """
+    found = tuple(document.media)
+    if [m.modality for m in found] != [m.media.modality for m in plan.media]:
+        raise SampleError("holds other media than when it was planned; its file has changed")
+    media = tuple(replace(m, media=medium) for m, medium in zip(plan.media, found, strict=True))
+    return replace(plan, media=media, let_go=False)
