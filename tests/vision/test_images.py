@@ -171,6 +171,20 @@ def test_transparency_becomes_white(mode: str) -> None:
     assert found[8, 8].tolist() != [255, 255, 255]
 
 
+def test_a_picture_whose_alpha_hides_nothing_keeps_its_colours_and_is_laid_on_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    colours = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    alpha = np.full((64, 64, 1), 255, np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(np.concatenate([colours, alpha], 2)).save(file, "PNG")
+    laid, on_white = [], Image.alpha_composite
+    monkeypatch.setattr(Image, "alpha_composite", lambda *given: laid.append(given) or on_white(*given))
+    found = load_rgb(file.getvalue(), Limits(10**6, 10**6), 1, (64, 64))
+    assert (np.asarray(found) == colours).all()
+    assert not laid
+
+
 def test_grey_palette_and_one_bit_pictures_become_rgb() -> None:
     for mode in ("1", "L", "P", "CMYK", "YCbCr"):
         picture = Image.new("RGB", (64, 64), "white").convert(mode)

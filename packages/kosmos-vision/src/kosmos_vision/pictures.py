@@ -179,7 +179,9 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
     ):  # of a 16-bit RGB PNG, whose pixels Pillow cut to their high bytes
         picture.info["transparency"] = tuple(value >> 8 for value in clear)
     if picture.mode in ("LA", "La", "PA", "RGBA", "RGBa") or clear is not None:
-        rgba = picture.convert("RGBA")
+        rgba = picture if picture.mode == "RGBA" and clear is None else picture.convert("RGBA")
+        if rgba.getchannel("A").getextrema() == (255, 255):  # as in most screenshots; laying it on white takes long
+            return rgba.convert("RGB")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 
