@@ -126,6 +126,29 @@ def test_native_special_tokens_stay_text(tmp_path):
         assert tokenizer.decode(ids) == f"a{spelled}b"
 
 
+class Watched(str):
+    """A text that counts how often it is compared at a place, or searched."""
+
+    asked = 0
+
+    def startswith(self, *given):
+        Watched.asked += 1
+        return super().startswith(*given)
+
+    def find(self, *given):
+        Watched.asked += 1
+        return super().find(*given)
+
+
+def test_a_long_text_that_spells_a_special_token_is_searched_once_for_each_of_them(tmp_path, monkeypatch):
+    tokenizer = unigram(tmp_path / "unigram")
+    text = "x" * 5000 + "</s>" + "y" * 5000
+    monkeypatch.setattr(Watched, "asked", 0)
+    ids = tokenizer.encode(Watched(text))
+    assert tokenizer.decode(ids) == text
+    assert 0 < Watched.asked < 50
+
+
 def test_text_that_cannot_be_spelt_without_a_special_token_costs_its_sample(tmp_path):
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "x": 1, "a": 2}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -89,10 +89,9 @@ class HfTokenizer:
     def _broken(self, text: str) -> Iterator[str]:
         """The text in parts, cut behind the first character of each special token that it spells."""
         begin = 0
-        for place in range(len(text)):
-            if any(len(token) > 1 and text.startswith(token, place) for token in self._special.values()):
-                yield text[begin : place + 1]
-                begin = place + 1
+        for place in sorted({p for token in self._special.values() if len(token) > 1 for p in _places(text, token)}):
+            yield text[begin : place + 1]
+            begin = place + 1
         yield text[begin:]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -114,6 +113,14 @@ class HfTokenizer:
         native = {field: self.names.get(mark, mark) for mark, field in _NATIVE.items()}
         _write_config(folder, native)
         _write_json(folder / FILE, {"kind": "hf", "marks": list(self.marks), "names": self.names})
+
+
+def _places(text: str, part: str) -> Iterator[int]:
+    """Where ``part`` begins in a text; such places may overlap."""
+    place = text.find(part)
+    while place >= 0:
+        yield place
+        place = text.find(part, place + 1)
 
 
 def load_hf_tokenizer(name: str, marks: Sequence[str]) -> HfTokenizer:
