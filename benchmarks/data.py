@@ -53,7 +53,7 @@ KINDS = {
     "FLAC, half a second": (["audio"], ["audio/fsdd"], 800, 9600),
     "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868, 9600),
     "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"], 400, 1200),
-    "MP4": (["video"], ["video"], 800, 800),
+    "MP4": (["video"], ["video"], 800, 1600),
     "MP4, two minutes": (["video"], [LONG], 60, 40),
 }
 """Name to modalities, sources, how many files of each source at most (1,200 in the mixture), how many are decoded."""
