@@ -126,31 +126,71 @@ Room = Callable[[Sequence[int], DTypeLike], NDArray[Any]]
 """Shape and type to an array that is to be filled, such as ``numpy.empty``."""
 
 
-def assemble(
-    documents: Sequence[ReadyDocument], routes: Mapping[str, Route], streams: Sequence[str], room: Room = np.empty
-) -> PackedArrays:
-    """Lay documents one after another into a row; ``streams`` are those of the run, present or not.
+class RowCells:
+    """The values of a row's media, each put where it belongs as it is decoded, so that a row is in memory once.
 
     Args:
-        room: where the values of media are put.
+        plans: those of the row; room is made for all that they promise.
+        streams: those of the run, present or not.
+        room: where the values are.
     """
+
+    def __init__(
+        self, plans: Sequence[DocumentPlan], routes: Mapping[str, Route], streams: Sequence[str], room: Room = np.empty
+    ) -> None:
+        processors = {route.stream: route.processor for route in routes.values()}
+        self._values = {
+            name: room((sum(p.cells(name) for p in plans), *processors[name].cell_shape), processors[name].cell_dtype)
+            for name in streams
+        }
+        self.filled = dict.fromkeys(streams, 0)
+        """Cells of each stream that are there. Put back to what it was, what came since is forgotten."""
+
+    def put(self, stream: str, cells: NDArray[Any]) -> None:
+        """The next of a stream: [N, *cell]."""
+        begin = self.filled[stream]
+        self.filled[stream] = end = begin + len(cells)
+        self._values[stream][begin:end] = cells
+
+    def values(self) -> dict[str, NDArray[Any]]:
+        """Of each stream, what was put there: [N, *cell]."""
+        return {name: whole[: self.filled[name]] for name, whole in self._values.items()}
+
+
+def assemble(documents: Sequence[ReadyDocument], routes: Mapping[str, Route], streams: Sequence[str]) -> PackedArrays:
+    """Lay documents one after another into a row; ``streams`` are those of the run, present or not."""
     plans = [d.plan for d in documents]
+    cells = RowCells(plans, routes, streams)
+    for document in documents:
+        for name, parts in document.cells.items():
+            for part in parts:
+                cells.put(name, part)
+    return lay_out(plans, [d.source for d in documents], cells.values())
+
+
+def lay_out(plans: Sequence[DocumentPlan], sources: Sequence[str], values: Mapping[str, NDArray[Any]]) -> PackedArrays:
+    """A row of documents one after another.
+
+    Args:
+        sources: name of each document's source.
+        values: of each stream of the run, the cells of all documents [N, *cell].
+    """
     lengths = np.asarray([len(p) for p in plans], np.int64)
     starts = np.cumsum(lengths) - lengths
+    begins = starts.tolist()
     token_ids = _joined([p.token_ids for p in plans])
     return PackedArrays(
         token_ids=token_ids,
         labels=_labels(token_ids, plans, starts),
         position_ids=np.arange(len(token_ids)) - np.repeat(starts, lengths),
-        documents=tuple(_info(d, start) for d, start in zip(documents, starts.tolist(), strict=True)),
-        media={name: _stream(name, documents, starts.tolist(), routes, room) for name in streams},
+        documents=tuple(map(_info, plans, sources, begins)),
+        media={name: _media(name, plans, begins, found) for name, found in values.items()},
     )
 
 
-def _info(document: ReadyDocument, start: int) -> DocumentInfo:
-    plan = document.plan
+def _info(plan: DocumentPlan, source: str, start: int) -> DocumentInfo:
     answer = None if plan.answer_start is None else start + plan.answer_start
-    return DocumentInfo(plan.origin, document.source, plan.modalities, start, len(plan), answer)
+    return DocumentInfo(plan.origin, source, plan.modalities, start, len(plan), answer)
 
 
 def _labels(
@@ -168,14 +208,7 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
-def _stream(
-    name: str, documents: Sequence[ReadyDocument], starts: Sequence[int], routes: Mapping[str, Route], room: Room
-) -> MediaArrays:
-    processor = next(r.processor for r in routes.values() if r.stream == name)
-    cells = [c for d in documents for c in d.cells.get(name, ())]
-    values = room((sum(map(len, cells)), *processor.cell_shape), processor.cell_dtype)
-    if cells:
-        np.concatenate(cells, out=values)
-    grids = [g for d in documents for m in d.plan.media if m.stream == name for g in m.plan.grids]
-    slots = [d.plan.slots[name] + start for d, start in zip(documents, starts, strict=True) if name in d.plan.slots]
+def _media(name: str, plans: Sequence[DocumentPlan], starts: Sequence[int], values: NDArray[Any]) -> MediaArrays:
+    grids = [g for p in plans for m in p.media if m.stream == name for g in m.plan.grids]
+    slots = [p.slots[name] + start for p, start in zip(plans, starts, strict=True) if name in p.slots]
     return MediaArrays(values, np.asarray(grids, np.int64).reshape(-1, 3), _joined(slots))

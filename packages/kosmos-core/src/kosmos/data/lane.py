@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from kosmos.data import waiting_media
-from kosmos.data.batch import PackedArrays, ReadyDocument, Room, assemble
+from kosmos.data.batch import PackedArrays, Room, RowCells, lay_out
 from kosmos.data.document import Document
 from kosmos.data.foreign import called, calling
 from kosmos.data.long_texts import LongTexts
@@ -121,11 +121,13 @@ class Lane:
         chosen = self._choose()
         if chosen is None:
             return None
-        ready = [r for draw, plan in chosen if (r := self._decode(draw, plan)) is not None]
+        cells = RowCells([plan for _, plan in chosen], self.feed.planner.routes, self.feed.streams, self.room)
+        whole = [(draw, plan) for draw, plan in chosen if self._decode(draw, plan, cells)]
         incidents, drawn = self._told()
-        if not ready and (self.pending or self.feed.mixture.once is None):
+        if not whole and (self.pending or self.feed.mixture.once is None):
             return Empty(incidents, drawn, self.state())
-        arrays = assemble(ready, self.feed.planner.routes, self.feed.streams, self.room)
+        names = [self.feed.mixture.sources[source].name for (source, _, _), _ in whole]
+        arrays = lay_out([plan for _, plan in whole], names, cells.values())
         return Row(self.number, arrays, incidents, drawn, self.state())
 
     def skip(self) -> bool:
@@ -238,12 +240,11 @@ class Lane:
             raise SampleError(f"{called(giver, 'document')}: expected a tuple of segments, got {what}")
         return document
 
-    def _decode(self, draw: Draw, plan: DocumentPlan) -> ReadyDocument | None:
-        source = draw[0]
-        name = self.feed.mixture.sources[source].name
+    def _decode(self, draw: Draw, plan: DocumentPlan, cells: RowCells) -> bool:
+        """Put what the media of a document hold into the row; False where they are broken, and nothing was put."""
         if not plan.media:
-            return ReadyDocument(plan, name, {})
-        cells: dict[str, list[Any]] = {}
+            return True
+        source, before = draw[0], dict(cells.filled)
         try:
             row = self.feed.mixture.row(source, draw[1])
             with _Touching(self, (source, row, DECODE)):
@@ -252,11 +253,13 @@ class Lane:
                 for media in plan.media:
                     processor = self.feed.planner.routes[media.media.modality].processor
                     with calling(processor, "decode"):
-                        cells.setdefault(media.stream, []).append(decode_cells(media, processor))
+                        found = decode_cells(media, processor)
+                    cells.put(media.stream, found)
         except SampleError as error:
+            cells.filled = before
             self._quarantine(plan.origin, source, error)
-            return None
-        return ReadyDocument(plan, name, cells)
+            return False
+        return True
 
     def _quarantine(self, origin: str, source: int, error: SampleError) -> None:
         name = self.feed.mixture.sources[source].name
