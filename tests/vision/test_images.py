@@ -214,15 +214,29 @@ def test_what_is_no_picture_is_refused_in_one_line(source: bytes | Path | np.nda
 def test_limits_hold_before_decoding() -> None:
     data = encoded(Image.new("RGB", (100, 50)))
     media = Media("image", data)
-    for processor, said in (
-        (ImageProcessor(FIXED, max_pixels=4999), "100 x 50 pixels is over max_pixels 4999"),
-        (ImageProcessor(FIXED, max_bytes=len(data) - 1), "over max_bytes"),
+    for limit, said in (
+        ({"max_pixels": 4999}, "100 x 50 pixels is over max_pixels 4999"),
+        ({"max_bytes": len(data) - 1}, "over max_bytes"),
     ):
         with pytest.raises(SampleError, match=said):
-            processor.plan(media)
-        with pytest.raises(SampleError, match=said):
-            processor.decode(media, ImageProcessor(FIXED).plan(media))
-    assert ImageProcessor(FIXED, max_pixels=5000, max_bytes=len(data)).plan(media).cells == 16
+            ImageProcessor(VARIABLE, **limit).plan(media)
+        for encoder_input in (VARIABLE, FIXED):
+            with pytest.raises(SampleError, match=said):
+                ImageProcessor(encoder_input, **limit).decode(media, ImageProcessor(encoder_input).plan(media))
+    assert ImageProcessor(VARIABLE, max_pixels=5000, max_bytes=len(data)).plan(media).cells == 18
+
+
+def test_pictures_of_one_size_are_planned_without_a_look_at_their_files() -> None:
+    nowhere = Media("image", Path("/nowhere/at/all.jpg"))
+    for processor in (ImageProcessor(FIXED), ImageProcessor(VARIABLE, size_px=64)):
+        assert not processor.reads_headers
+        plan = processor.plan(nowhere)
+        assert plan.cells == 16
+        with pytest.raises(SampleError, match="does not exist"):
+            processor.decode(nowhere, plan)
+    assert ImageProcessor(VARIABLE).reads_headers
+    with pytest.raises(SampleError, match="does not exist"):
+        ImageProcessor(VARIABLE).plan(nowhere)
 
 
 def test_a_picture_has_no_time() -> None:

@@ -1,4 +1,4 @@
-"""Pictures: how many cells one takes, known from its header, and then those cells. No torch here."""
+"""Pictures: how many cells one takes, known from its header at most, and then those cells. No torch here."""
 
 from __future__ import annotations
 
@@ -47,13 +47,18 @@ class ImageInput:
 class ImageRecipe(NamedTuple):
     """How a planned picture is decoded."""
 
-    orientation: int
+    orientation: int | None
+    """As EXIF counts it; None where the header was not read."""
     height_px: int
     width_px: int
 
 
 class ImageProcessor:
-    """Plans pictures from their headers and decodes them to uint8 cells."""
+    """Plans pictures and decodes them to uint8 cells.
+
+    Where all have one size, a plan needs no look at the file: each is opened once, as it is decoded, and by the data
+    worker that decodes it alone. What is wrong with a picture is then found there. Else the header is read.
+    """
 
     def __init__(
         self,
@@ -83,6 +88,8 @@ class ImageProcessor:
         self.cell_shape = (encoder_input.channels, *encoder_input.patch_px)
         self.cell_dtype: np.dtype[Any] = np.dtype(np.uint8)
         self.size_px = _checked_size(encoder_input, size_px)
+        self.reads_headers = self.size_px is None
+        self._one_plan = None if self.size_px is None else self._plan_of(None, self.size_px)
         self.resize = resize
         self.max_cells = max_cells
         self.limits = Limits(max_pixels, max_bytes)
@@ -96,30 +103,32 @@ class ImageProcessor:
             )
 
     def plan(self, media: Media) -> MediaPlan:
-        """Layout ``<image>``, one grid, ``</image>``; reads the header only.
+        """Layout ``<image>``, one grid, ``</image>``; reads the header, or where all have one size nothing.
 
         Raises:
-            SampleError: unreadable, of size zero, over a limit, or with a time range.
+            SampleError: it is given a time range; where the header is read: unreadable, of size zero, or over a limit.
         """
         if media.clip is not None:
             raise SampleError(
                 f"a picture has no time, but a clip of {media.clip} s was asked for; write the row as segments and put "
                 "the clip on the medium that has time"
             )
+        if self._one_plan is not None:
+            return self._one_plan
         header = read_header(media.source, self.limits)
+        rows, columns = fit_cells((header.height, header.width), self.input, self.max_cells)
         patch = self.input.patch_px
-        if self.size_px is not None:
-            rows, columns = self.size_px[0] // patch[0], self.size_px[1] // patch[1]
-        else:
-            rows, columns = fit_cells((header.height, header.width), self.input, self.max_cells)
-        recipe = ImageRecipe(header.orientation, rows * patch[0], columns * patch[1])
-        return MediaPlan((BEGIN, Grid(1, rows, columns), END), recipe)
+        return self._plan_of(header.orientation, (rows * patch[0], columns * patch[1]))
+
+    def _plan_of(self, orientation: int | None, size_px: tuple[int, int]) -> MediaPlan:
+        rows, columns = (size // patch for size, patch in zip(size_px, self.input.patch_px, strict=True))
+        return MediaPlan((BEGIN, Grid(1, rows, columns), END), ImageRecipe(orientation, *size_px))
 
     def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:
         """Cells in reading order: uint8 [rows x columns, 3, patch height, patch width].
 
         Raises:
-            SampleError: broken, cut short, or no longer within the limits.
+            SampleError: broken, cut short, or not within the limits.
         """
         orientation, height, width = plan.recipe
         picture = load_rgb(media.source, self.limits, orientation, (height, width))

@@ -67,13 +67,13 @@ def read_header(source: MediaSource, limits: Limits) -> Header:
     return Header(width, height, orientation) if orientation >= 5 else Header(height, width, orientation)
 
 
-def load_rgb(source: MediaSource, limits: Limits, orientation: int, wanted: tuple[int, int]) -> Image.Image:
+def load_rgb(source: MediaSource, limits: Limits, orientation: int | None, wanted: tuple[int, int]) -> Image.Image:
     """The first frame as an upright 8-bit RGB picture, transparency laid on white.
 
     Args:
         source: as in ``Media``; arrays are uint8 [H, W] or [H, W, C], C = 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA.
-        limits: checked again, since a file may have changed since it was planned.
-        orientation: from ``read_header``.
+        limits: checked here too, since a file may have changed since its header was read.
+        orientation: from ``read_header``; None reads it.
         wanted: (height, width) that it will be resized to: a JPEG is decoded at a half, quarter or eighth where that
             still leaves twice as many pixels a side.
 
@@ -84,6 +84,7 @@ def load_rgb(source: MediaSource, limits: Limits, orientation: int, wanted: tupl
         pixels = _checked_array(source, limits)
         return _to_rgb(Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
     with _opened(source, limits) as picture:
+        orientation = _orientation(picture) if orientation is None else orientation
         height, width = wanted if orientation < 5 else wanted[::-1]
         picture.draft(picture.mode, (2 * width, 2 * height))
         picture.load()

@@ -83,6 +83,11 @@ class Route:
     slots: SlotCount
     marks: frozenset[str]
     """The modality's special tokens; whatever else its layouts spell is plain text."""
+    reads_headers: bool = field(init=False)
+    """Whether a plan hangs on the file, by what the processor says."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads_headers", bool(getattr(self.processor, "reads_headers", True)))
 
 
 MOST_KEPT = 500_000
@@ -245,7 +250,8 @@ class _Draft:
         route = self.planner.routes.get(media.modality)
         if route is None:
             raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
-        plan = self.planner.kept.plan(media, partial(_planned, route.processor))
+        make = partial(_planned, route.processor)
+        plan = self.planner.kept.plan(media, make) if route.reads_headers else make(media)
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)

@@ -48,7 +48,11 @@ class MediaPlan:
 
 
 class Processor(Protocol):
-    """Plans and decodes the media of one modality. Picklable; ``plan`` is deterministic."""
+    """Plans and decodes the media of one modality. Picklable; ``plan`` is deterministic.
+
+    One whose plans hang on no file, because all its media take the same, has ``reads_headers = False`` beside these:
+    nobody then looks whether a file has changed since it was planned.
+    """
 
     cell_shape: tuple[int, ...]
     """Shape of one cell, such as ``(3, 16, 16)``."""
