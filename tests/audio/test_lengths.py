@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from kosmos.data.document import Media
 from kosmos.errors import SampleError
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.reading import open_sound
+from kosmos_audio.lengths import Stated, stated_by_flac
+from kosmos_audio.reading import open_header, open_sound
 from kosmos_audio.waveform import AudioProcessor
 from support.sounds import WAVEFORM, encoded, produce, tone, without_tag
 
@@ -51,6 +52,30 @@ def test_what_is_stated_is_what_decoding_gives(data, subtype, frames, channels):
     format = "MP3" if subtype == "MPEG_LAYER_III" else "OGG"
     file = encoded(noise(frames, channels), rate_hz, format, subtype)
     assert declared(file) == decoded(file) > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["PCM_S8", "PCM_16", "PCM_24"]), st.integers(1, 40_000), st.integers(1, 8),
+    st.sampled_from((*MP3_RATES_HZ, 96_000, 192_000, 655_350)),
+)  # fmt: skip
+def test_a_flac_is_planned_by_its_first_bytes_as_libsndfile_reads_it(subtype, frames, channels, rate_hz):
+    file = encoded(noise(frames, channels), rate_hz, "FLAC", subtype)
+    with open_header(Media("audio", file), 1 << 30) as header, open_sound(Media("audio", file), 1 << 30) as sound:
+        assert header == Stated(rate_hz, frames) == (sound.rate_hz, sound.declared)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4, 25])
+def test_a_flac_of_which_little_more_than_the_name_is_there_is_refused(cut):
+    file = encoded(noise(100, 1), 8000, "FLAC", "PCM_16")[:cut]
+    with pytest.raises(SampleError), open_header(Media("audio", file), 1 << 30):
+        pass
+
+
+@given(st.binary(min_size=22, max_size=22))
+def test_any_header_of_a_flac_states_a_length_or_is_left_to_libsndfile(head):
+    stated = stated_by_flac(io.BytesIO(b"fLaC\0\0\0\x22" + head))
+    assert stated is None or (0 < stated.rate_hz < 1 << 20 and 0 < stated.declared < 1 << 36)
 
 
 @pytest.mark.parametrize("mode", ["CONSTANT", "AVERAGE", "VARIABLE"])

@@ -70,6 +70,20 @@ def open_sound(media: Media, max_bytes: int) -> Iterator[Sound]:
         yield from _open_encoded(file)
 
 
+@contextmanager
+def open_header(media: Media, max_bytes: int) -> Iterator[Sound | lengths.Stated]:
+    """As ``open_sound``, but nothing is made ready to decode where the header says all that a plan wants."""
+    if isinstance(media.source, np.ndarray):
+        yield _ArraySound(media.source, media.rate_hz, max_bytes)
+        return
+    with _open_file(media.source, max_bytes) as file:
+        if (stated := lengths.stated_by_flac(file)) is not None:
+            _check_format(stated.rate_hz, 1)
+            yield stated
+        else:
+            yield from _open_encoded(file)
+
+
 def _open_encoded(file: io.BufferedIOBase) -> Iterator[Sound]:
     import soundfile
 

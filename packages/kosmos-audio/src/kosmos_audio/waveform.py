@@ -13,7 +13,8 @@ from kosmos.data.document import Media
 from kosmos.data.processor import Grid, MediaPlan
 from kosmos.errors import ConfigError, SampleError
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.reading import Sound, open_sound
+from kosmos_audio.lengths import Stated
+from kosmos_audio.reading import Sound, open_header, open_sound
 from kosmos_audio.resample import resample, resampled_length
 from kosmos_audio.spectrogram import log_mel
 
@@ -87,7 +88,7 @@ class AudioProcessor:
         Raises:
             SampleError: unreadable, empty or over a limit.
         """
-        with open_sound(media, self.max_bytes) as sound:
+        with open_header(media, self.max_bytes) as sound:
             recipe = self._extent(sound, media)
         samples = resampled_length(recipe.stop - recipe.start, recipe.rate_hz, self.input.sample_rate_hz)
         cells = ceil(samples / self.input.samples_per_cell)
@@ -130,13 +131,16 @@ class AudioProcessor:
         padded[: len(samples)] = samples
         return padded.reshape(cells, self.input.samples_per_cell)
 
-    def _extent(self, sound: Sound, media: Media) -> AudioRecipe:
+    def _extent(self, sound: Sound | Stated, media: Media) -> AudioRecipe:
         """The frames that are wanted, all of which are there."""
         clip = media.clip
         start, stop = _clip_frames(clip, sound.rate_hz)
         limit = start + int(self.max_duration_s * sound.rate_hz)
         needed = limit + 1 if stop is None else min(stop, limit + 1)
-        there = sound.declared if sound.declared is not None else self._counted(sound, needed, media.source)
+        there = sound.declared
+        if there is None:
+            assert not isinstance(sound, Stated)
+            there = self._counted(sound, needed, media.source)
         stop = there if stop is None else min(stop, there)
         if stop > limit:
             raise SampleError(f"audio is longer than {self.max_duration_s:g} s (max_duration_s)")
