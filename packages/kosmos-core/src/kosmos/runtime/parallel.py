@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
-import ctypes
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from kosmos.errors import ConfigError, KosmosError, TrainingError
 from kosmos.runtime.attempt import has_lasting_store, store_of_this_start
@@ -155,14 +157,25 @@ class Parallel:
         return result
 
     def close(self) -> None:
-        """Leave the group of all ranks.
-
-        It is never freed: freed as the last part of a DDP model, it joins the thread of gloo with the interpreter
-        locked, while that thread may be waiting for the interpreter to free a tensor (seen with torch 2.11).
-        """
+        """Leave the group of all ranks, which is freed at the end of the process."""
         if self.world_size > 1 and dist.is_initialized():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+            atexit.register(_free, [dist.group.WORLD])
             dist.destroy_process_group()
+
+
+def _free(groups: list[Any]) -> None:
+    """Join the threads of gloo while the interpreter still runs, and without its lock.
+
+    A thread that frees the tensor of the last exchange later than this aborts the process ("terminate called without
+    an active exception"). DDP, where it is the last to hold the group, joins them with the interpreter locked, which
+    the thread may be waiting for (both seen with torch 2.11): its part ends first.
+    """
+    gc.collect()
+    for found in gc.get_objects():
+        if issubclass(type(found), DistributedDataParallel):
+            for part in ("logger", "reducer", "process_group"):
+                vars(found).pop(part, None)
+    groups.clear()
 
 
 def _plain(error: KosmosError | None) -> KosmosError | None:

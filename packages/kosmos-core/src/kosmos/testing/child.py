@@ -50,12 +50,10 @@ def finish(process: subprocess.Popen[bytes], *, folder: Path, seconds: float) ->
         process.kill()
         process.wait()
         raise ChildFailed(f"did not come to an end within {seconds:g} s{_at(folder)}") from None
-    if process.returncode < 0:
-        raise ChildFailed(f"was killed by {signal.Signals(-process.returncode).name}{_at(folder)}")
     if process.returncode:
         said = (folder / "said").read_text(errors="replace")
         last = said.strip().splitlines()[-1:] or ["without a word"]
-        raise ChildFailed(f"ended with status {process.returncode}: {last[0]}{_at(folder)}")
+        raise ChildFailed(f"{_end(process.returncode)}{_at(folder)}: {last[0]}")
     worked, value = pickle.loads((folder / "result").read_bytes())  # noqa: S301  written by our own child
     if not worked:
         raise ChildFailed(value)
@@ -72,6 +70,10 @@ def call(function: str, *arguments: Any, seconds: float = 120.0, variables: Mapp
 def tell(what: str) -> None:
     """Say what the job is at, in the child process."""
     Path(sys.argv[2] + PARTIAL).write_text(what, encoding="utf-8")
+
+
+def _end(status: int) -> str:
+    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
 def _at(folder: Path) -> str:
