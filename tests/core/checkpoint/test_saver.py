@@ -68,7 +68,7 @@ def test_every_kind_of_tensor_comes_back_bit_for_bit(
 def many_files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
     """Tensors that fill five files of 1 KiB, written and hashed by three threads."""
     monkeypatch.setattr(stored, "FILE_BYTES", 1024)
-    monkeypatch.setattr(module, "helpers_of_rank", lambda parallel: 3)
+    monkeypatch.setattr(module, "helpers_of_rank", lambda ranks: 3)
     large = {f"model.{n}.w": torch.randn(16, 16, dtype=torch.bfloat16) for n in range(8)}
     return {**large, "model.norm": torch.randn(7), "optimizer.model.0.w/step": torch.tensor(3.0)}
 
@@ -139,7 +139,7 @@ from pathlib import Path
 from kosmos.checkpoint import saver, tensors
 from kosmos.runtime.parallel import Parallel
 
-saver.helpers_of_rank, tensors.FILE_BYTES = lambda parallel: 3, 1
+saver.helpers_of_rank, tensors.FILE_BYTES = lambda ranks: 3, 1
 weights = {f"model.{n}.w": torch.zeros(1_000_000) for n in range(10)}
 saver.Saver(Path(sys.argv[1]), Parallel(), keep_last=1).save(1, weights, {"step": 1})
 """

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from kosmos import Document, Grid, Mark, Media, MediaPlan, SampleError, Text
 from kosmos.data.batch import IGNORED, ReadyDocument, assemble
+from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.plan import PLAN_PARTS, KeptPlans, Planner, Route, decode_cells
 from kosmos.data.slots import Fixed, OnePerCell
-from kosmos.data.tokenizer import ASSISTANT, END, USER, load_tokenizer
+from kosmos.data.tokenizer import load_tokenizer
 from kosmos.errors import PlanMismatch
 from support.ticks import TicksProcessor
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kosmos.data.bytes_tokenizer import FILE, ByteTokenizer
-from kosmos.data.tokenizer import CORE_MARKS, load_tokenizer
+from kosmos.data.marks import CORE_MARKS
+from kosmos.data.tokenizer import load_tokenizer
 from kosmos.errors import ConfigError
 
 MARKS = ("<image>", "</image>")

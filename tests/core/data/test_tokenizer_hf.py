@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from kosmos.data.tokenizer import CORE_MARKS, load_tokenizer, train_tokenizer
+from kosmos.data.marks import CORE_MARKS
+from kosmos.data.tokenizer import load_tokenizer, train_tokenizer
 from kosmos.errors import ConfigError, SampleError
 
 MARKS = ("<image>", "</image>", "<audio>")

@@ -14,8 +14,8 @@ from kosmos.compose import Composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
 from kosmos.data.document import Document
 from kosmos.data.foreign import calling
+from kosmos.data.marks import END, EOS
 from kosmos.data.plan import decode_cells
-from kosmos.data.tokenizer import END, EOS
 from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError, SampleError, TrainingError
 from kosmos.model.protocols import Backbone

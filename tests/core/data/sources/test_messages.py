@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kosmos.data.document import Mark, Text
-from kosmos.data.tokenizer import END, SYSTEM, USER
+from kosmos.data.marks import END, SYSTEM, USER
 from kosmos.errors import DataError, SampleError
 
 ANSWER = {"role": "assistant", "content": "A cat that meows."}

@@ -59,7 +59,7 @@ class Saver:
         self.folder, self.parallel, self.report, self.moves = folder, parallel.beside(), report, moves
         self.keep_last, self.keep_every = keep_last, keep_every
         self.staging = Staging()
-        self.threads = helpers_of_rank(parallel)
+        self.threads = helpers_of_rank(parallel.local_world_size)
         self.thread: threading.Thread | None = None
         self.outcome: Saved | TrainingError | None = None
         self.stage = 0

@@ -100,7 +100,6 @@ def data_(
     from kosmos.data.shown import source_lines
     from kosmos.plugins import load_plugins
     from kosmos.runtime.cores import helpers_of_rank
-    from kosmos.runtime.parallel import Parallel
     from kosmos.train.doubts import doubts
     from kosmos.train.output import as_json as one_line
 
@@ -118,7 +117,7 @@ def data_(
         _print(shown)
     if check:
         every = [*sources, *held_out]
-        number = helpers_of_rank(Parallel()) if workers is None else workers
+        number = helpers_of_rank(1) if workers is None else workers
         incidents = decode_all(composition, every, workers=number, show=not as_json)
         result["checked"] = sum(map(len, every))
     result["incidents"] = incidents

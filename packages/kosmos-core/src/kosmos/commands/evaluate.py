@@ -51,7 +51,6 @@ def evaluate(
     from kosmos.compose import open_held_out, open_named
     from kosmos.evaluate.score import score
     from kosmos.runtime.cores import helpers_of_rank
-    from kosmos.runtime.parallel import Parallel
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
 
@@ -67,7 +66,7 @@ def evaluate(
         raise DataError(f"{output}: its data have no held-out part; name documents with --data")
     scores = score(
         composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents,
-        workers=helpers_of_rank(Parallel()) if workers is None else workers,
+        workers=helpers_of_rank(1) if workers is None else workers,
     )  # fmt: skip
     result = {"output": output, "step": run.step, **asdict(scores)}
     if generate:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kosmos.data.tokenizer import CORE_MARKS
+from kosmos.data.marks import CORE_MARKS
 from kosmos.errors import ConfigError
 
 BYTES = 256

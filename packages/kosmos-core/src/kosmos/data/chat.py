@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kosmos.data.document import Document, Mark, Media, Segment, Text
+from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.glance import KINDS, first_columns
-from kosmos.data.tokenizer import ASSISTANT, END, SYSTEM, USER
 
 
 def chat_prompt(

@@ -17,8 +17,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from kosmos.data.bytes_tokenizer import BYTES, FILE, all_marks, unknown_mark
 from kosmos.data.foreign import first_line
+from kosmos.data.marks import BOS, CORE_MARKS, EOS, PAD
 from kosmos.data.sources.reach import unreachable_hub
-from kosmos.data.tokenizer import BOS, CORE_MARKS, EOS, PAD
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean
 

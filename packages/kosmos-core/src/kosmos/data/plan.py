@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Document, Mark, Media, MediaSource, Text
 from kosmos.data.foreign import called, calling
+from kosmos.data.marks import BOS, EOS, PAD
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount
-from kosmos.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from kosmos.data.tokenizer import Tokenizer
 from kosmos.errors import ConfigError, PlanMismatch, SampleError
 
 

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from kosmos.data.document import Source
+from kosmos.data.marks import CORE_MARKS
 from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
 from kosmos.data.sources.folders import counts_files
-from kosmos.data.tokenizer import CORE_MARKS
 
 
 class Stretch(NamedTuple):

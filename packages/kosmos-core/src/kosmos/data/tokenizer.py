@@ -6,10 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-BOS, EOS, PAD = "<s>", "</s>", "<pad>"
-SYSTEM, USER, ASSISTANT, END = "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
-CORE_MARKS = (PAD, BOS, EOS, SYSTEM, USER, ASSISTANT, END)
-"""Special tokens that every run has; modalities add their own."""
+from kosmos.data.bytes_tokenizer import ByteTokenizer, saved_byte_marks
 
 
 class Tokenizer(Protocol):
@@ -45,8 +42,6 @@ def load_tokenizer(name: str, marks: Sequence[str] = ()) -> Tokenizer:
     Raises:
         ConfigError: no such tokenizer, or one that would need remote code.
     """
-    from kosmos.data.bytes_tokenizer import ByteTokenizer, saved_byte_marks
-
     if name == "bytes":
         return ByteTokenizer(tuple(marks))
     if (saved := saved_byte_marks(Path(name))) is not None:

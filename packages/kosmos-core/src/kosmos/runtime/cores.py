@@ -6,10 +6,6 @@ import os
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kosmos.runtime.parallel import Parallel
 
 GROUPS = Path("/sys/fs/cgroup")
 """Where the system shows its groups of processes and what they may take."""
@@ -32,9 +28,9 @@ def hold_threads() -> None:
         torch.set_num_threads(cores)
 
 
-def helpers_of_rank(parallel: Parallel) -> int:
-    """Processes or threads that work beside a rank: half the cores that are its share, 1 to ``MOST_HELPERS``."""
-    ranks, cores = parallel.local_world_size, _affinity()
+def helpers_of_rank(ranks: int) -> int:
+    """Processes or threads that work beside each rank of a node: half its share of cores, 1 to ``MOST_HELPERS``."""
+    cores = _affinity()
     # What started a rank has bound it to some of its own cores, or all its ranks share them.
     alone = cores < _affinity(os.getppid())
     share = min(len(cores) if alone else len(cores) / ranks, quota(GROUPS, _own_groups()) / ranks)

@@ -83,7 +83,8 @@ class Session:
         hold_threads()
         self.device = pick_device(config.train.device, parallel.local_rank)
         self.dtype = pick_precision(config.train.precision, self.device)
-        self.workers = helpers_of_rank(parallel) if config.data.workers is None else config.data.workers
+        wanted = config.data.workers
+        self.workers = helpers_of_rank(parallel.local_world_size) if wanted is None else wanted
         check_components(config, self.registry)
         tokenizer = folder.tokenizer if folder else None
         draw = folder is None and parallel.world_size == 1  # else a checkpoint may be read, or each rank holds a share

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.data.document import Mark, Segment, Text
+from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.columns import checked_text, did_you_mean, kind_of
 from kosmos.data.sources.media import holds_medium, read_media
-from kosmos.data.tokenizer import ASSISTANT, END, SYSTEM, USER
 from kosmos.errors import SampleError
 
 ROLE_MARKS = {

@@ -1,0 +1,160 @@
+"""What is put before a model: documents up to their answer, chats, and what the command is given."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import typer
+
+from kosmos import ConfigError, Document, Media, Text
+from kosmos.commands import generate as command
+from kosmos.compose import compose, open_sources
+from kosmos.config import SourceConfig
+from kosmos.data.chat import chat_prompt, holds_chats
+from kosmos.data.document import Mark
+from kosmos.generate import prompt_of
+from support.backbones import SERIES
+from support.runs import small_run, ticks_registry
+from support.ticks import TicksSource
+
+
+def test_a_document_is_split_at_its_last_trained_text():
+    prompt, expected = prompt_of(TicksSource("train").document(0))
+    assert [type(s) for s in prompt.segments] == [Media]
+    assert expected in ("rising", "falling")
+    turn = (Text("q"), Text("a", train=True), Mark("<end>", train=True))
+    two_turns = Document("d", (*turn, Text("q2"), Text("a2", train=True), Mark("<end>", train=True)))
+    prompt, expected = prompt_of(two_turns)
+    assert prompt.segments == (*turn, Text("q2"))
+    assert expected == "a2"
+
+
+@pytest.mark.parametrize(
+    "segments", [(), (Text("a", train=True),), (Text("a"), Text("b")), (Text("a", train=True), Text("b", train=True))]
+)
+def test_a_document_without_question_and_answer_has_no_prompt(segments):
+    assert prompt_of(Document("d", segments)) is None
+
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "ticks", "ticks": "a.npy"}, {"type": "text", "text": "Up or down?"}]},
+    {"role": "assistant", "content": "Up <|end|>"},
+    {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": " this?"}]},
+    {"role": "assistant", "content": "Neither."},
+]
+
+
+class TicksOfFiles:
+    """The processor of ticks, of files: a JSONL source gives paths."""
+
+    def __init__(self, processor):
+        self.processor = processor
+
+    def __getattr__(self, name):
+        return getattr(self.processor, name)
+
+    def plan(self, media):
+        return self.processor.plan(Media("ticks", np.load(media.source)))
+
+
+@pytest.fixture(params=["bytes", "hf"])
+def chats(request, tmp_path):
+    """The planner of a run, and the documents of a JSONL file of chats as training reads it."""
+    np.save(tmp_path / "a.npy", SERIES)
+    rows = [{"messages": row, "split": "train"} for row in (CHAT[:3], CHAT, CHAT[1:], CHAT[3:])]
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"messages": CHAT, "split": "test"}]))
+    tokenizer = "bytes"
+    if request.param == "hf":
+        from kosmos.data.tokenizer import train_tokenizer
+
+        train_tokenizer(["Be brief. Up or down? And this? Neither."] * 9, vocab_size=300, folder=tmp_path / "bpe")
+        tokenizer = str(tmp_path / "bpe")
+    run = small_run(data={"sources": [str(file)], "workers": 0}, tokenizer=tokenizer)
+    parts = compose(run, ticks_registry())
+    route = parts.planner.routes["ticks"]
+    object.__setattr__(route, "processor", TicksOfFiles(route.processor))
+    (source,) = open_sources(run, ticks_registry(), "train")
+    assert len(source) == 4
+    return parts.planner, [source.document(i) for i in range(4)], tmp_path / "a.npy"
+
+
+def before_the_answer(planner, document):
+    """The tokens that training has in front of the last answer of the assistant."""
+    (plan,) = planner.plan(document)
+    trained = np.flatnonzero(plan.train)
+    last = trained[np.flatnonzero(np.diff(trained, prepend=-9) > 1)[-1]]
+    return plan.token_ids[:last].tolist()
+
+
+def test_the_prompt_of_a_chat_is_token_for_token_what_training_has_in_front_of_the_answer(chats):
+    planner, documents, file = chats
+    first = [Media("ticks", file), Text("Up or down?")]
+    then = [Text("And"), Text(" this?")]
+    prompts = [
+        chat_prompt(first, system="Be brief."),
+        chat_prompt(then, system="Be brief.", history=[(first, "Up <|end|>")]),
+        chat_prompt(then, history=[(first, "Up <|end|>")]),
+        chat_prompt(then),
+    ]
+    lengths = set()
+    for document, prompt in zip(documents, prompts, strict=True):
+        ids = planner.prompt(prompt).token_ids.tolist()
+        assert ids == before_the_answer(planner, document)
+        lengths.add(len(ids))
+    assert len(lengths) == 4
+
+
+def test_the_command_lays_out_a_chat_as_python_does(chats):
+    planner, documents, file = chats
+    given = read(["run", "--ticks", str(file), "--chat", "--prompt", "Up or down?", "--system", "Be brief."])
+    assert planner.prompt(given).token_ids.tolist() == before_the_answer(planner, documents[0])
+    empty = read(["run", "--prompt", "x", "--system", ""])
+    assert empty.segments == chat_prompt([Text("x")]).segments
+
+
+def read(arguments):
+    """The document of a command line, by the command's own parser."""
+    context = typer.main.get_command(command.app).make_context("generate", list(arguments))
+    segments = command.read_segments(context.args, ["ticks"])
+    return command.prompt_document(segments, chat=context.params["chat"], system=context.params["system"])
+
+
+def test_the_command_keeps_media_and_prompts_in_the_order_given(tmp_path):
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, SERIES)
+    a, b = str(tmp_path / "a.npy"), str(tmp_path / "b.npy")
+    given = ["run", "--ticks", b, "--seed", "3", "--prompt", "one", f"--ticks={a}", "--chat", "--prompt=two"]
+    shown = [getattr(s, "text", None) or str(s.source) for s in read(given).segments[1:-2]]
+    assert shown == [b, "one", a, "two"]
+    shown = [getattr(s, "text", None) or str(s.source) for s in read(["run", "--prompt", "p", "--ticks", a]).segments]
+    assert shown == ["p", a]
+
+
+def test_a_prompt_that_is_no_text_is_refused():
+    with pytest.raises(ConfigError, match="--prompt: not UTF-8 text, from character 2 on"):
+        read(["run", "--prompt", "a\udcff"])
+
+
+def test_sources_of_chats_are_known_for_the_hint(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "folder").mkdir()
+    chat = json.dumps({"messages": CHAT})
+    (tmp_path / "folder" / "part-0.jsonl").write_text(chat + "\n")
+    (tmp_path / "plain.jsonl").write_text('{"text": "messages"}\n')
+    (tmp_path / "broken.jsonl").write_text("{\n")
+    parquet.write_table(pyarrow.table({"talk": ["x"]}), tmp_path / "talk.parquet")
+    assert holds_chats(tmp_path / "folder")
+    assert holds_chats(tmp_path / "talk.parquet", column="talk")
+    for name in ("plain.jsonl", "broken.jsonl", "talk.parquet", "absent.jsonl"):
+        assert not holds_chats(tmp_path / name)
+    plain = SourceConfig(path=str(tmp_path / "plain.jsonl"))
+    talk = SourceConfig(path=str(tmp_path / "talk.parquet"), columns={"messages": "talk"})
+    laid_out = SourceConfig(path=str(tmp_path / "folder"), template="{messages[0].content}")
+    assert command.chats_among([SourceConfig(path="ticks"), plain, talk]) == talk.path
+    assert command.chats_among([plain, laid_out]) is None
