@@ -182,10 +182,8 @@ def test_importing_kosmos_imports_nothing_else_of_it() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {
-        name: {found.module for found in module.imports if found.at_import and found.module in NAMES} - {name}
-        for name, module in MODULES.items()
-    }
+    rooms = NAMES - {"kosmos"}  # the door of the house, which hands on what is inside
+    graph = {name: {found.module for found in MODULES[name].imports} & rooms - {name} for name in rooms}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
