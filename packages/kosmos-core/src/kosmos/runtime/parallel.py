@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from kosmos.errors import ConfigError, KosmosError, TrainingError
@@ -157,9 +158,9 @@ class Parallel:
         return result
 
     def close(self) -> None:
-        """Leave the group of all ranks, which is freed at the end of the process."""
+        """Leave the group of all ranks and those beside it, which are freed at the end of the process."""
         if self.world_size > 1 and dist.is_initialized():
-            atexit.register(_free, [dist.group.WORLD])
+            atexit.register(_free, [*dist.distributed_c10d._world.pg_map])
             dist.destroy_process_group()
 
 
@@ -168,14 +169,25 @@ def _free(groups: list[Any]) -> None:
 
     A thread that frees the tensor of the last exchange later than this aborts the process ("terminate called without
     an active exception"). DDP, where it is the last to hold the group, joins them with the interpreter locked, which
-    the thread may be waiting for (both seen with torch 2.11): its part ends first.
+    the thread may be waiting for (both seen with torch 2.11): its part ends first. Meshes, which torch keeps, and
+    sharded models that an error's traceback keeps hold groups too.
     """
     gc.collect()
     for found in gc.get_objects():
         if issubclass(type(found), DistributedDataParallel):
-            for part in ("logger", "reducer", "process_group"):
-                vars(found).pop(part, None)
+            _drop(found, "logger", "reducer", "process_group")
+        elif issubclass(type(found), DeviceMesh):
+            _drop(found, "_pg_registry")
+    for holder in gc.get_referrers(*groups):
+        parts = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+        for name in [name for name, part in parts.items() if any(part is group for group in groups)]:
+            del parts[name]
     groups.clear()
+
+
+def _drop(holder: object, *parts: str) -> None:
+    for part in parts:
+        vars(holder).pop(part, None)
 
 
 def _plain(error: KosmosError | None) -> KosmosError | None:
