@@ -42,6 +42,10 @@ class Length:
         return self.of.get(stream, 0)
 
     @property
+    def cells_by_stream(self) -> dict[str, int]:
+        return self.of
+
+    @property
     def work(self) -> tuple[str, int]:
         most = max(self.of, key=self.of.__getitem__, default="")
         return (most, self.of[most]) if self.cells(most) else ("", self.tokens)

@@ -8,8 +8,9 @@ wait. So the rows of all lanes have about the same work for each encoder, withou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,11 @@ TRIES = 32
 def choose(pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping[str, int]) -> list[int]:
     """Numbers of the documents to take, ascending; number 0, the oldest, is always among them."""
     works = [plan.work for plan in pending]
-    order = _evenly(works)
     lengths = [len(plan) for plan in pending]
     numbers: dict[str, int] = {}
     kinds = np.array([numbers.setdefault(kind, len(numbers)) for kind, _ in works])
     amounts = np.array([amount for _, amount in works])
+    order = _evenly(kinds, amounts)
     tries = TRIES if len(numbers) > 1 or max_cells else 1
     waiting = min(1.0, max_tokens / sum(lengths)) * np.bincount(kinds, amounts)
 
@@ -41,36 +42,41 @@ def choose(pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping[
         return sorted(choices[int(np.argmin(apart))].tolist())
 
     found = choices(order)
-    fitting = [c for c in found if _cells_fit(pending, c, max_cells)] if max_cells else found
+    if not max_cells:
+        return most_even(found)
+    budgets = _Budgets(pending, max_cells)
+    fitting = [c for c in found if budgets.keep(c)]
     if fitting:
         return most_even(fitting)
     # What takes the longest first would spend the documents without cells, and later rows could not be filled.
-    even = most_even(choices(_within(pending, order, max_cells)))
-    tried = (_greedy(pending, max_tokens, max_cells, taken) for taken in (even, [0]))
+    even = most_even(choices(budgets.within(order)))
+    tried = (budgets.greedy(lengths, max_tokens, taken) for taken in (even, [0]))
     return max(tried, key=lambda taken: sum(lengths[i] for i in taken))
 
 
-def _evenly(works: Sequence[tuple[str, int]]) -> list[int]:
+def _evenly(kinds: NDArray[np.int64], amounts: NDArray[np.int64]) -> list[int]:
     """All numbers but 0 in an order of which any beginning holds about the same share of each kind of work.
 
     A document counts to the stream of which it has most cells; within a kind the older goes first.
     """
-    totals: dict[str, int] = {}
-    middles = []
-    for kind, amount in works:
-        before = totals.get(kind, 0)
-        middles.append(before + amount / 2)
-        totals[kind] = before + amount
-    shares = [middle / totals[kind] for middle, (kind, _) in zip(middles, works, strict=True)]
-    return sorted(range(1, len(works)), key=shares.__getitem__)
+    shares = np.empty(len(kinds))
+    for kind in range(kinds.max() + 1):
+        of_kind = np.flatnonzero(kinds == kind)
+        ends = np.cumsum(amounts[of_kind])
+        shares[of_kind] = (ends - amounts[of_kind] / 2) / ends[-1]
+    order: list[int] = (1 + np.argsort(shares[1:], kind="stable")).tolist()
+    return order
 
 
 def _fills(lengths: Sequence[int], room: int, most: int) -> Iterator[list[int]]:
     """Choices of ``lengths``, by number, whose sum is the largest that is at most ``room``; at most ``most`` of them.
 
     Bit b of ``reach[i]`` says that the first i lengths can sum to b: one shift and one or a length. Each choice ends
-    with another length, and takes of those before it the earliest that do.
+    with another length, and takes of those before it the earliest that do. What divides all lengths is taken out, else
+    each of them would be looked at where they are even and ``room`` is not.
     """
+    unit = gcd(*lengths) or 1
+    lengths, room = [length // unit for length in lengths], room // unit
     mask = (1 << (room + 1)) - 1
     reach, more = [1], 0
     for length in lengths:
@@ -102,33 +108,49 @@ def _reconstructed(
     return taken[::-1]
 
 
-def _within(pending: Sequence[DocumentPlan], order: Sequence[int], max_cells: Mapping[str, int]) -> list[int]:
-    """Of ``order``, documents of which any may be taken beside number 0: together they keep to the budgets of cells."""
-    cells = {name: pending[0].cells(name) for name in max_cells}
-    kept = []
-    for i in order:
-        wanted = {name: cells[name] + pending[i].cells(name) for name in cells}
-        if all(wanted[name] <= max_cells[name] for name in cells):
-            kept.append(i)
-            cells = wanted
-    return kept
+class _Budgets:
+    """Of which documents may be taken together, by the cells of each stream with a budget."""
 
+    def __init__(self, pending: Sequence[DocumentPlan], max_cells: Mapping[str, int]) -> None:
+        self.max_cells = max_cells
+        self.cells = [plan.cells_by_stream for plan in pending]
+        numbers = {name: number for number, name in enumerate(max_cells)}
+        every = [(i, numbers[n], c) for i, of in enumerate(self.cells) for n, c in of.items() if n in numbers]
+        self.table = np.zeros((len(pending), len(numbers)), np.int64)
+        if every:
+            documents, streams, cells = zip(*every, strict=True)
+            self.table[documents, streams] = cells
+        self.most = np.array([*max_cells.values()], np.int64)
 
-def _greedy(
-    pending: Sequence[DocumentPlan], max_tokens: int, max_cells: Mapping[str, int], taken: Sequence[int]
-) -> list[int]:
-    """Those that are ``taken``, then the longest that fits, under all budgets."""
-    order = sorted(set(range(len(pending))).difference(taken), key=lambda i: -len(pending[i]))
-    found = [*taken]
-    tokens = sum(len(pending[i]) for i in taken)
-    cells = {name: sum(pending[i].cells(name) for i in taken) for name in max_cells}
-    for i in order:
-        wanted = {name: cells[name] + pending[i].cells(name) for name in cells}
-        if tokens + len(pending[i]) <= max_tokens and all(wanted[name] <= max_cells[name] for name in cells):
-            found.append(i)
-            tokens, cells = tokens + len(pending[i]), wanted
-    return sorted(found)
+    def keep(self, taken: NDArray[np.int64]) -> bool:
+        """Whether the documents ``taken`` keep to them together."""
+        return bool((self.table[taken].sum(0) <= self.most).all())
 
+    def within(self, order: Sequence[int]) -> list[int]:
+        """Of ``order``, documents of which any may be taken beside number 0: together they keep to the budgets."""
+        left = self._left([0])
+        return [i for i in order if self._taken_off(i, left)]
 
-def _cells_fit(pending: Sequence[DocumentPlan], taken: Iterable[int], max_cells: Mapping[str, int]) -> bool:
-    return all(sum(pending[i].cells(name) for i in taken) <= most for name, most in max_cells.items())
+    def greedy(self, lengths: Sequence[int], max_tokens: int, taken: Sequence[int]) -> list[int]:
+        """Those that are ``taken``, then the longest that fits, under all budgets."""
+        order = sorted(set(range(len(lengths))).difference(taken), key=lambda i: -lengths[i])
+        found, room, left = [*taken], max_tokens - sum(lengths[i] for i in taken), self._left(taken)
+        for i in order:
+            if lengths[i] <= room and self._taken_off(i, left):
+                found.append(i)
+                room -= lengths[i]
+        return sorted(found)
+
+    def _left(self, taken: Sequence[int]) -> dict[str, int]:
+        left: list[int] = (self.most - self.table[taken].sum(0)).tolist()
+        return dict(zip(self.max_cells, left, strict=True))
+
+    def _taken_off(self, number: int, left: dict[str, int]) -> bool:
+        """Whether a document fits into what is ``left``, which is then less."""
+        cells = self.cells[number]
+        for name, wanted in cells.items():
+            if wanted > left.get(name, wanted):
+                return False
+        for name in left.keys() & cells.keys():
+            left[name] -= cells[name]
+        return True

@@ -48,6 +48,8 @@ class DocumentPlan:
     what generation from the rest should give."""
     let_go: bool = False
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
+    cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
+    """Of its media; streams that it does not use are left out."""
     work: tuple[str, int] = field(init=False, repr=False)
     """The stream of which it has most cells, and how many; without media "" and its tokens."""
     held: int = field(init=False, repr=False)
@@ -61,6 +63,7 @@ class DocumentPlan:
             held += _nbytes(media.media.source)
         most = max(cells, key=cells.__getitem__, default="")
         work = (most, cells[most]) if cells.get(most) else ("", len(self.token_ids))
+        object.__setattr__(self, "cells_by_stream", cells or _NO_CELLS)
         object.__setattr__(self, "work", work)
         object.__setattr__(self, "held", held)
 
@@ -68,7 +71,11 @@ class DocumentPlan:
         return len(self.token_ids)
 
     def cells(self, stream: str) -> int:
-        return sum(m.plan.cells for m in self.media if m.stream == stream)
+        return self.cells_by_stream.get(stream, 0)
+
+
+_NO_CELLS: dict[str, int] = {}
+"""One for all that have none: most texts wait in thousands."""
 
 
 def _nbytes(source: MediaSource) -> int:
