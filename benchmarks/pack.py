@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import mean
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from workload import DATA, run_settings
@@ -22,6 +22,7 @@ from workload import DATA, run_settings
 from kosmos import make_run
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.data.lane import Lane, Row
+from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
 from kosmos.plugins import load_plugins
 
@@ -34,6 +35,11 @@ class Length:
 
     tokens: int
     of: dict[str, int] = field(default_factory=dict)
+    work: tuple[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        most = max(self.of, key=self.of.__getitem__, default="")
+        object.__setattr__(self, "work", (most, self.of[most]) if self.cells(most) else ("", self.tokens))
 
     def __len__(self) -> int:
         return self.tokens
@@ -44,11 +50,6 @@ class Length:
     @property
     def cells_by_stream(self) -> dict[str, int]:
         return self.of
-
-    @property
-    def work(self) -> tuple[str, int]:
-        most = max(self.of, key=self.of.__getitem__, default="")
-        return (most, self.of[most]) if self.cells(most) else ("", self.tokens)
 
 
 def real() -> list[Length]:
@@ -156,6 +157,47 @@ def lanes() -> Iterator[str]:
         yield f"| {tokens:,} | {held:,.0f} | {100 * missing:.3f} % | {cost:.1f} |"
 
 
+def sizes() -> Iterator[str]:
+    """A choice among log-normal lengths, six in ten with cells of one of the streams, each of which has a budget."""
+    for streams in (0, 12):
+        for tokens in (8_192, 32_768, 131_072):
+            for look_ahead in (128, 1_000, 10_000):
+                draw = random.Random(0)
+                waiting: list[Length] = []
+                while len(waiting) < look_ahead or sum(map(len, waiting)) < 2 * tokens:
+                    length = min(tokens, max(2, int(draw.lognormvariate(5.5, 1.2))))
+                    stream = f"{draw.randrange(streams)}" if streams and draw.random() < 0.6 else ""
+                    waiting.append(Length(length, {stream: 2 * length} if stream else {}))
+                budgets = {f"{i}": 1.56 * tokens / streams + 4_000 for i in range(streams)}
+                cost = 1000 * least_s(lambda: choose(waiting, tokens, budgets), 10)  # type: ignore[arg-type]  # noqa: B023
+                yield f"| {streams} | {tokens:,} | {look_ahead:,} ({len(waiting):,}) | {cost:.2f} |"
+
+
+def picks() -> Iterator[str]:
+    """What taking one document's source costs."""
+    for number in (1, 4, 200):
+        sources = tuple(Length(1_000) for _ in range(number))
+        cursor = Cursor(Mixture(sources, (1.0,) * number, False, 0), 0)  # type: ignore[arg-type]
+        draw = random.Random(0)
+
+        def take(cursor: Cursor = cursor, draw: random.Random = draw) -> None:
+            for _ in range(1_000):
+                source = cursor.pick()
+                assert source is not None
+                cursor.count(source, draw.randrange(2, 600))
+
+        yield f"| {number} | {1000 * least_s(take, 5):.1f} |"
+
+
+def least_s(act: Callable[[], Any], times: int) -> float:
+    def once() -> float:
+        begin = process_time()
+        act()
+        return process_time() - begin
+
+    return min(once() for _ in range(times))
+
+
 def main() -> None:
     print("| documents | method | padding | ms a row | spread of cells (by stream) |")
     print("|---|---|---|---|---|")
@@ -176,6 +218,14 @@ def main() -> None:
     print("\n| tokens of a row | documents of it | missing | ms a row, drawn and planned |")
     print("|---|---|---|---|")
     for line in lanes():
+        print(line)
+    print("\n| streams with budgets | tokens of a row | look-ahead (documents that wait) | ms a choice, least of 10 |")
+    print("|---|---|---|---|")
+    for line in sizes():
+        print(line)
+    print("\n| sources | microseconds a document |")
+    print("|---|---|")
+    for line in picks():
         print(line)
 
 

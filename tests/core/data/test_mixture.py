@@ -195,3 +195,21 @@ def test_rows_of_blocks_that_are_held_at_once_are_mixed():
     for begin in (0, 200, 400):
         first = order[begin : begin + 100] // 100
         assert len(set(first.tolist())) == 2
+
+
+@pytest.mark.parametrize("by_documents", [True, False])
+def test_what_is_picked_is_what_a_cursor_picks_that_reckons_all_anew(by_documents):
+    random = np.random.default_rng(0)
+    sources = tuple(TicksSource("train", 50) for _ in range(30))
+    mixture = Mixture(sources, tuple(random.uniform(0.1, 1, 30)), by_documents, 0)
+    cursor, picked = Cursor(mixture, 0), set()
+    for _ in range(300):
+        unread = {int(random.integers(30)): random.uniform(0, 3)} if random.random() < 0.3 else {}
+        anew = Cursor(mixture, 0)
+        anew.load(cursor.state())
+        source = cursor.pick(unread)
+        assert source == anew.pick(unread)
+        cursor.draw(source)
+        cursor.count(source, 0 if random.random() < 0.1 else int(random.integers(1, 500)))
+        picked.add(source)
+    assert len(picked) > 20

@@ -11,7 +11,7 @@ length, so that a source of bad rows does not keep the others waiting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,6 +114,8 @@ class Cursor:
         self.tokens = self.tokens or [0] * len(self.mixture.sources)
         self.fruitless = self.fruitless or [0] * len(self.mixture.sources)
         self.given = self.given or [0] * len(self.mixture.sources)
+        self._changed: set[int] = set()
+        self._reckon_all()
 
     def next(self) -> tuple[int, int] | None:
         """(source, draw) of the next document; None when a mixture that is read once is at its end."""
@@ -128,14 +130,19 @@ class Cursor:
         """
         if self.mixture.once is not None:
             return self._first_left()
-        done, means = self._done(unread or {})
-        phase, weights = self._phase, self.mixture.weights
-        ahead = [(given + phase * mean) / weight for given, mean, weight in zip(done, means, weights, strict=True)]
-        return ahead.index(min(ahead))
+        unread = unread or {}
+        changed = self._changed | self._settling | unread.keys()
+        if self.mixture.by_documents:
+            self._reckon_documents(changed, unread)
+        else:
+            self._reckon_tokens(changed)
+        self._changed = set(unread)
+        return self._ahead.index(min(self._ahead))
 
     def draw(self, source: int) -> int:
         """Number of the draw of a source that is this lane's next."""
         self.draws[source] += 1
+        self._changed.add(source)
         return (self.draws[source] - 1) * self.mixture.num_lanes + self.lane
 
     @property
@@ -146,15 +153,36 @@ class Cursor:
         """
         return (0.5 + self.lane * _GOLDEN) % 1.0
 
-    def _done(self, unread: Mapping[int, float]) -> tuple[Sequence[float], Sequence[float]]:
-        """What each source has given, and the mean of its documents: in documents, or in tokens."""
-        if self.mixture.by_documents:
-            return [draws - unread.get(i, 0.0) for i, draws in enumerate(self.draws)], [1.0] * len(self.draws)
-        # Of what is given at once: of a long text that is open nobody knows yet what it will have come to.
-        mean = sum(self.tokens) / sum(self.given) if any(self.given) else 1.0
-        done = [tokens + bad * mean for tokens, bad in zip(self.tokens, self.fruitless, strict=True)]
-        means = [tokens / count if count else mean for tokens, count in zip(self.tokens, self.given, strict=True)]
-        return done, means
+    def _reckon_all(self) -> None:
+        """Where all sources stand is reckoned once, and then of those that change: of hundreds few do at a draw."""
+        self._ahead = [0.0] * len(self.draws)
+        self._changed = set(range(len(self.draws)))
+        self._all_tokens, self._all_given = sum(self.tokens), sum(self.given)
+        self._settling: set[int] = set()
+        for source in self._changed:
+            self._look_whether_settled(source)
+
+    def _look_whether_settled(self, source: int) -> None:
+        """Note whether where a source stands hangs on the mean length of all documents, which changes at each."""
+        if not self.mixture.by_documents and (self.fruitless[source] or not self.given[source]):
+            self._settling.add(source)
+        else:
+            self._settling.discard(source)
+
+    def _reckon_documents(self, sources: Iterable[int], unread: Mapping[int, float]) -> None:
+        """How far each would be in its next document, by its weight."""
+        phase, weights = self._phase, self.mixture.weights
+        for i in sources:
+            self._ahead[i] = (self.draws[i] - unread.get(i, 0.0) + phase) / weights[i]
+
+    def _reckon_tokens(self, sources: Iterable[int]) -> None:
+        """The same in tokens, of what is given at once: what a long text that is open will come to nobody knows yet."""
+        phase, weights = self._phase, self.mixture.weights
+        of_all = self._all_tokens / self._all_given if self._all_given else 1.0
+        for i in sources:
+            tokens, count = self.tokens[i], self.given[i]
+            mean = tokens / count if count else of_all
+            self._ahead[i] = (tokens + self.fruitless[i] * of_all + phase * mean) / weights[i]
 
     def _first_left(self) -> int | None:
         """Of a mixture that is read once: the first source that has a document left for this lane."""
@@ -168,6 +196,10 @@ class Cursor:
         self.tokens[source] += tokens
         self.fruitless[source] += tokens == 0
         self.given[source] += tokens > 0
+        self._all_tokens += tokens
+        self._all_given += tokens > 0
+        self._changed.add(source)
+        self._look_whether_settled(source)
 
     def state(self) -> dict[str, Any]:
         return {"draws": list(self.draws), "tokens": list(self.tokens), "fruitless": list(self.fruitless),
@@ -179,3 +211,4 @@ class Cursor:
         self.fruitless = list(state.get("fruitless", [0] * len(self.draws)))
         useful = [draws - bad for draws, bad in zip(self.draws, self.fruitless, strict=True)]
         self.given = list(state.get("given", useful))
+        self._reckon_all()
