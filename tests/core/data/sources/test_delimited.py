@@ -101,7 +101,7 @@ def test_rows_that_are_wrong_cost_themselves(open_, table):
         ("", "expected the names of columns in the first line, got nothing"),
         ("\n\n", "expected the names of columns in the first line, got nothing"),
         ("text,text\nx,y\n", "column 'text' twice"),
-        (b"te\xffxt\nx\n", "the first line: .*can't decode byte 0xff"),
+        (b"te\xffxt\nx\n", "not UTF-8 at byte 2 of the first line"),
         ("text\rx\ry\r", "the first line: a carriage return"),
         ("caption\nx\n", "no column 'text'.*caption"),
         ("text\n", "holds no rows"),

@@ -14,6 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from kosmos.data.sources.columns import Row
+from kosmos.data.sources.encoding import not_utf8, refuse_wide
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES, JsonlTable
 from kosmos.data.sources.open_files import forget
 from kosmos.data.sources.scan_cache import ScanRecord
@@ -42,7 +43,7 @@ class DelimitedTable(JsonlTable):
         try:
             fields = _fields(line.decode("utf-8"), self.delimiter)
         except UnicodeDecodeError as error:
-            raise SampleError(f"not UTF-8 at byte {error.start} of the row") from error
+            raise SampleError(not_utf8(error.start, "row")) from error
         if len(fields) != len(self.names):
             raise SampleError(f"expected {len(self.names)} columns, as in the first line, got {len(fields)}")
         return {name: field or None for name, field in zip(self.names, fields, strict=True)}
@@ -52,7 +53,7 @@ def index_delimited(path: Path) -> DelimitedTable:
     """Find the rows of a CSV or TSV file; blank lines are none.
 
     Raises:
-        DataError: it cannot be read, its first line names no columns or one twice, or a quote is never closed.
+        DataError: it cannot be read or is UTF-16, its first line has no names or one twice, or a quote is never closed.
     """
     forget(path)
     try:
@@ -78,6 +79,7 @@ def columns_of(path: Path) -> tuple[str, ...]:
 def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str]:
     """The columns, and what stands between them. ``stream`` is left at the file's first character."""
     first = stream.readline(MAX_ROW_BYTES)
+    refuse_wide(first, path)
     place = len(_BOM) if first.startswith(_BOM) else 0
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
     stream.seek(place)
@@ -87,7 +89,9 @@ def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str]:
     stream.seek(place)
     try:
         fields = [name.strip() for name in _fields(line.decode("utf-8"), delimiter)]
-    except (UnicodeDecodeError, SampleError) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: {not_utf8(error.start, 'first line')}") from error
+    except SampleError as error:
         raise DataError(f"{path}: the first line: {error}") from error
     if not any(fields):
         raise DataError(f"{path}: expected the names of columns in the first line, got nothing")

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from kosmos.data.sources.columns import Row
+from kosmos.data.sources.encoding import refuse_wide
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES, JsonlTable, index_jsonl, parse_row
 from kosmos.data.sources.open_files import forget
 from kosmos.data.sources.scan_cache import ScanRecord
@@ -41,12 +42,14 @@ def index_json(path: Path) -> JsonlTable:
     """Find the rows of a JSON file: the elements of its list or, where it holds none, its lines.
 
     Raises:
-        DataError: it cannot be read, is neither, or its list breaks off or is no JSON.
+        DataError: it cannot be read, is UTF-16, is neither, or its list breaks off or is no JSON.
     """
     forget(path)
     try:
         with path.open("rb") as stream:
-            begin = _BEGIN.match(stream.read(PIECE))
+            head = stream.read(PIECE)
+            refuse_wide(head, path)
+            begin = _BEGIN.match(head)
             if begin is None:
                 return _lines_of(path, stream)
             record = ScanRecord("places of the rows of a list", [path])

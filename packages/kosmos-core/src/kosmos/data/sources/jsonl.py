@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.sources.columns import Row, kind_of
+from kosmos.data.sources.encoding import not_utf8, refuse_wide
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.open_files import forget, read_bytes
 from kosmos.data.sources.scan_cache import digest
@@ -45,7 +46,7 @@ def parse_row(line: bytes) -> Row:
     try:
         row: Any = _decode(line.removeprefix(_BOM).decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise SampleError(f"not UTF-8 at byte {error.start} of the line") from error
+        raise SampleError(not_utf8(error.start, "line")) from error
     except RecursionError as error:
         raise SampleError("not JSON: nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -134,7 +135,7 @@ def index_jsonl(files: Sequence[Path]) -> JsonlTable:
     """Find the rows of JSONL files; blank lines are none.
 
     Raises:
-        DataError: a file cannot be read.
+        DataError: a file cannot be read, or is UTF-16.
     """
     found = [_lines(path) for path in files]
     number = np.repeat(np.arange(len(found), dtype=np.int32), [len(lines) for lines in found])
@@ -166,6 +167,8 @@ def _lines(path: Path) -> NDArray[np.int64]:
         with path.open("rb") as stream:
             # Pieces of bounded size, so that a file without line ends does not fill the memory.
             while piece := stream.read(_PIECE):
+                if not place:
+                    refuse_wide(piece, path)
                 values = np.frombuffer(piece, np.uint8)
                 if len(newlines := np.flatnonzero(values == _NEWLINE)):
                     kept = _not_blank(values, newlines)

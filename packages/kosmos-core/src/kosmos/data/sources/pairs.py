@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kosmos.data.sources.columns import Row, checked_text
+from kosmos.data.sources.encoding import not_utf8
 from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, suffix_of
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.open_files import forget, read_bytes
@@ -51,7 +52,7 @@ class PairTable:
         except OSError as error:
             raise SampleError(f"{path.name}: cannot be read ({error.strerror})") from error
         except UnicodeDecodeError as error:
-            raise SampleError(f"{path.name}: not UTF-8 at byte {error.start}") from error
+            raise SampleError(f"{path.name}: {not_utf8(error.start, 'file', data)}") from error
         return {**self._media(index), "text": checked_text(text, path.name)}
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.sources.columns import Row, checked_text
+from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.open_files import forget, read_bytes
 from kosmos.data.sources.scan_cache import ScanRecord
@@ -50,11 +51,14 @@ class TextTable:
         return self.files[int(self.file[index])].parent
 
     def row(self, index: int) -> Row:
-        begin, end = int(self.begin[index]), int(self.end[index])
+        begin, end, path = int(self.begin[index]), int(self.end[index]), self.files[self.file[index]]
         try:
-            text = read_bytes(self.files[self.file[index]], begin, end).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise SampleError(f"not UTF-8 at byte {begin + error.start} of the file") from error
+            data = read_bytes(path, begin, end)
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                head = read_bytes(path, 0, HEAD_BYTES)
+                raise SampleError(not_utf8(begin + error.start, "file", head)) from error
         except OSError as error:
             raise SampleError(f"cannot be read ({error})") from error
         return {"text": checked_text(text, "text")}
