@@ -135,3 +135,20 @@ def test_a_damaged_held_out_part_is_an_error_and_not_a_run_without_scores(monkey
     assert len(open_sources(config, registry, "train")) == 1
     with pytest.raises(DataError, match=r"test\.bin: is damaged"):
         open_held_out(config, registry)
+
+
+def test_of_several_sources_an_error_says_which_it_is_about(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, [None] * 4) for name in "ab"]
+    wrong = {"columns": {"question": "text"}}, {"template": "{x"}, {"options": {"chunk_chars": 0}}, {"path": "c.csv"}
+    for entry in wrong:
+        config = make_run({"data": {"sources": [{"path": paths[0]}, {"path": paths[1], **entry}]}})
+        with pytest.raises((ConfigError, DataError), match=r"^data\.sources\.1: (?!data\.sources)"):
+            open_both(config, REGISTRY)
+    with pytest.raises(ConfigError, match=r"^data\.sources\.1\.options\.chunk: unknown field"):
+        open_both(make_run({"data": {"sources": [paths[0], {"path": paths[1], "options": {"chunk": 1}}]}}), REGISTRY)
+
+
+def test_of_several_sources_an_error_says_of_which_a_part_is_empty(tmp_path: Path) -> None:
+    config = run_on(write(tmp_path / "a", [None] * 20), write(tmp_path / "b", ["test"] * 4))
+    with pytest.raises(DataError, match=r"^data\.sources\.1: .*b.*: its train part is empty"):
+        open_both(config, REGISTRY)

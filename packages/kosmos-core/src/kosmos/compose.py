@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.splits import Split
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.errors import ConfigError, EmptySplit
+from kosmos.errors import ConfigError, EmptySplit, KosmosError
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
@@ -231,17 +231,37 @@ def open_both(config: RunConfig, registry: Registry) -> tuple[list[Source], list
 def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceConfig] | None = None) -> list[Parts]:
     """The sources of the run, or ``entries`` in their place, of which no part is chosen yet."""
     entries = list(entries if entries is not None else config.data.sources) or _sample_sets(config, registry)
-    return [_open(config, registry, number, entry) for number, entry in enumerate(entries)]
+    opened = []
+    for number, entry in enumerate(entries):
+        with _named(number, len(entries)):
+            opened.append(_open(config, registry, number, entry))
+    return opened
+
+
+@contextmanager
+def _named(number: int, of: int) -> Iterator[None]:
+    """Errors say which source of the run they are about, where it has several."""
+    where = f"data.sources.{number}"
+    try:
+        yield
+    except KosmosError as error:
+        if of < 2 or str(error).startswith(where):
+            raise
+        raise type(error)(f"{where}: {error}") from error
 
 
 def _parts_of(opened: Sequence[Parts], split: Split, share: float) -> list[Source]:
-    return _distinct([parts.part(split, share) for parts in opened])
+    sources = []
+    for number, parts in enumerate(opened):
+        with _named(number, len(opened)):
+            sources.append(parts.part(split, share))
+    return _distinct(sources)
 
 
 def _held_out_of(opened: Sequence[Parts], share: float) -> list[Source]:
     sources = []
-    for parts in opened:
-        with suppress(EmptySplit):
+    for number, parts in enumerate(opened):
+        with suppress(EmptySplit), _named(number, len(opened)):
             sources.append(parts.part("held_out", share))
     return _distinct(sources)
 
