@@ -13,15 +13,22 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kosmos.data.sources import open_source
-from kosmos.data.sources.folders import suffix_of
+from kosmos.data.sources.folders import splits_of_files, stem_of, suffix_of
+from kosmos.data.sources.splits import split_of
 from kosmos.errors import ConfigError, DataError, KosmosError
 
 
 @given(st.text(st.sampled_from("aB./é "), max_size=12))
-def test_suffixes_are_those_of_pathlib(name):
+def test_suffixes_and_stems_are_those_of_pathlib(name):
     name = name.strip("/")
     assume("//" not in name and "/./" not in f"/{name}/")  # as no listing of a folder has them
-    assert suffix_of(name) == PurePosixPath(name).suffix.lower()
+    assert (suffix_of(name), stem_of(name)) == (PurePosixPath(name).suffix.lower(), PurePosixPath(name).stem)
+
+
+@given(st.lists(st.lists(st.sampled_from(["train", "test", "a", "test.txt", "b.val.csv"]), min_size=1, max_size=3)))
+def test_the_split_of_a_file_is_the_first_that_its_folders_or_its_stem_say(names):
+    said = [next(filter(None, map(split_of, (*parts[:-1], PurePosixPath(parts[-1]).stem))), None) for parts in names]
+    assert splits_of_files(["/".join(parts) for parts in names]) == said
 
 
 def test_registered_dataset_is_built_with_its_options(open_):
