@@ -24,6 +24,8 @@ MISTAKES = {
     ("slurm", "mixture.yaml", "--procs-per-node", "4"): "procs_per_node: 4 ranks for 8 GPUs",
     ("slurm", "mixture.yaml", "--nodes", "0"): "--nodes: Input should be greater than or equal to 1, got 0",
     ("slurm", "mixture.yaml", "--output", "mixture.yaml/job.sh"): "mixture.yaml/job.sh: cannot write",
+    ("slurm", "mixture.yaml", "--output", ""): "--output: the value is empty",
+    ("slurm", "mixture.yaml", "--run-output", ""): "--run-output: the value is empty",
     ("kubernetes", "mixture.yaml", *KUBERNETES, "--name", "Big"): "--name: expected small letters, digits and -",
     ("skypilot", "mixture.yaml", "--nodes", "2", "--bucket", "b"): "bucket: each of the 2 nodes would see a copy",
     ("skypilot", "mixture.yaml", "--volume", "v", "--bucket", "b"): "bucket: give volume or bucket, not both",
@@ -46,6 +48,27 @@ def test_a_file_is_written_where_it_is_wanted_and_equals_standard_output(launch:
     shown = launch("slurm", run_file, "--nodes", "2")
     assert launch("slurm", run_file, "--nodes", "2", "--output", "jobs/big.sh") == ""
     assert Path("jobs/big.sh").read_text() == shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "output", "taken"),
+    [
+        ("slurm", (), "mixture.yaml", "mixture.yaml"),
+        ("kubernetes", KUBERNETES, "job.yaml", "job.yaml"),
+        ("aws-p4d", P4D, "p4d", "p4d/job.sh"),
+    ],
+)
+def test_a_file_that_is_there_is_not_written_over(
+    kind: str, more: tuple[str, ...], output: str, taken: str, run_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(taken).parent.mkdir(exist_ok=True)
+    with Path(taken).open("a") as mine:
+        mine.write("# mine\n")
+    before = Path(taken).read_text()
+    assert main(["launch", kind, run_file, *more, "--output", output]) == 2
+    assert capsys.readouterr().err == f"error[config]: {taken}: exists already; name another file, or remove it\n"
+    assert Path(taken).read_text() == before
+    assert not Path("p4d/cluster.yaml").exists()
 
 
 def test_two_p4d_are_a_cluster_a_job_and_what_the_budget_buys(

@@ -105,7 +105,16 @@ def refuse_empty(option: str, value: str | None) -> None:
 def check_free(argument: str, file: str) -> None:
     """Raises ConfigError where a file of this name cannot be written, or would be written over."""
     refuse_empty(argument, file)
-    if Path(file).exists():
-        raise ConfigError(f"{file}: exists already; name another file, or remove it")
+    refuse_taken(Path(file))
     if not Path(file).parent.is_dir():
         raise ConfigError(f"{file}: {Path(file).parent} is no folder; make it first")
+
+
+def refuse_taken(file: Path) -> None:
+    """What stands somewhere is its owner's: no command writes over it.
+
+    Raises:
+        ConfigError: something is there, be it a link to what is gone.
+    """
+    if os.path.lexists(file):
+        raise ConfigError(f"{file}: exists already; name another file, or remove it")

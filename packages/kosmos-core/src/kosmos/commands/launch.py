@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import split_extra
+from kosmos.commands.arguments import refuse_empty, refuse_taken, split_extra
 from kosmos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -163,10 +164,11 @@ def aws_p4d(
     where = {"region": region, "head_subnet": head_subnet, "compute_subnet": compute_subnet, "key": key}
     more = {"time": time, "notice_s": notice_s, "reservation": reservation}
     settings = check(P4d, {**values, **where, **more, "storage_gib": storage_gib, "budget_usd": budget_usd})
-    for file, text in fill(settings).items():
-        if output is None:
-            print(f"# ==> {file} <==")
-        _write(text, None if output is None else str(Path(output) / file))
+    filled = fill(settings)
+    if output is None:
+        print("".join(f"# ==> {file} <==\n{text}" for file, text in filled.items()), end="")
+    else:
+        _write_new({Path(output) / file: text for file, text in filled.items()})
     print("\n".join(prices.lines(settings.budget_usd, settings.nodes)), file=sys.stderr)
 
 
@@ -189,6 +191,8 @@ def _common(
     if files:
         raise ConfigError(f"expected one run file, got {run_file}, {', '.join(files)}; fields are FIELD.PATH=VALUE")
     procs = procs_per_node if procs_per_node is not None else max(1, gpus_per_node)
+    for option, value in (("--output", context.params["output"]), ("--run-output", run_output), ("--name", name)):
+        refuse_empty(option, value)
     config = read_run(Path(run_file), overrides, max(1, nodes * procs))
     name = name or _label(Path(run_file).stem)
     return {
@@ -217,10 +221,19 @@ def _label(stem: str) -> str:
 def _write(text: str, output: str | None) -> None:
     if output is None:
         print(text, end="")
-        return
-    try:
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{output}: cannot write ({error.strerror}); name another --output") from error
-    print(f"{output}: written", file=sys.stderr)
+    else:
+        _write_new({Path(output): text})
+
+
+def _write_new(files: Mapping[Path, str]) -> None:
+    """Raises ConfigError, and has written none of them, where one is there already."""
+    for file in files:
+        refuse_taken(file)
+    for file, text in files.items():
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x", encoding="utf-8") as new:
+                new.write(text)
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot write ({error.strerror}); name another --output") from error
+        print(f"{file}: written", file=sys.stderr)
