@@ -93,9 +93,17 @@ def test_paths_may_begin_at_home(monkeypatch):
     assert [source.path for source in run.data.sources] == ["/home/me/a", "/home/me/b"]
 
 
-def test_an_empty_run_file_says_nothing(tmp_path):
-    (tmp_path / "run.yaml").write_text("# nothing yet\n")
-    assert read_run_file(tmp_path / "run.yaml") == {}
+def test_a_run_file_says_nothing_only_where_it_means_to(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("{}\n")
+    assert read_run_file(file) == {}
+    for empty in ("", "# nothing yet\n", "---\n", "\ufeff"):
+        file.write_text(empty, encoding="utf-8")
+        with pytest.raises(ConfigError, match=rf"{file}: says nothing; write fields in it, .* or leave the file out$"):
+            read_run_file(file)
+
+
+def test_data_in_the_place_of_a_run_file_are_a_folder(tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()
     with pytest.raises(ConfigError, match=rf"{photos}: cannot read the run file .*; name data with --data {photos}"):
@@ -191,7 +199,8 @@ def test_a_dumped_run_makes_the_same_run_again():
     ("content", "line"),
     [
         ("a: [1", r"run.yaml:\d+: not YAML"),
-        ("- 1", "expected a mapping of fields, got list"),
+        ("- 1", r"expected fields, such as 'modalities: \[image\]', got a list"),
+        ("train:\n\tsteps: 3", ":2: not YAML \\(a tab; indent by spaces\\)"),
         (
             "train:\n  steps: 3\n# far below\ntrain: {learning_rate: 1e-4}\n",
             "run.yaml:4: train: stands here and in line 1; write it once, with all that belongs to it",

@@ -20,6 +20,7 @@ _Part = TypeVar("_Part", bound=ComponentConfig | None)
 
 
 YAML_SUFFIXES = (".yaml", ".yml")
+SUCH_AS = "such as 'modalities: [image]'"
 
 
 class _SaidTwice(yaml.YAMLError):
@@ -56,7 +57,8 @@ def read_run_file(path: Path) -> dict[str, Any]:
     """The content of a run file as plain values.
 
     Raises:
-        ConfigError: it is missing, is not YAML, says a field twice or holds no mapping.
+        ConfigError: it is missing, is not YAML, says a field twice, or holds no fields. ``{}`` means to say nothing;
+            an empty file is more likely what a full disk or a wrong redirection has left.
     """
     try:
         content = _load(path.read_text(encoding="utf-8"))
@@ -70,13 +72,19 @@ def read_run_file(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f":{where.line + 1}" if where else ""
-        problem = getattr(error, "problem", None) or "not UTF-8 text"
+        problem = _in_words(getattr(error, "problem", None) or "not UTF-8 text")
         raise ConfigError(f"{path}{line}: not YAML ({problem}){_or_data(path)}") from error
     if content is None:
-        return {}
+        raise ConfigError(f"{path}: says nothing; write fields in it, {SUCH_AS}, or leave the file out{_or_data(path)}")
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a mapping of fields, got {type(content).__name__}{_or_data(path)}")
+        found = "a list" if isinstance(content, list) else f"the value {content!r}"[:80]
+        raise ConfigError(f"{path}: expected fields, {SUCH_AS}, got {found}{_or_data(path)}")
     return content
+
+
+def _in_words(problem: str) -> str:
+    """What YAML says is wrong, for people who indent by tabs."""
+    return "a tab; indent by spaces" if problem.startswith("found character '\\t'") else problem
 
 
 def _meant(path: Path) -> str:
