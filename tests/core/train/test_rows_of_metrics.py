@@ -12,7 +12,7 @@ from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.data.feeder import open_feeder
 from kosmos.train.balance import balance_of
-from kosmos.train.progress import ConsoleReporter
+from kosmos.train.progress import ConsoleReporter, fitting
 from kosmos.train.run import resume_run, train_model
 from support import ticks_encoder
 from support.runs import rows_of, small_run, ticks_registry
@@ -84,6 +84,22 @@ def test_a_line_of_the_console_says_what_a_step_came_to_and_cost(tmp_path, capsy
         f"  peak {last['peak_memory_bytes'] / 2**30:,.1f} GiB  0:00 left",
     ):
         assert said in line, line
+
+
+def test_a_log_gets_lines_and_no_bar_whatever_colours_are_forced(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=ConsoleReporter())
+    said = capsys.readouterr().err
+    assert [line.split("  ")[0] for line in said.splitlines() if line.startswith("step ")] == ["step 1/6", "step 6/6"]
+    assert "\x1b" not in said
+
+
+def test_a_narrow_bar_says_what_is_most_wanted_whole():
+    parts = ["loss 5.5899", "0:12 left", "1,614 tokens/s"]
+    assert fitting(parts, 60) == "loss 5.5899  0:12 left  1,614 tokens/s"
+    assert fitting(parts, 30) == "loss 5.5899  0:12 left"
+    assert fitting(parts, 12) == "loss 5.5899"
+    assert fitting(parts, 5) == ""
 
 
 def test_a_bad_sample_is_noted_with_the_step_whose_rows_it_is_missed_in(tmp_path):

@@ -106,6 +106,8 @@ class ConsoleReporter(Reporter):
                 raise BrokenPipeError
 
         self.console = Plain(stderr=True, highlight=False, soft_wrap=True)
+        # FORCE_COLOR, as CI sets it, has rich call a file a terminal, and a dumb one cannot go back in its line.
+        self.has_bar = sys.stderr.isatty() and not self.console.is_dumb_terminal
         self.bar: Any = None
         self.task: Any = None
         self.said_at = 0.0
@@ -136,8 +138,10 @@ class ConsoleReporter(Reporter):
         done = row["step"] - self.first_step
         left = (now - self.began_at) / done * (steps - row["step"])
         loss, end = f"loss {row['loss']:.4f}", f"{_clock(left)} left"
-        if self.console.is_terminal:
-            self._show_bar(row["step"], steps, f"{loss}  {row['tokens_per_s']:,.0f} tokens/s  {end}")
+        if self.has_bar:
+            speed = f"{row['tokens_per_s']:,.0f} tokens/s"
+            room = self.console.width - len(f"step {row['step']}/{steps} ")
+            self._show_bar(row["step"], steps, fitting([loss, end, speed], room))
         elif now - self.said_at > self.EVERY_S or row["step"] in (1, steps):
             self.said_at = now
             self.say("  ".join([f"step {row['step']}/{steps}", loss, *meters(row), end]))
@@ -173,6 +177,12 @@ class ConsoleReporter(Reporter):
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def fitting(parts: Sequence[str], room: int) -> str:
+    """As many of the parts, the most wanted first, as go into a line of so many characters beside the steps."""
+    whole = [parts[:number] for number in range(len(parts), 0, -1)]
+    return next((line for some in whole if len(line := "  ".join(some)) <= room), "")
 
 
 def meters(row: Mapping[str, Any]) -> Iterator[str]:
