@@ -107,6 +107,32 @@ def test_a_second_sigint_stops_at_once(tmp_path: Path) -> None:
     wait_until_gone(run)
 
 
+SLOW_TO_OPEN = """
+import os, signal
+from kosmos import DatasetSpec, hookimpl
+
+KOSMOS_API = 1
+
+@hookimpl
+def kosmos_datasets():
+    yield DatasetSpec(name="slow", target="acme_slow:slow", summary="Never opens.")
+
+def slow(request):
+    os.kill(os.getpid(), getattr(signal, os.environ["SENT"]))
+    raise AssertionError("the signal went by")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_before_the_run_has_begun_ends_it_in_words_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    site = install_plugin(tmp_path / "site", "slow", SLOW_TO_OPEN)
+    run = Started("train", "--data", "slow", "--output", tmp_path / "run", *SMALL, path=[site], SENT=name)
+    status, said = run.end()
+    assert said == f"error[interrupted]: stopped ({name}) before it began: nothing was trained or written\n"
+    assert status == 130
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_allocation_that_is_over_or_short_does_not_keep_a_run_from_its_first_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

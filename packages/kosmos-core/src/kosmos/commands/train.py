@@ -15,6 +15,7 @@ from kosmos.run_file import make_run, merge, parse_overrides, read_run_file
 from kosmos.runtime.launch import is_launched, launch, said_once
 from kosmos.selection import asked_plugins
 from kosmos.train.output import RunFolder
+from kosmos.train.stopping import interrupted_in_words
 
 OPTIONS = (
     "--modalities",
@@ -71,7 +72,8 @@ def train(
             stated = merge(merge(base, short), given)
             run = _found(config, stated, accept_plugins=accept_plugins) if auto_resume else _new(config)
     if nproc is None or is_launched():
-        run()
+        with interrupted_in_words():
+            run()
         return
     named = {
         "--modalities": ",".join(modalities) if modalities else None,

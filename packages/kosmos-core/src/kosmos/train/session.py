@@ -130,6 +130,8 @@ class Session:
             return self._go(stack)
 
     def _go(self, stack: ExitStack) -> RunResult:
+        self.stop = StopRequest()  # first of all: the folder is there, and how to go on with it wants to be said
+        stack.callback(self.stop.install())
         order = sample_order(self.config, self.sources)
         with self.clock.spending("checkpoint_load"):
             loaded = self.parallel.main_only(lambda: self._load(order)) if self.resumed else None
@@ -144,8 +146,6 @@ class Session:
         self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
         self.watch.start()
         stack.push(self._end_watch)
-        self.stop = StopRequest()
-        stack.callback(self.stop.install())
         with self._or_nothing_left():
             self.parallel.agreed(lambda: self._open_feeder(loaded))
             stack.callback(self.feeder.close)
@@ -183,7 +183,7 @@ class Session:
         """A run that cannot begin leaves no folder behind, so that its name is free for the next try."""
         try:
             yield
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             if not self.resumed and self.parallel.is_main:
                 self.folder.discard()
             raise

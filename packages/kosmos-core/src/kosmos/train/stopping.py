@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from kosmos.errors import Interrupted
+from kosmos.runtime.launch import is_launched
 
 PATIENCE_S = 10.0
 """A scheduler and the launcher under it may both send SIGTERM for one and the same stop."""
@@ -25,6 +26,38 @@ def _allocation_end() -> float | None:
     """An end that is over is that of another job, whose environment a shell has kept."""
     stated = os.environ.get(JOB_END, "")
     return float(stated) if stated.isdigit() and float(stated) > time.time() else None
+
+
+class _AtOnce(KeyboardInterrupt):
+    """Asked for twice, which has been said already."""
+
+
+@contextmanager
+def interrupted_in_words() -> Iterator[None]:
+    """Around a run, for what comes before it can stop in good order: Ctrl-C ends it, and so do other signals.
+
+    Of several processes those end as ever: each may wait for the others where no handler of Python's is heard.
+
+    Raises:
+        Interrupted: one of them came.
+    """
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    old = {} if is_launched() else {n: signal.getsignal(n) for n in SIGNALS if signal.getsignal(n) is signal.SIG_DFL}
+    for number in old:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        name = stop.args[0] if stop.args else signal.SIGINT.name
+        stopped = Interrupted(f"stopped ({name}) before it began: nothing was trained or written")
+        stopped.elsewhere = isinstance(stop, _AtOnce) or os.environ.get("RANK", "0") != "0"
+        raise stopped from stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
 
 
 @dataclass
@@ -74,7 +107,7 @@ class StopRequest:
                 if os.environ.get("RANK", "0") == "0":  # of several processes one says so
                     with suppress(OSError):  # nobody listens
                         os.write(sys.stderr.fileno(), AT_ONCE)  # print may be at work where the signal came
-                raise KeyboardInterrupt
+                raise _AtOnce
 
         try:
             for number in old:
