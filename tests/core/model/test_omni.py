@@ -18,7 +18,7 @@ from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.plan import decode_cells
 from kosmos.plugins import Registry
 from kosmos.train.compiling import compilations, compile_blocks
-from support import ticks
+from support import dozen, ticks
 
 BACKBONES = {
     "decoder": {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48},
@@ -130,6 +130,22 @@ def test_packed_loss_and_gradients_equal_those_of_each_document_alone(backbone):
         assert worst_error(packed_gradients, alone_gradients) < 1e-4  # fp32; measured at most 6e-6
 
     check()
+
+
+def test_packed_is_unpacked_with_twelve_modalities_of_which_a_row_has_some_or_none():
+    run = {"modalities": list(dozen.MODALITIES), "backbone": BACKBONES["decoder"], "data": {"tokens_per_pack": 4096}}
+    composed = compose(make_run(run), Registry.from_modules({"ticks": ticks, "dozen": dozen}))
+    make_smooth(composed.model)
+    sources = [getattr(dozen, name)("train") for name in dozen.MODALITIES]
+    for row in (
+        [source.document(i) for i, source in enumerate(sources)],
+        [MIXED[1], sources[11].document(0), sources[4].document(1)],
+        [MIXED[1], MIXED[3]],
+    ):
+        packed, packed_gradients = loss_and_gradients(composed, [row])
+        alone, alone_gradients = loss_and_gradients(composed, [[d] for d in row])
+        assert packed == pytest.approx(alone, rel=2e-6)  # fp32; measured at most 4e-8
+        assert worst_error(packed_gradients, alone_gradients) < 1e-5  # fp32; measured at most 9e-7
 
 
 @pytest.mark.parametrize("how", [True, "selective"])
