@@ -272,3 +272,13 @@ def test_python_m_kosmos_is_the_same_command() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 2
     assert "No such command 'nothing'" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["eval run", "generate run --prompt x", "export run model"])
+def test_what_runs_in_one_process_is_refused_as_one_of_several(arguments, monkeypatch, capsys):
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(arguments.split()) == 2
+    name = arguments.split()[0]
+    line = f"error[config]: kosmos {name} runs in one process, and this is one of 2; start it without a launcher\n"
+    assert capsys.readouterr().err == line

@@ -30,7 +30,7 @@ MARK = "KOSMOS_TEST_MARK"
 
 def environment(path: Sequence[Path] = (), **more: str) -> dict[str, str]:
     """One thread a process, and ``path`` in front of what is importable."""
-    before = [str(p) for p in (*path, TESTS)]
+    before = [*map(str, (*path, TESTS)), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONPATH": os.pathsep.join(before), **more}
 
 

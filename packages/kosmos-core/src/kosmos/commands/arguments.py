@@ -13,6 +13,7 @@ from kosmos.errors import ConfigError
 from kosmos.mistakes import field_meant
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import YAML_SUFFIXES
+from kosmos.runtime.launch import is_launched, said_once
 from kosmos.selection import asked_plugins
 
 Modalities = Annotated[
@@ -108,6 +109,18 @@ def check_free(argument: str, file: str) -> None:
     refuse_taken(Path(file))
     if not Path(file).parent.is_dir():
         raise ConfigError(f"{file}: {Path(file).parent} is no folder; make it first")
+
+
+def refuse_ranks(command: str) -> None:
+    """Several processes would each do all of it, and write the same files.
+
+    Raises:
+        ConfigError: torchrun, or another launcher, has started this process as one of several.
+    """
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    with said_once():
+        if is_launched() and ranks > 1:
+            raise ConfigError(f"{command} runs in one process, and this is one of {ranks}; start it without a launcher")
 
 
 def refuse_taken(file: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import check_free, refuse_empty
+from kosmos.commands.arguments import check_free, refuse_empty, refuse_ranks
 from kosmos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def evaluate(
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
 
+    refuse_ranks("kosmos eval")
     _check_data(data or ())
     _check_answers(answers, generate)
     run = load_run(Path(output), step=step)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kosmos.commands.arguments import check_free
+from kosmos.commands.arguments import check_free, refuse_ranks
 from kosmos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def export(
     from kosmos.checkpoint.tensors import MODEL, read_whole
     from kosmos.train.saved import open_checkpoint
 
+    refuse_ranks("kosmos export")
     check_free("FILE", file)
     _, loaded = open_checkpoint(Path(output), step)
     for name in loaded.skipped:

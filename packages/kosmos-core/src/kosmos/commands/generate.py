@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from kosmos.commands.arguments import refuse_ranks
 from kosmos.config import SourceConfig
 from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Document, Media, Text
@@ -59,6 +60,7 @@ def generate(
     if output.startswith("-"):
         option = output.partition("=")[0]
         raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
+    refuse_ranks("kosmos generate")
     _check_text("--system", system or "")
 
     from kosmos.generate import check_sampling, generate_text
