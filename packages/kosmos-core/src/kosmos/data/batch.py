@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from kosmos.data.plan import DocumentPlan, Route
 from kosmos.data.transfer import to_device
+from kosmos.errors import PluginError
 
 if TYPE_CHECKING:
     import torch
@@ -138,11 +139,10 @@ class RowCells:
     def __init__(
         self, plans: Sequence[DocumentPlan], routes: Mapping[str, Route], streams: Sequence[str], room: Room = np.empty
     ) -> None:
-        processors = {route.stream: route.processor for route in routes.values()}
-        self._values = {
-            name: room((sum(p.cells(name) for p in plans), *processors[name].cell_shape), processors[name].cell_dtype)
-            for name in streams
-        }
+        self._values = {}
+        for name in streams:
+            shape, kind = _cell_of(name, routes)
+            self._values[name] = room((sum(p.cells(name) for p in plans), *shape), kind)
         self.filled = dict.fromkeys(streams, 0)
         """Cells of each stream that are there. Put back to what it was, what came since is forgotten."""
 
@@ -155,6 +155,20 @@ class RowCells:
     def values(self) -> dict[str, NDArray[Any]]:
         """Of each stream, what was put there: [N, *cell]."""
         return {name: whole[: self.filled[name]] for name, whole in self._values.items()}
+
+
+def _cell_of(stream: str, routes: Mapping[str, Route]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape of a stream's cells, and the type that holds those of all its modalities.
+
+    Raises:
+        PluginError: its modalities make cells of different shapes.
+    """
+    found = {modality: route.processor for modality, route in routes.items() if route.stream == stream}
+    shapes = {modality: tuple(processor.cell_shape) for modality, processor in found.items()}
+    if len(set(shapes.values())) > 1:
+        said = ", ".join(f"{modality} {shape}" for modality, shape in shapes.items())
+        raise PluginError(f"stream {stream}: its modalities make cells of different shapes ({said}); give each its own")
+    return next(iter(shapes.values())), np.result_type(*(processor.cell_dtype for processor in found.values()))
 
 
 def assemble(documents: Sequence[ReadyDocument], routes: Mapping[str, Route], streams: Sequence[str]) -> PackedArrays:
