@@ -231,6 +231,17 @@ def test_a_missing_model_is_one_line() -> None:
     assert "\n" not in caught.value.line()
 
 
+@pytest.mark.parametrize(
+    ("model", "why"), [("gpt-nobody", "no such folder, and as an id of the hub: "), ("./no/where", "no such folder; ")]
+)
+def test_a_model_that_is_not_there_says_what_to_give(model: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot load '{model}': {why}") as caught:
+        HuggingFaceBackbone(V, model=model)
+    assert caught.value.line().endswith(
+        "; give a folder that holds the model (backbone.model=FOLDER), or an id where the hub can be reached"
+    )
+
+
 def test_model_and_config_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="either model"):
         HuggingFaceBackbone(V)

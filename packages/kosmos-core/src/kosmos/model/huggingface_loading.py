@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -55,7 +56,7 @@ def fields_of(config: Any) -> dict[str, Any] | None:
 
 def from_config_of(model: str, dtype: torch.dtype) -> Any:
     """Random weights in the shape of a model by id or folder."""
-    config = _guarded(model, lambda: AutoConfig.from_pretrained(model, **_where(model)))
+    config = _fetched(model, lambda: AutoConfig.from_pretrained(model, **_where(model)))
     return _from_config(model, config, dtype)
 
 
@@ -67,7 +68,7 @@ def from_weights(model: str, dtype: torch.dtype) -> Any:
     """
     load = AutoModelForCausalLM.from_pretrained
     options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **_where(model)}
-    built, info = _guarded(model, lambda: load(model, **options))
+    built, info = _fetched(model, lambda: load(model, **options))
     absent = sorted(map(str, info["missing_keys"])) + sorted(map(str, info["mismatched_keys"]))
     if absent:
         raise ConfigError(f"hf: {model!r} lacks {len(absent)} weights of a language model, such as {absent[0]}")
@@ -122,6 +123,22 @@ def _hint(near: list[str]) -> str:
 
 def _where(model: str) -> dict[str, Any]:
     return {"local_files_only": Path(model).is_dir(), "trust_remote_code": False}
+
+
+def _fetched(model: str, load: Callable[[], Any]) -> Any:
+    """``_guarded`` for an id or a folder: where there is no such folder, what to do is said too."""
+    try:
+        return _guarded(model, load)
+    except ConfigError as error:
+        if Path(model).is_dir() or not isinstance(error.__cause__, OSError):
+            raise
+        why = str(error.__cause__).split(". ")[0].split("\n")[0].rstrip(".")
+        is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", model)
+        raise ConfigError(
+            f"hf: cannot load {model!r}: no such folder"
+            + (f", and as an id of the hub: {why}" if is_id else "")
+            + "; give a folder that holds the model (backbone.model=FOLDER), or an id where the hub can be reached"
+        ) from error
 
 
 def _guarded(name: str, load: Callable[[], Any]) -> Any:
