@@ -45,14 +45,18 @@ def _words(score: Score) -> str:
 
 
 def closing_table(before: Scores | None, after: Scores) -> list[str]:
-    """Scores by modality, before and after, as plain lines."""
+    """Scores by modality, before and after, as plain lines. Of another number of documents, before tells nothing."""
     head = f"{'held out':<20} {'documents':>9} {'loss before':>12} {'after':>8} {'accuracy before':>16} {'after':>8}"
     parts = {
         **after.by_modality,
         **({f"  {n}": s for n, s in after.by_source.items()} if len(after.by_source) > 1 else {}),
     }
     earlier = {**before.by_modality, **{f"  {n}": s for n, s in before.by_source.items()}} if before else {}
-    return [head, *(_line(name, earlier.get(name), score) for name, score in parts.items())]
+    others = {n: earlier[n].documents for n, s in parts.items() if n in earlier and earlier[n].documents != s.documents}
+    lines = [_line(name, None if name in others else earlier.get(name), score) for name, score in parts.items()]
+    told = ", ".join(f"{count} of {name.strip()}" for name, count in others.items())
+    why = [f"before, other documents were scored ({told}), which compare with none of these"] if told else []
+    return [head, *lines, *why]
 
 
 def _line(name: str, before: Score | None, after: Score) -> str:
