@@ -54,6 +54,7 @@ _TOKEN = re.compile(
     r"(?P<escape>\[\[|\{\{|\}\})"
     r"|(?P<arrow> *(?:→|=>) *)"
     r"|(?P<medium> *\[(?P<modality>[a-z][a-z0-9_-]*)(?::(?P<column>[^\]]+))?\] *)"
+    r"|(?P<open>\[[a-z][a-z0-9_-]*)"
     r"|\{(?P<value>[^{}]+)\}"
     r"|(?P<stray>[{}])"
     r"|(?P<text>[^\[{} →=]+|.)",
@@ -132,7 +133,7 @@ def parse_template(template: str, modalities: Sequence[str], columns: Mapping[st
         columns: column names of modalities (``[image]``) and of values (``{text}``), where they are named otherwise.
 
     Raises:
-        ConfigError: an unknown modality, a stray brace, two arrows, or no text.
+        ConfigError: an unknown modality, a stray brace or bracket, two arrows or what looks like one, or no text.
     """
     parts: list[Part] = []
     for match in _TOKEN.finditer(template):
@@ -140,7 +141,12 @@ def parse_template(template: str, modalities: Sequence[str], columns: Mapping[st
     if sum(isinstance(part, Arrow) for part in parts) > 1:
         raise ConfigError(f"template {template!r}: more than one →; the loss counts from one point on")
     arrow = next((n for n, part in enumerate(parts) if isinstance(part, Arrow)), -1)
-    if not any(isinstance(part, Literal | Value) for part in parts[arrow + 1 :]):
+    if arrow < 0 and any(isinstance(part, Literal) and "->" in part.text for part in parts):
+        raise ConfigError(
+            f"template {template!r}: '->' is text; write → or => where the answer begins, in front of all if all is "
+            "to be learned"
+        )
+    if not any(isinstance(p, Value) or (isinstance(p, Literal) and p.text.strip()) for p in parts[arrow + 1 :]):
         raise ConfigError(
             f"template {template!r}: no text {'behind the →' if arrow >= 0 else 'in it'}: nothing to learn"
         )
@@ -164,6 +170,8 @@ def _add(parts: list[Part], match: re.Match[str], modalities: Sequence[str], col
         parts.append(Arrow())
         if match["arrow"].strip(" ") != match["arrow"] and _wants_space(parts):
             _text(parts, " ")
+    elif match["open"] and match["open"][1:] in modalities:
+        raise ConfigError(f"template: {match['open']!r} without its ]; write [[ for a bracket")
     elif match["value"]:
         path = columns.get(match["value"], match["value"])
         parse_path(path)
@@ -171,7 +179,7 @@ def _add(parts: list[Part], match: re.Match[str], modalities: Sequence[str], col
     elif match["stray"]:
         raise ConfigError(f"template: {match['stray']!r} without its partner; write {match['stray'] * 2} for a brace")
     else:
-        _text(parts, match["escape"][0] if match["escape"] else match["text"])
+        _text(parts, match["escape"][0] if match["escape"] else match[0])
 
 
 def _text(parts: list[Part], text: str) -> None:
