@@ -67,6 +67,12 @@ def test_wrong_options_name_their_place_in_the_run_file(echo: Registry) -> None:
         echo.build("encoder", "small", 8, options={"dept": 3}, path="streams.sound.encoder")
 
 
+def test_an_option_of_another_component_of_the_kind_names_that(echo: Registry) -> None:
+    says = r"^streams\.sound\.encoder\.depth: unknown field; small has it \(streams\.sound\.encoder\.name=small\)"
+    with pytest.raises(ConfigError, match=says):
+        echo.build("encoder", "refusing", options={"depth": 3}, path="streams.sound.encoder")
+
+
 def test_a_misspelt_name_gets_the_nearest(echo: Registry) -> None:
     assert raised(echo, "smal").startswith("encoder 'smal': unknown; did you mean small? (encoders: ")
 

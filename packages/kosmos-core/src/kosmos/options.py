@@ -22,7 +22,12 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def check_options(
-    factory: Callable[..., Any], options: Mapping[str, Any], *, path: str, positional: int
+    factory: Callable[..., Any],
+    options: Mapping[str, Any],
+    *,
+    path: str,
+    positional: int,
+    owner: Callable[[str], str | None] = lambda name: None,
 ) -> dict[str, Any]:
     """The options, converted to the types that ``factory`` declares. Defaults are left to the factory.
 
@@ -31,25 +36,37 @@ def check_options(
         options: as read from a run file; text is converted where it says a number (``"3e-4"``).
         path: where the options stand, such as ``"streams.image.encoder"``; begins every message.
         positional: number of parameters in front that are no options.
+        owner: the name of another component of the kind that has an option, for the hint at one that is unknown.
 
     Raises:
         ConfigError: unknown or missing fields, wrong types; all in one line.
         PluginError: the factory's own signature is at fault.
     """
     parameters = _parameters(factory)
-    front = [p for p in parameters if p.kind in _POSITIONAL][:positional]
-    fields = {p.name: p for p in parameters if p.kind in _NAMED and p not in front}
+    fields = fields_of(factory, positional)
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    taken = {p.name for p in front}
+    taken = {p.name for p in _front(parameters, positional)}
     annotations = {name: _annotation(factory, parameter) for name, parameter in fields.items()}
     unknown = [name for name in options if name in taken or (name not in fields and not open_ended)]
-    lines = [_unknown(name, fields, path) for name in unknown]
+    lines = [_unknown(name, fields, path, owner) for name in unknown]
     known = {name: value for name, value in options.items() if name in fields}
     values, wrong = _convert(_schema(factory, fields, annotations), known, annotations, path)
     lines += wrong
     if lines:
         raise ConfigError("; ".join(lines))
     return {**values, **{name: value for name, value in options.items() if name not in fields}}
+
+
+def fields_of(factory: Callable[..., Any], positional: int) -> dict[str, inspect.Parameter]:
+    """The options of a factory by name. Raises PluginError as ``check_options``."""
+    parameters = _parameters(factory)
+    front = _front(parameters, positional)
+    return {p.name: p for p in parameters if p.kind in _NAMED and p not in front}
+
+
+def _front(parameters: list[inspect.Parameter], positional: int) -> list[inspect.Parameter]:
+    """Those that are no options."""
+    return [p for p in parameters if p.kind in _POSITIONAL][:positional]
 
 
 def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -158,8 +175,10 @@ def _mistyped(name: str, value: Any, annotation: Any, path: str) -> str:
     return f"{path}.{name}: expected {_readable(annotation)}, got {_short(value)}" + (f"; {hint}" if hint else "")
 
 
-def _unknown(name: str, fields: Mapping[str, inspect.Parameter], path: str) -> str:
+def _unknown(name: str, fields: Mapping[str, inspect.Parameter], path: str, owner: Callable[[str], str | None]) -> str:
     hint = did_you_mean(str(name), fields)
+    if not hint and (other := owner(str(name))):
+        hint = f"{other} has it ({path}.name={other})"
     return f"{path}.{name}: unknown field" + (f"; {hint}" if hint else "") + f" (fields: {listed(fields, at_most=40)})"
 
 

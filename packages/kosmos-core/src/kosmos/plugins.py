@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -123,7 +123,10 @@ class Registry:
         from kosmos.options import check_options  # pydantic; discovery does without
 
         factory = self.resolve(kind, name)
-        checked = check_options(factory, options or {}, path=path or f"{kind} {name}", positional=len(args))
+        checked = check_options(
+            factory, options or {}, path=path or f"{kind} {name}", positional=len(args),
+            owner=lambda option: self._owner_of(option, kind, len(args)),
+        )  # fmt: skip
         try:
             return factory(*args, **checked)
         except ConfigError as error:
@@ -136,6 +139,16 @@ class Registry:
             who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
             where = f"{path}: " if path else ""
             raise PluginError(f"{where}{who} cannot be made with these options: {cause(error)}") from error
+
+    def _owner_of(self, option: str, kind: str, positional: int) -> str | None:
+        """A component of the kind that has the option."""
+        from kosmos.options import fields_of
+
+        for name in self.specs(kind):
+            with suppress(KosmosError):  # a broken plugin is not what is asked for
+                if option in fields_of(self.resolve(kind, name), positional):
+                    return name
+        return None
 
     def _absence(self, kind: str, name: str) -> str:
         there = self.specs(kind)
