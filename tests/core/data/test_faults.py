@@ -254,7 +254,7 @@ def test_want_of_descriptors_is_one_line_and_leaves_none_open(monkeypatch):
         monkeypatch.setattr(os, "pipe", scarce)
         with pytest.raises(DataError, match=r"a data worker cannot be started .*Too many open.*lower data.workers"):
             take(feed, 1, workers=1)
-        assert len(os.listdir("/proc/self/fd")) == open_before
+        assert len(os.listdir("/proc/self/fd")) <= open_before  # what other tests left may be freed meanwhile
 
 
 def test_a_worker_runs_no_file_of_the_working_folder(monkeypatch, tmp_path):
