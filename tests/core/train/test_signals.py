@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kosmos.train.stopping import StopRequest
+from kosmos.errors import Interrupted
+from kosmos.train.stopping import StopRequest, interrupted_in_words
 from support.command import SMALL, Started, command, environment, install_plugin, kosmos, lines_in
 from support.runs import rows_of
 
@@ -128,9 +129,19 @@ def test_a_signal_before_the_run_has_begun_ends_it_in_words_and_leaves_nothing(t
     site = install_plugin(tmp_path / "site", "slow", SLOW_TO_OPEN)
     run = Started("train", "--data", "slow", "--output", tmp_path / "run", *SMALL, path=[site], SENT=name)
     status, said = run.end()
-    assert said == f"error[interrupted]: stopped ({name}) before it began: nothing was trained or written\n"
+    assert said == f"error[interrupted]: stopped ({name}) before it began: nothing was saved\n"
     assert status == 130
     assert not (tmp_path / "run").exists()
+
+
+def test_a_signal_after_the_run_says_that_what_was_saved_stays() -> None:
+    @interrupted_in_words()
+    def run() -> None:
+        StopRequest().install()()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match=r"^stopped \(SIGTERM\) as it ended: what was saved stays$"):
+        run()
 
 
 def test_an_allocation_that_is_over_or_short_does_not_keep_a_run_from_its_first_step(

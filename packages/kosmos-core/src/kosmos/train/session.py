@@ -117,7 +117,7 @@ class Session:
         except OSError as error:  # such as a full disk
             folder.discard()
             raise TrainingError(f"{folder.path}: cannot write ({error.strerror}); nothing was trained") from error
-        except KosmosError:
+        except (KosmosError, KeyboardInterrupt):
             folder.discard()
             raise
         return folder
@@ -125,13 +125,13 @@ class Session:
     def go(self) -> RunResult:
         """Train to the end, or until something stops it."""
         with ExitStack() as stack:
+            self.stop = StopRequest()  # first of all: the folder is there, and how to go on with it wants to be said
+            stack.callback(self.stop.install())
             stack.callback(self.folder.release)
             self.parallel.main_only(self.folder.hold)
             return self._go(stack)
 
     def _go(self, stack: ExitStack) -> RunResult:
-        self.stop = StopRequest()  # first of all: the folder is there, and how to go on with it wants to be said
-        stack.callback(self.stop.install())
         order = sample_order(self.config, self.sources)
         with self.clock.spending("checkpoint_load"):
             loaded = self.parallel.main_only(lambda: self._load(order)) if self.resumed else None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from kosmos.errors import Interrupted
 from kosmos.runtime.launch import is_launched
@@ -34,7 +34,7 @@ class _AtOnce(KeyboardInterrupt):
 
 @contextmanager
 def interrupted_in_words() -> Iterator[None]:
-    """Around a run, for what comes before it can stop in good order: Ctrl-C ends it, and so do other signals.
+    """Around a run, for what comes before and after it can stop in good order: Ctrl-C ends it, as do other signals.
 
     Of several processes those end as ever: each may wait for the others where no handler of Python's is heard.
 
@@ -45,6 +45,7 @@ def interrupted_in_words() -> Iterator[None]:
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
+    StopRequest.was_installed = False
     old = {} if is_launched() else {n: signal.getsignal(n) for n in SIGNALS if signal.getsignal(n) is signal.SIG_DFL}
     for number in old:
         signal.signal(number, interrupt)
@@ -52,7 +53,10 @@ def interrupted_in_words() -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         name = stop.args[0] if stop.args else signal.SIGINT.name
-        stopped = Interrupted(f"stopped ({name}) before it began: nothing was trained or written")
+        when = (
+            "as it ended: what was saved stays" if StopRequest.was_installed else "before it began: nothing was saved"
+        )
+        stopped = Interrupted(f"stopped ({name}) {when}")
         stopped.elsewhere = isinstance(stop, _AtOnce) or os.environ.get("RANK", "0") != "0"
         raise stopped from stop
     finally:
@@ -70,6 +74,8 @@ class StopRequest:
     """When the allocation ends, in seconds since 1970."""
     signal_name: str | None = None
     asked_at: float = 0.0
+    was_installed: ClassVar[bool] = False
+    """Whether a run has begun in this process."""
 
     def __post_init__(self) -> None:
         if self.ends_at is not None and (left_s := self.ends_at - time.time()) < self.margin_s:
@@ -95,6 +101,7 @@ class StopRequest:
         Returns:
             What puts the old handlers back.
         """
+        StopRequest.was_installed = True
         old = {number: signal.getsignal(number) for number in SIGNALS}
         if old[signal.SIGHUP] is signal.SIG_IGN:
             del old[signal.SIGHUP]
