@@ -91,7 +91,7 @@ def test_no_more_plans_are_kept_than_said(tmp_path, monkeypatch):
     for number in range(5):
         file = tmp_path / str(number)
         file.write_bytes(b"a" * (number + 1))
-        assert kept.plan(Media("ticks", file), processor.plan).cells == number + 1
+        assert kept.plan(Media("ticks", file), processor)[1].cells == number + 1
         assert len(kept.plans) <= 2
         assert kept.parts == len(kept.plans) * (3 + PLAN_PARTS)
 
@@ -101,10 +101,10 @@ def test_what_cannot_be_looked_up_is_left_to_the_processor(tmp_path):
     file = tmp_path / "a"
     file.write_bytes(b"abc")
     for _ in range(2):
-        assert kept.plan(Media("ticks", file, clip=[0.0, 1.0]), processor.plan).cells == 3
-        with pytest.raises(ValueError, match="null"):
-            kept.plan(Media("ticks", Path("a\0b")), processor.plan)
-    assert [kept.plan(Media("ticks", file, rate_hz=rate), processor.plan).cells for rate in (1.0, 2.0)] == [3, 3]
+        assert kept.plan(Media("ticks", file, clip=[0.0, 1.0]), processor)[1].cells == 3
+        with pytest.raises(SampleError, match="null"):
+            kept.plan(Media("ticks", Path("a\0b")), processor)
+    assert [kept.plan(Media("ticks", file, rate_hz=rate), processor)[1].cells for rate in (1.0, 2.0)] == [3, 3]
     assert len(kept.plans) == 2
 
 
@@ -204,13 +204,13 @@ def test_a_file_of_another_size_is_planned_anew(tmp_path):
     for size in (3, 5):
         file.write_bytes(b"a" * size)
         os.utime(file, ns=(0, 0))
-        assert kept.plan(Media("ticks", file), processor.plan).cells == size
+        assert kept.plan(Media("ticks", file), processor)[1].cells == size
 
 
 def test_a_file_of_two_modalities_has_two_plans(tmp_path):
     file, kept = tmp_path / "a", KeptPlans()
     file.write_bytes(b"abc")
-    made = [kept.plan(Media(name, file), BytesProcessor(4).plan) for name in ("image", "video")]
+    made = [kept.plan(Media(name, file), BytesProcessor(4))[1] for name in ("image", "video")]
     assert made[0] is not made[1]
 
 

@@ -23,7 +23,10 @@ _PUBLIC = {
         ).split(),
         "kosmos.errors",
     ),
-    **dict.fromkeys("Blocks Document Text Mark Media MediaSource Segment Source".split(), "kosmos.data.document"),
+    **dict.fromkeys(
+        "Blocks Document FileSpan Text Mark Media MediaSource Segment Source StoredMedia".split(),
+        "kosmos.data.document",
+    ),
     "chat_prompt": "kosmos.data.chat",
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
@@ -92,11 +95,13 @@ if TYPE_CHECKING:
     from kosmos.data.chat import chat_prompt as chat_prompt
     from kosmos.data.document import Blocks as Blocks
     from kosmos.data.document import Document as Document
+    from kosmos.data.document import FileSpan as FileSpan
     from kosmos.data.document import Mark as Mark
     from kosmos.data.document import Media as Media
     from kosmos.data.document import MediaSource as MediaSource
     from kosmos.data.document import Segment as Segment
     from kosmos.data.document import Source as Source
+    from kosmos.data.document import StoredMedia as StoredMedia
     from kosmos.data.document import Text as Text
     from kosmos.data.npy import NPY_MAGIC as NPY_MAGIC
     from kosmos.data.npy import NpyHeader as NpyHeader

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kosmos.data.open_files import read_bytes
+from kosmos.errors import SampleError
 
 MediaSource = bytes | Path | NDArray[Any]
 """An encoded file as bytes, a path to one, or decoded values in the modality's own form."""
@@ -41,8 +44,61 @@ class Media:
     rate_hz: float | None = None
     """Samples or frames a second, where ``source`` is an array."""
 
+    def load(self) -> Media:
+        """Itself; there is nothing left to be read."""
+        return self
 
-Segment = Text | Mark | Media
+
+@dataclass(frozen=True, slots=True)
+class FileSpan:
+    """A stretch of a file, such as a file in an archive."""
+
+    path: Path
+    begin: int
+    """In bytes."""
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.path} from byte {self.begin:,} on"
+
+    def read(self) -> bytes:
+        """What it holds.
+
+        Raises:
+            SampleError: the file ends within it, or cannot be read.
+        """
+        try:
+            content = read_bytes(self.path, self.begin, self.begin + self.nbytes)
+        except OSError as error:
+            raise SampleError(f"{self.path.name} cannot be read ({error})") from error
+        if len(content) < self.nbytes:
+            raise SampleError(f"{self.path.name} breaks off in it: {len(content):,} of {self.nbytes:,} bytes are there")
+        return content
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredMedia:
+    """An encoded medium that lies in a file beside others, read when a processor needs it, which gets a ``Media``."""
+
+    modality: str
+    source: FileSpan
+    clip: tuple[float, float] | None = None
+    rate_hz: ClassVar[None] = None
+
+    def unread(self) -> Media:
+        """The medium with no bytes, for a plan that hangs on none."""
+        return Media(self.modality, b"", self.clip)
+
+    def load(self) -> Media:
+        """The medium with its bytes.
+
+        Raises:
+            SampleError: see ``FileSpan.read``.
+        """
+        return Media(self.modality, self.source.read(), self.clip)
+
+
+Segment = Text | Mark | Media | StoredMedia
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +109,8 @@ class Document:
     segments: tuple[Segment, ...]
 
     @property
-    def media(self) -> Iterator[Media]:
-        return (s for s in self.segments if isinstance(s, Media))
+    def media(self) -> Iterator[Media | StoredMedia]:
+        return (s for s in self.segments if isinstance(s, Media | StoredMedia))
 
     @property
     def modalities(self) -> tuple[str, ...]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Document, Mark, Media, MediaSource, Text
+from kosmos.data.document import Document, FileSpan, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.foreign import called, calling
 from kosmos.data.marks import BOS, EOS, PAD
 from kosmos.data.processor import Grid, MediaPlan, Processor
@@ -25,7 +24,7 @@ from kosmos.errors import ConfigError, PlanMismatch, SampleError
 class PlannedMedia:
     """A medium with the plan by which it will be decoded."""
 
-    media: Media
+    media: Media | StoredMedia
     plan: MediaPlan
     stream: str
 
@@ -53,14 +52,14 @@ class DocumentPlan:
     work: tuple[str, int] = field(init=False, repr=False)
     """The stream of which it has most cells, and how many; without media "" and its tokens."""
     held: int = field(init=False, repr=False)
-    """Bytes of media that it holds, those in files not."""
+    """Bytes of media that it holds; those in files are not among them."""
 
     def __post_init__(self) -> None:
         cells: dict[str, int] = {}
         held = 0
         for media in self.media:
             cells[media.stream] = cells.get(media.stream, 0) + media.plan.cells
-            held += _nbytes(media.media.source)
+            held += _held(media.media)
         most = max(cells, key=cells.__getitem__, default="")
         work = (most, cells[most]) if cells.get(most) else ("", len(self.token_ids))
         object.__setattr__(self, "cells_by_stream", cells or _NO_CELLS)
@@ -78,8 +77,9 @@ _NO_CELLS: dict[str, int] = {}
 """One for all that have none: most texts wait in thousands."""
 
 
-def _nbytes(source: MediaSource) -> int:
-    return len(source) if isinstance(source, bytes) else getattr(source, "nbytes", 0)
+def _held(media: Media | StoredMedia) -> int:
+    source = media.source
+    return len(source) if isinstance(source, bytes) else source.nbytes if isinstance(source, np.ndarray) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +114,38 @@ class KeptPlans:
     def __reduce__(self) -> Any:
         return KeptPlans, ()
 
-    def plan(self, media: Media, make: Callable[[Media], MediaPlan]) -> MediaPlan:
-        """Of ``make``, which is not asked again while the file keeps its size and the time of its last change."""
-        if not isinstance(media.source, Path):
-            return make(media)
+    def plan(self, media: Media | StoredMedia, processor: Processor) -> tuple[Media | StoredMedia, MediaPlan]:
+        """The medium, with its bytes where they were needed, and its plan, for which the processor is not asked again
+        while the file keeps its size and the time of its last change."""
         try:
-            state = os.stat(name := str(media.source))
-            key = name, state.st_mtime_ns, state.st_size, media.modality, media.clip, media.rate_hz
-            kept = self.plans.get(key)
+            key = _state(media)
+            kept = self.plans.get(key) if key is not None else None
         except (OSError, ValueError, TypeError):
-            return make(media)  # which says what is wrong with the file or what it was given
+            key = kept = None  # the processor says what is wrong with the file or what it was given
         if kept is not None:
-            return kept
-        plan = make(media)
-        self.parts += len(plan.layout) + PLAN_PARTS
-        if self.parts > MOST_KEPT:
-            self.plans.clear()
-            self.parts = len(plan.layout) + PLAN_PARTS
-        self.plans[key] = plan
-        return plan
+            return media, kept
+        media = media.load()
+        plan = _planned(processor, media)
+        if key is not None:
+            self.parts += len(plan.layout) + PLAN_PARTS
+            if self.parts > MOST_KEPT:
+                self.plans.clear()
+                self.parts = len(plan.layout) + PLAN_PARTS
+            self.plans[key] = plan
+        return media, plan
+
+
+def _state(media: Media | StoredMedia) -> tuple[Any, ...] | None:
+    """What the plan of a medium in a file hangs on; None of others."""
+    source = media.source
+    if isinstance(source, FileSpan):
+        path, begin = source.path, source.begin
+    elif isinstance(source, Path):
+        path, begin = source, 0
+    else:
+        return None
+    state = os.stat(name := str(path))
+    return name, begin, state.st_mtime_ns, state.st_size, media.modality, media.clip, media.rate_hz
 
 
 @dataclass(frozen=True)
@@ -232,7 +245,7 @@ class _Draft:
             ids = self.planner.tokenizer.encode(text)
         self.tokens(ids, train=train)
 
-    def add(self, segment: Text | Mark | Media) -> None:
+    def add(self, segment: Segment) -> None:
         match segment:
             case Text(text, train):
                 if train and self.length > 1 and not self._ends_trained():
@@ -245,7 +258,7 @@ class _Draft:
                     self.mark(name, train=train)
                 except ConfigError as error:
                     raise SampleError(f"mark {name!r}: {error}") from error
-            case Media():
+            case Media() | StoredMedia():
                 self.answer_start = None
                 self.medium(segment)
             case _:
@@ -254,12 +267,14 @@ class _Draft:
     def _ends_trained(self) -> bool:
         return bool(self.trained) and self.trained[-1][1] == self.length
 
-    def medium(self, media: Media) -> None:
+    def medium(self, media: Media | StoredMedia) -> None:
         route = self.planner.routes.get(media.modality)
         if route is None:
             raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
-        make = partial(_planned, route.processor)
-        plan = self.planner.kept.plan(media, make) if route.reads_headers else make(media)
+        if route.reads_headers:
+            media, plan = self.planner.kept.plan(media, route.processor)
+        else:
+            plan = _planned(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)
@@ -323,7 +338,7 @@ def decode_cells(planned: PlannedMedia, processor: Processor) -> NDArray[Any]:
         SampleError: the medium is broken.
         PlanMismatch: the processor decoded another number, or another shape or type, than it had promised.
     """
-    cells = processor.decode(planned.media, planned.plan)
+    cells = processor.decode(planned.media.load(), planned.plan)
     expected = (planned.plan.cells, *processor.cell_shape)
     if not isinstance(cells, np.ndarray):
         raise PlanMismatch(f"{called(processor, 'decode')}: expected an array, got {type(cells).__name__}")

@@ -51,7 +51,7 @@ class Processor(Protocol):
     """Plans and decodes the media of one modality. Picklable; ``plan`` is deterministic.
 
     One whose plans hang on no file, because all its media take the same, has ``reads_headers = False`` beside these:
-    nobody then looks whether a file has changed since it was planned.
+    nobody then looks whether a file has changed since it was planned, and media in archives come without their bytes.
     """
 
     cell_shape: tuple[int, ...]

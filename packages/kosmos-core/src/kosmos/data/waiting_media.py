@@ -1,4 +1,4 @@
-"""Media that wait in memory until their row is filled: bytes out of archives, rows and base64.
+"""Media that wait in memory until their row is filled: bytes out of rows, base64, and archives whose headers are read.
 
 A look-ahead of films in a tar file would be many gigabytes a lane. Beyond ``MOST_HELD_BYTES`` the bytes of what waits
 are let go, and are read again when it is decoded.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kosmos.data.document import Document
+from kosmos.data.document import Document, Media, StoredMedia
 from kosmos.data.plan import DocumentPlan
 from kosmos.errors import SampleError
 
@@ -18,8 +18,12 @@ MOST_HELD_BYTES = 256 << 20
 
 def let_go(plan: DocumentPlan) -> DocumentPlan:
     """The plan without the bytes of its media."""
-    media = tuple(replace(m, media=replace(m.media, source=b"")) for m in plan.media)
+    media = tuple(replace(m, media=_without_bytes(m.media)) for m in plan.media)
     return replace(plan, media=media, let_go=True)
+
+
+def _without_bytes(media: Media | StoredMedia) -> Media | StoredMedia:
+    return replace(media, source=b"") if isinstance(media, Media) else media
 
 
 def read_again(plan: DocumentPlan, document: Document) -> DocumentPlan:

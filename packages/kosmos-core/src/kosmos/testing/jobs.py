@@ -6,7 +6,7 @@ import hashlib
 import pickle
 from typing import Any
 
-from kosmos.data.document import Media
+from kosmos.data.document import Media, StoredMedia
 from kosmos.data.plan import PlannedMedia, decode_cells
 from kosmos.data.processor import MediaPlan
 from kosmos.testing.child import TorchWatch
@@ -59,9 +59,9 @@ def fingerprint(document: Any) -> str:
 
 
 def _content(segment: Any) -> str:
-    if not isinstance(segment, Media):
+    if not isinstance(segment, Media | StoredMedia):
         return repr(segment)
-    source = segment.source
+    source = segment.load().source
     if isinstance(source, bytes):
         held = hashlib.blake2b(source, digest_size=16).hexdigest()
     else:

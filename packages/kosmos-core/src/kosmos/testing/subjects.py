@@ -117,7 +117,7 @@ class ModalityUnderTest(ComponentUnderTest):
         Raises:
             NotBuilt: there are none.
         """
-        own = [m for document in self.documents for m in document.media if m.modality == self.spec.name]
+        own = [m.load() for document in self.documents for m in document.media if m.modality == self.spec.name]
         found = (*own, *self.conditions.examples.get(self.spec.name, ()))
         if not found:
             raise NotBuilt("no media to try it on: name a sample set, or state Conditions(examples=...)")

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from kosmos import names
+from kosmos.data.document import FileSpan
 from kosmos.errors import ConfigError, DataError, SampleError
 
 Row = Mapping[str, Any]
@@ -90,8 +91,12 @@ def kind_of(value: Any) -> str:
         return "a number"
     if isinstance(value, list | tuple) and not value:
         return "an empty list"
-    kinds: dict[type[Any], str] = {str: "a string", bytes: "bytes", list: "a list", tuple: "a list", dict: "an object"}
-    return kinds.get(type(value), type(value).__name__)
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+_KINDS: dict[type[Any], str] = {
+    str: "a string", bytes: "bytes", FileSpan: "bytes", list: "a list", tuple: "a list", dict: "an object",
+}  # fmt: skip
 
 
 def text_value(value: Any, what: str) -> str:

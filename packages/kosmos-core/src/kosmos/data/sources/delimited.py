@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 import numpy as np
 
+from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES, JsonlTable
-from kosmos.data.sources.open_files import forget
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.errors import DataError, SampleError
 

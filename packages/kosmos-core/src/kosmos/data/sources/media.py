@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
-from kosmos.data.document import Media
+from kosmos.data.document import FileSpan, Media, StoredMedia
 from kosmos.data.sources.columns import kind_of
 from kosmos.errors import SampleError
 
@@ -173,6 +173,12 @@ def read_clip(value: Any) -> tuple[float, float] | None:
     return start, end
 
 
+def _not_empty(span: FileSpan) -> FileSpan:
+    if not span.nbytes:
+        raise SampleError("medium of zero bytes")
+    return span
+
+
 def holds_medium(value: Any) -> bool:
     """Whether a value is a medium or a list with one. No medium is null, what is empty, or an object of nulls."""
     if value is None or isinstance(value, str):  # most are; this runs for every row at opening
@@ -184,7 +190,7 @@ def holds_medium(value: Any) -> bool:
     return value is not None
 
 
-def read_media(modality: str, value: Any, root: Path, clip: Any = None) -> Iterator[Media]:
+def read_media(modality: str, value: Any, root: Path, clip: Any = None) -> Iterator[Media | StoredMedia]:
     """The media of one value, one or a list of them; those that are none are passed over (``holds_medium``).
 
     Raises:
@@ -194,6 +200,9 @@ def read_media(modality: str, value: Any, root: Path, clip: Any = None) -> Itera
     for item in value if isinstance(value, list | tuple) else [value]:
         if holds_medium(item):
             try:
-                yield Media(modality, read_source(item, root), span)
+                if isinstance(item, FileSpan):
+                    yield StoredMedia(modality, _not_empty(item), span)
+                else:
+                    yield Media(modality, read_source(item, root), span)
             except SampleError as error:
                 raise SampleError(f"{modality}: {error}") from error

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from kosmos.data.open_files import forget, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import not_utf8
 from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, suffix_of
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.open_files import forget, read_bytes
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.splits import Split, split_of
 from kosmos.errors import SampleError

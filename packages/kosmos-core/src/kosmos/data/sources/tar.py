@@ -19,12 +19,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from kosmos.data.document import FileSpan
 from kosmos.data.foreign import first_line
+from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.folders import modality_of, suffix_of
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.open_files import forget, read_bytes
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.scan_cache import Record, ScanRecord
 from kosmos.data.sources.source import Extent
@@ -125,30 +126,24 @@ class TarTable:
         raise SampleError(f".json: expected an object, got {kind_of(value)}")
 
     def _value(self, file: int, suffix: str) -> Any:
-        """What a file holds: bytes of a medium, else text, parsed where it is JSON."""
+        """What a file holds: where a medium lies, else text, parsed where it is JSON."""
         if suffix in self.binary:
-            return self._bytes(file, MAX_FILE_BYTES)
+            return self._span(file, MAX_FILE_BYTES)
         try:
-            text = self._bytes(file, MAX_ROW_BYTES).decode("utf-8-sig")
+            text = self._span(file, MAX_ROW_BYTES).read().decode("utf-8-sig")
             return json.loads(text) if suffix.rpartition(".")[2] == JSON else text.rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise SampleError(f".{suffix}: not UTF-8 at byte {error.start}") from error
         except (ValueError, RecursionError) as error:
             raise SampleError(f".{suffix}: not JSON ({first_line(error)})") from error
 
-    def _bytes(self, file: int, most: int) -> bytes:
+    def _span(self, file: int, most: int) -> FileSpan:
         begin, nbytes, suffix = self.begin.item(file), self.nbytes.item(file), self.suffixes[file]
         if nbytes == SPARSE:
             raise SampleError(f".{suffix}: is stored with holes; write the archive without --sparse")
         if nbytes > most:
             raise SampleError(f".{suffix}: {nbytes:,} bytes, over the limit of {most:,}")
-        try:
-            content = read_bytes(self.path, begin, begin + nbytes)
-        except OSError as error:
-            raise SampleError(f"cannot be read ({error})") from error
-        if len(content) < nbytes:
-            raise SampleError(f".{suffix}: the archive breaks off in it")
-        return content
+        return FileSpan(self.path, begin, nbytes)
 
 
 def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, left_out: Counter[str]) -> TarTable:

@@ -10,10 +10,10 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kosmos.data.open_files import forget, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.open_files import forget, read_bytes
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.splits import Split
 from kosmos.errors import DataError, SampleError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kosmos.data.sources import open_files
+from kosmos.data import open_files
+from kosmos.data.open_files import MOST_OPEN, forget, read_bytes
 from kosmos.data.sources.jsonl import index_jsonl
-from kosmos.data.sources.open_files import MOST_OPEN, forget, read_bytes
 from kosmos.data.sources.textfiles import index_text
 
 
