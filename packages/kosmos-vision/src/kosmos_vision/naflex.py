@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kosmos import ConfigError, Segments, attend, recurring_size
+from kosmos_vision.lean_timm import timm
 
 
 def is_naflex(model: nn.Module) -> bool:
@@ -141,7 +141,7 @@ def _behind(table: Tensor, prefix: int) -> Tensor:
 
 def _drops(module: nn.Module) -> str | None:
     """The option of a NaFlex model by which this part of it drops something of a picture, if it does."""
-    if isinstance(module, DropPath) and module.drop_prob:
+    if isinstance(module, timm.layers.DropPath) and module.drop_prob:
         return "drop_path_rate"
     dropout = getattr(module, "attn_drop", None)
     probability = dropout.p if isinstance(dropout, nn.Dropout) else dropout

@@ -8,12 +8,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from kosmos import ConfigError
+from kosmos_vision.lean_timm import timm
 
 HUB = "hf-hub:"
 """Prefix of names that timm fetches from the Hugging Face hub."""
