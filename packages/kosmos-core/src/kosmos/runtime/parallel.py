@@ -93,9 +93,11 @@ class Parallel:
         """
         if num_lanes % self.data_world_size:
             groups = "processes" if self.sharing == 1 else f"groups of {self.sharing} processes"
+            lanes = "1 lane" if num_lanes == 1 else f"{num_lanes} lanes"
+            nearest = -(-num_lanes // self.data_world_size) * self.data_world_size
             raise ConfigError(
-                f"data.lanes: {num_lanes} lanes cannot be dealt to {self.data_world_size} {groups} evenly; "
-                "use a multiple of them"
+                f"data.lanes: {lanes} cannot be dealt to {self.data_world_size} {groups} evenly; add "
+                f"data.lanes={nearest}, which makes a step {nearest} rows, or use a number of processes that divides it"
             )
         return list(range(self.data_rank, num_lanes, self.data_world_size))
 
