@@ -281,6 +281,28 @@ def test_a_file_that_is_written_anew_is_read_anew(open_, table):
     assert open_(path).document(0).segments[0].text == "new"
 
 
+def test_a_footer_is_parsed_once_while_its_file_stays(open_, table, kept, monkeypatch):
+    first, second = (open_(table({"text": [f"{part}{i}" for i in range(20)]}, f"{part}.parquet")) for part in "ab")
+    monkeypatch.setattr(parquet, "FOOTERS", parquet.KeptFooters())
+    monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 1)
+    opened, parsed = pq.ParquetFile.__init__, []
+
+    def noted(self, path, metadata=None, **more):
+        parsed.extend([path.name] * (metadata is None))
+        opened(self, path, metadata=metadata, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "__init__", noted)
+    for index in (0, 19, 7, 12, 0):
+        assert [s.document(index).segments[0].text for s in (first, second)] == [f"a{index}", f"b{index}"]
+    assert parsed == ["a.parquet", "b.parquet"]
+    monkeypatch.setattr(parquet, "MOST_FOOTER_BYTES", 1)  # one, however large, is kept
+    assert [s.document(5).segments[0].text for s in (first, first, second)] == ["a5", "a5", "b5"]
+    assert len(parquet.FOOTERS.footers) == 2
+    os.utime(first.table.path, ns=(0, 0))
+    assert first.document(13).segments[0].text == "a13"
+    assert (parsed, len(parquet.FOOTERS.footers)) == (["a.parquet", "b.parquet", "a.parquet"], 1)
+
+
 @pytest.mark.parametrize(("at_once", "lanes"), [(1, 1), (1, 2), (3, 4), (1000, 3)])
 def test_an_epoch_reads_each_row_group_about_once(open_, table, kept, monkeypatch, at_once, lanes):
     for part in range(3):
