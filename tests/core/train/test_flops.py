@@ -14,7 +14,17 @@ from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.model.attention import attend
 from kosmos.model.segments import Segments
-from kosmos.train.flops import _MAPPING, BACKBONE, CONNECTOR, HEAD, FlopMeter, Work, peak_flops, work_of
+from kosmos.train.flops import (
+    _MAPPING,
+    BACKBONE,
+    CONNECTOR,
+    HEAD,
+    FlopMeter,
+    Work,
+    measured_products,
+    peak_flops,
+    work_of,
+)
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -117,6 +127,24 @@ def test_every_step_says_what_it_came_to(tmp_path: Path) -> None:
 def test_the_peak_of_a_gpu_is_that_of_its_data_sheet(name: str, peak: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
     assert peak_flops(torch.device("cuda"), torch.bfloat16) == peak
+
+
+@pytest.mark.parametrize("rate", [1e9, 1e13])
+def test_the_peak_of_a_cpu_is_measured_in_the_time_that_is_given_however_slow_it_is(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of bf16 on a CPU without units for it, at 1e9."""
+    clock, sides = [0.0], []
+
+    def product(left: torch.Tensor, right: torch.Tensor) -> None:
+        sides.append(len(left))
+        clock[0] += 2 * len(left) ** 3 / rate + 1e-4
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", product)
+    monkeypatch.setattr("kosmos.train.flops.perf_counter", lambda: clock[0])
+    assert measured_products(torch.device("cpu"), torch.float32, seconds=0.3) == pytest.approx(rate, rel=0.35)
+    assert 0.3 < clock[0] < 0.6
+    assert max(sides) == (256 if rate == 1e9 else 1024)
 
 
 def test_experts_cost_what_a_token_meets_of_them() -> None:
