@@ -30,6 +30,7 @@ RUN: dict[str, Any] = {
     },
     "backbone": {"name": "decoder", "width": 64, "layers": 2, "heads": 2, "ffn_width": 96, "dropout": 0.1},
     "train": {"steps": 4, "warmup_steps": 1, "precision": "fp32"},
+    "evaluate": {"max_documents": 4},
     "checkpoint": {"every_steps": 2, "keep_last": 9},
     "trackers": [],
 }  # fmt: skip
