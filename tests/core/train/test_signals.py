@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kosmos.cli import main
 from kosmos.errors import Interrupted
 from kosmos.train.stopping import StopRequest, interrupted_in_words
 from support.command import SMALL, Started, command, environment, install_plugin, kosmos, lines_in
@@ -33,8 +34,7 @@ def newest_step(output: Path) -> int:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     output = tmp_path_factory.mktemp("whole") / "run"
-    done = kosmos("train", "--output", output, *RUN)
-    assert done.returncode == 0, done.stderr
+    assert main(["train", "--output", str(output), *RUN]) == 0
     found = losses(output)
     assert len(found) == STEPS
     return found
@@ -124,14 +124,19 @@ def slow(request):
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_before_the_run_has_begun_ends_it_in_words_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_a_signal_before_the_run_has_begun_ends_it_in_words_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = install_plugin(tmp_path / "site", "slow", SLOW_TO_OPEN)
-    run = Started("train", "--data", "slow", "--output", tmp_path / "run", *SMALL, path=[site], SENT=name)
-    status, said = run.end()
-    assert said == f"error[interrupted]: stopped ({name}) before it began: nothing was saved\n"
-    assert status == 130
-    assert not (tmp_path / "run").exists()
+    train = ["train", "--data", "slow", "--output", str(tmp_path / "run"), *SMALL]
+    said = "error[interrupted]: stopped (%s) before it began: nothing was saved\n"
+    assert Started(*train, path=[site], SENT="SIGTERM").end() == (130, said % "SIGTERM")
+    monkeypatch.syspath_prepend(str(site))
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        monkeypatch.setenv("SENT", name)
+        assert main([*train, "--plugins", "slow"]) == 130
+        assert capsys.readouterr().err == said % name
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_signal_after_the_run_says_that_what_was_saved_stays() -> None:
@@ -156,9 +161,28 @@ def test_an_allocation_that_is_over_or_short_does_not_keep_a_run_from_its_first_
             assert request.ends_at - request.margin_s - time.time() == pytest.approx(ends, abs=2)
 
 
+ENDING = """
+import os, time
+from kosmos import DatasetSpec, hookimpl
+
+KOSMOS_API = 1
+
+@hookimpl
+def kosmos_datasets():
+    yield DatasetSpec(name="ending", target="acme_ending:ending", summary="Sums in an allocation that ends.")
+
+def ending(split):
+    from kosmos.data.samples import SumsSource
+
+    os.environ["SLURM_JOB_END_TIME"] = str(int(time.time()) + 304)  # opened right before the run begins
+    return SumsSource(split)
+"""
+
+
 def test_other_signals_and_an_allocation_that_ends_stop_a_run_with_a_checkpoint(tmp_path: Path) -> None:
     long = ("train", *RUN, "train.steps=100000", "--output")
-    ended = Started(*long, tmp_path / "slurm", SLURM_JOB_END_TIME=str(int(time.time()) + 330))
+    site = install_plugin(tmp_path / "site", "ending", ENDING)
+    ended = Started(*long, tmp_path / "slurm", "--data", "ending", path=[site])
     started = [(ended, "slurm", r"the allocation ends in \d+ s")]
     for number in (signal.SIGUSR1, signal.SIGHUP):
         told = Started(*long, tmp_path / number.name)
@@ -179,7 +203,7 @@ def test_a_run_that_nobody_listens_to_any_more_comes_to_its_end(tmp_path: Path) 
     os.close(reads)
     with os.fdopen(closed, "w") as nobody, Path("/dev/full").open("w") as full:
         for name, said in (("closed", nobody), ("full", full)):
-            train = command("train", *RUN, "train.steps=30", "--output", tmp_path / name)
+            train = command("train", *RUN, "train.steps=30", "data.workers=0", "--output", tmp_path / name)
             done = subprocess.run(train, env=environment(), stdout=said, stderr=said, timeout=120, check=False)
             assert done.returncode == 0
             assert newest_step(tmp_path / name) == lines_in(tmp_path / name / "metrics.jsonl") == 30
