@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kosmos.cli import main
 from support.command import SMALL, kosmos
 from support.runs import rows_of
 
@@ -41,7 +42,7 @@ def test_a_run_leaves_its_rows_and_one_checkpoint_and_quarantines_nothing(run: P
 
 
 def test_eval_prints_one_json_object_of_the_split_that_the_manifest_states(
-    run: Path, shared_data: Find, tmp_path: Path
+    run: Path, shared_data: Find, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = tmp_path / "answers.jsonl"
     given = ("eval", run, "--data", shared_data("audio/fsdd"), "--json", "--generate", 2, "--answers", answers)
@@ -58,17 +59,21 @@ def test_eval_prints_one_json_object_of_the_split_that_the_manifest_states(
     assert [line["source"] for line in lines] == ["fsdd", "fsdd"]
     assert all(line["expected"] in DIGITS and "manifest.jsonl" in line["document"] for line in lines)
     assert found["generated"]["fsdd"]["exact_match"] == sum(a["answer"] == a["expected"] for a in lines) / 2
-    again = kosmos(*given)
-    assert (again.returncode, again.stdout) == (2, "")
-    assert "answers.jsonl: exists already; name another file, or remove it" in again.stderr
-    alone = kosmos("eval", run, "--answers", tmp_path / "other.jsonl")
-    assert (alone.returncode, "--answers: takes what --generate N writes" in alone.stderr) == (2, True)
+    assert main([str(part) for part in given]) == 2
+    again = capsys.readouterr()
+    assert again.out == ""
+    assert "answers.jsonl: exists already; name another file, or remove it" in again.err
+    assert main(["eval", str(run), "--answers", str(tmp_path / "other.jsonl")]) == 2
+    assert "--answers: takes what --generate N writes" in capsys.readouterr().err
 
 
-def test_eval_without_data_prints_a_table_of_what_the_run_held_out(run: Path) -> None:
-    done = kosmos("eval", run, "--max-documents", 20)
-    assert (done.returncode, done.stderr) == (0, "")
-    documents = {line.split()[0]: int(line.split()[1]) for line in done.stdout.splitlines()[1:]}
+def test_eval_without_data_prints_a_table_of_what_the_run_held_out(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(run), "--max-documents", "20"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    documents = {line.split()[0]: int(line.split()[1]) for line in printed.out.splitlines()[1:]}
     assert documents == {"all": 40, "audio": 20, "image": 20, "fashion": 20, "fsdd": 20}
 
 
@@ -117,8 +122,7 @@ def test_a_folder_of_shards_is_trained_on_and_gone_on_with(shared_data: Find, tm
     few = ("data.workers=2", "evaluate.max_documents=4")
 
     def train(output: str, *given: object) -> list[float]:
-        done = kosmos("train", *given)
-        assert done.returncode == 0, done.stderr
+        assert main(["train", *map(str, given)]) == 0
         return [row["loss"] for row in rows_of(tmp_path / output / "metrics.jsonl")]
 
     steady = ("train.precision=fp32", "train.schedule=constant")

@@ -230,20 +230,31 @@ HEAD = "from kosmos import EncoderSpec, ModalitySpec, hookimpl\nKOSMOS_API = 1\n
 TWIN = "yield ModalitySpec(name='image', target='a:b', summary='', encoder='timm')"
 
 
-def test_broken_plugins_disturb_no_run_that_does_not_need_them(tmp_path: Path) -> None:
-    site = install_plugin(tmp_path / "site", "depth", "raise RuntimeError('no\\n licence')")
+@pytest.fixture
+def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed plugins; a command with ``--plugins`` looks anew at what is installed."""
+    folder = tmp_path_factory.mktemp("installed") / "site"
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_broken_plugins_disturb_no_run_that_does_not_need_them(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_plugin(site, "depth", "raise RuntimeError('no\\n licence')")
     install_plugin(site, "zwilling", f"{HEAD}@hookimpl\ndef kosmos_modalities(): {TWIN}")
     install_plugin(site, "typo", f"{HEAD}@hookimpl\ndef kosmos_encoder(): return []")
     done = kosmos("train", "--output", tmp_path / "run", *FEW, path=[site])
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
-    needs = kosmos("train", "--modalities", "depth", "--output", tmp_path / "other", *FEW, path=[site])
-    assert needs.returncode == 3
-    (line,) = needs.stderr.splitlines()
+    everything = ("--plugins", "depth,typo,vision,zwilling")
+    train = ["train", "--modalities", "depth", "--output", str(tmp_path / "other"), *map(str, FEW), *everything]
+    assert main(train) == 3
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error[plugin]: modality 'depth': no installed plugin brings it")
     assert "depth (acme-depth 1.2): cannot be imported: RuntimeError: no licence" in line
-    shown = kosmos("plugins", path=[site])
-    problems = [line for line in shown.stdout.splitlines() if line.startswith("problem: ")]
+    assert main(["plugins", *everything]) == 0
+    problems = [line for line in capsys.readouterr().out.splitlines() if line.startswith("problem: ")]
     assert [problem.split(":")[1].split()[0] for problem in problems] == ["depth", "typo", "zwilling"]
     assert "kosmos_encoder is no hook; did you mean kosmos_encoders?" in problems[1]
     assert "modality 'image' is refused" in problems[2]
@@ -260,12 +271,11 @@ class Bomb:
 """
 
 
-def test_a_component_that_raises_is_named_with_its_plugin(tmp_path: Path) -> None:
-    site = install_plugin(tmp_path / "site", "bomb", BOMB)
-    choice = "streams.image.encoder.name=bomb"
-    done = kosmos("train", "--modalities", "image", choice, "--output", tmp_path / "run", *FEW, path=[site])
-    assert done.returncode == 3
-    (line,) = done.stderr.splitlines()
+def test_a_component_that_raises_is_named_with_its_plugin(site: Path, tmp_path: Path, call: Call) -> None:
+    install_plugin(site, "bomb", BOMB)
+    choice = ("--modalities", "image", "streams.image.encoder.name=bomb")
+    status, (line,) = call("train", *choice, "--output", tmp_path / "run", *FEW, "--plugins", "bomb,vision")
+    assert status == 3
     said = (
         "encoder 'bomb' of plugin bomb (acme-bomb 1.2) cannot be made with these options: ZeroDivisionError: by nothing"
     )

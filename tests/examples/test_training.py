@@ -11,7 +11,15 @@ import pytest
 from support.command import SMALL, kosmos
 from support.runs import rows_of
 
-SHORT = ("--steps", 3, *SMALL, "data.tokens_per_pack=512", "data.look_ahead=64", "data.workers=1")
+SHORT = (
+    "--steps",
+    3,
+    *SMALL,
+    "data.tokens_per_pack=512",
+    "data.look_ahead=64",
+    "data.workers=1",
+    "evaluate.max_documents=4",
+)
 
 
 def test_four_modalities_train_in_one_run_of_which_two_are_of_plugins_outside(path: list[Path], tmp_path: Path) -> None:
