@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,7 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train.sharing import check_sharing
 from support.command import install_plugin
 from support.runs import SMALL
-from support.same import assert_same_run
-from support.sharing import SHAPES
 from support.torchrun import torchrun
-
-GRADIENT, LOSS = 1e-5, 1e-6
-"""Relative, fp32; measured 3.7e-6 (the smallest gradients of xPos) and 2e-7."""
 
 
 def model(**shape: Any) -> OmniModel:
@@ -31,30 +25,6 @@ def model(**shape: Any) -> OmniModel:
 
 def settings(**values: Any) -> Any:
     return make_run({"parallel": values}).parallel
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("nproc", "tensor", "sequence"), [(2, 2, 1), (4, 2, 1), (4, 2, 2)])
-def test_losses_and_gradients_are_those_of_one_process(
-    compared: Callable[..., Any], nproc: int, tensor: int, sequence: int, shape: str
-) -> None:
-    for ranks in compared(nproc, tensor, sequence, shape):
-        assert max(rank["error"] for rank in ranks) < GRADIENT, ranks[0]
-        assert max(rank["loss_error"] for rank in ranks) < LOSS, ranks[0]
-        assert all(rank["predictions"] for rank in ranks)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("nproc", "tensor", "sequence"), [(2, 2, 1), (2, 1, 2), (4, 2, 1), (4, 2, 2)])
-def test_weights_that_each_rank_draws_for_itself_are_those_of_one_process(
-    compared: Callable[..., Any], nproc: int, tensor: int, sequence: int, shape: str
-) -> None:
-    found = [rank["weights_that_differ"] for ranks in compared(nproc, tensor, sequence, shape) for rank in ranks]
-    assert found == [[]] * len(found) != []
-
-
-def test_a_run_goes_on_from_shared_matrices_to_one_process_and_back(moved: Callable[[str], tuple[Path, Path]]) -> None:
-    assert_same_run(*moved("tensor"), rel=1e-5, weights=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
 """Run by torchrun: ranks share matrices and rows; losses and gradients against one process.
 
-    torchrun --nproc-per-node N sharing.py TENSOR,SEQUENCE ...
+    torchrun --nproc-per-node N sharing.py PROCESSES,TENSOR,SEQUENCE ...
 
-For every pair of degrees, shape of the decoder and kind of row the first rank prints a JSON line. Where several groups
-have rows of their own, each has another kind.
+For every way (so many of the N processes, degrees; those of as many in a row), shape of the decoder and kind of row the
+first rank prints a JSON line. Where several groups have rows of their own, each has another kind.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from kosmos.train.sharding import distribute, settle
 from kosmos.train.sharing import check_sharing
 from support.runs import SMALL, ticks_registry
 from support.same import whole
+from support.turns import in_turn
 
 CAP_S = 60
 """A row that takes longer ends the process, with a traceback of where it hangs."""
@@ -131,19 +134,21 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
         }  # fmt: skip
 
 
-def main(degrees: list[str]) -> None:
-    faulthandler.dump_traceback_later(2 * CAP_S, exit=True)
+def compare(degrees: list[tuple[int, int]]) -> None:
     parallel = Parallel.from_environment("cpu")
-    weights.BLOCK = 100  # so that parameters of these sizes are drawn in many blocks
-    for tensor, sequence in (map(int, pair.split(",")) for pair in degrees):
-        for shape in SHAPES:
-            for line in compared(parallel, tensor, sequence, shape):
-                everyone = parallel.gather(line)
-                if parallel.is_main:
-                    print(json.dumps(everyone), flush=True)
-    faulthandler.cancel_dump_traceback_later()
+    for (tensor, sequence), shape in itertools.product(degrees, SHAPES):
+        for line in compared(parallel, tensor, sequence, shape):
+            everyone = parallel.gather(line)
+            if parallel.is_main:
+                print(json.dumps(everyone), flush=True)
     parallel.close()
 
 
+def main(ways: list[tuple[int, int, int]]) -> None:
+    weights.BLOCK = 100  # so that parameters of these sizes are drawn in many blocks
+    jobs = itertools.groupby(ways, key=lambda way: way[0])  # torch keeps a mesh, and with it the group of its job
+    in_turn((processes, partial(compare, [degrees for _, *degrees in of])) for processes, of in jobs)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([tuple(map(int, way.split(","))) for way in sys.argv[1:]])

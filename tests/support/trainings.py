@@ -8,22 +8,16 @@ Each entry of the list has ``world`` (processes), ``workers``, and either ``run`
 
 from __future__ import annotations
 
-import faulthandler
 import json
-import os
 import sys
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch.distributed as dist
 
 from kosmos import make_run
 from kosmos.train.run import resume_run, train_model
 from support.runs import ticks_registry
-
-CAP_S = 90
-"""A training that takes longer ends the process, with a traceback of where it hangs."""
+from support.turns import in_turn
 
 
 def train(entry: dict[str, Any]) -> None:
@@ -35,22 +29,7 @@ def train(entry: dict[str, Any]) -> None:
 
 
 def main(file: str) -> None:
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*place, is_master=False, timeout=timedelta(seconds=CAP_S))
-    for number, entry in enumerate(json.loads(Path(file).read_text())):
-        faulthandler.dump_traceback_later(CAP_S, exit=True)
-        world = entry["world"]
-        os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
-        if rank < world:
-            if world > 1:
-                own = dist.PrefixStore(f"training {number}", store)
-                dist.init_process_group("gloo", store=own, rank=rank, world_size=world)
-            train(entry)
-        if store.add(f"ended {number}", 1) == size:
-            store.set(f"all ended {number}", "")
-        store.wait([f"all ended {number}"], timedelta(seconds=CAP_S))
-    faulthandler.cancel_dump_traceback_later()
+    in_turn((entry["world"], partial(train, entry)) for entry in json.loads(Path(file).read_text()))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,19 @@
-"""What tests of ranks that share matrices or rows have in common: two launches of torchrun for all of them."""
+"""A run whose ranks share matrices or rows, and then share them otherwise, or not at all: one launch for all."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import sharing, trainings
+from support import trainings
 from support.runs import SMALL
+from support.same import assert_same_run
 from support.torchrun import done, torchrun
 
-DEGREES = {2: ("2,1", "1,2"), 4: ("2,1", "1,2", "2,2")}
-"""Processes to the degrees (tensor, sequence) that they are compared at."""
 ROWS = {"tokens_per_pack": 48, "lanes": 2, "look_ahead": 4, "workers": 0, "sources": ["ticks", "sums"]}
 """Rows of one or two documents, so that a part often lacks a modality, and an item often crosses a border."""
 WAYS: dict[str, list[dict[str, Any]]] = {
@@ -43,26 +41,7 @@ OWN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="session")
-def compared() -> Callable[[int, int, int, str], list[list[dict[str, Any]]]]:
-    """Losses and gradients against one process: for each kind of row, what every rank found."""
-
-    @cache
-    def lines(nproc: int) -> list[list[dict[str, Any]]]:
-        printed = done(torchrun(nproc, [sharing.__file__, *DEGREES[nproc]]), at_most_s=300)
-        return [json.loads(line) for line in printed.splitlines()]
-
-    def of(nproc: int, tensor: int, sequence: int, shape: str) -> list[list[dict[str, Any]]]:
-        wanted = {"tensor": tensor, "sequence": sequence, "shape": shape}
-        found = [ranks for ranks in lines(nproc) if wanted.items() <= ranks[0].items()]
-        assert [ranks[0]["row"] for ranks in found] == list(sharing.ROWS)
-        assert all(len(ranks) == nproc for ranks in found)
-        return found
-
-    return of
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Path]]:
     """The run of ``WAYS`` by its name, and the same run of one process."""
     folder = tmp_path_factory.mktemp("moved")
@@ -70,6 +49,14 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
     (folder / "trainings.json").write_text(json.dumps(entries))
     done(torchrun(4, [trainings.__file__, folder / "trainings.json"]), at_most_s=300)
     return lambda name: (folder / name, folder / f"{name} alone")
+
+
+def test_a_run_goes_on_from_shared_matrices_to_one_process_and_back(moved: Callable[[str], tuple[Path, Path]]) -> None:
+    assert_same_run(*moved("tensor"), rel=1e-5, weights=1e-5)
+
+
+def test_a_run_goes_on_with_rows_shared_otherwise(moved: Callable[[str], tuple[Path, Path]]) -> None:
+    assert_same_run(*moved("sequence"), rel=1e-5, weights=1e-5)
 
 
 def _alone(name: str, folder: Path) -> dict[str, Any]:
