@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from kosmos.errors import CheckpointError
 from kosmos.train.optim import blocks
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.release import GradientRelease
@@ -33,26 +35,38 @@ def alone(options: dict[str, Any], dtype: torch.dtype) -> list[torch.Tensor]:
     return _step(parameters, options, random, dtype, lambda gradient, _: gradient)
 
 
-def together(rank: int, world_size: int, folder: Path, placement: str, options: dict[str, Any]) -> None:
-    """One process of several: writes what it has, whole, to ``folder``."""
+Job = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def in_one_start(rank: int, world_size: int, folder: Path, jobs: Mapping[str, Job]) -> None:
+    """One process of several: writes what each job gives it, or the error that it ends with, to ``folder``."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world_size)
     torch.set_num_threads(1)
+    for name, (act, arguments) in jobs.items():
+        try:
+            found = act(rank, world_size, *arguments)
+        except CheckpointError as refused:
+            found = str(refused)
+        torch.save(found, folder / f"{name} {rank}.pt")
+    dist.destroy_process_group()
+
+
+def together(rank: int, world_size: int, placement: str, options: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Parameters after the steps of one process of several, whole."""
     mesh = init_device_mesh("cpu", (world_size,))
     placed = [{"rows": Shard(0), "columns": Shard(1), "copies": Replicate()}[placement]]
-    dtype, random = options.pop("dtype"), torch.Generator().manual_seed(0)
+    dtype, random = options["dtype"], torch.Generator().manual_seed(0)
 
     def spread(value: torch.Tensor, like: int) -> torch.Tensor:
         return distribute_tensor(value, mesh, placed if value.ndim > 1 else [Replicate()])
 
     parameters = [nn.Parameter(spread(v, i)) for i, v in enumerate(values(dtype, random))]
     after = _step(parameters, options, random, dtype, spread)
-    whole = [p.full_tensor() for p in after]  # type: ignore[attr-defined]
-    torch.save(whole, folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    return [p.full_tensor() for p in after]  # type: ignore[attr-defined]
 
 
 def _step(parameters: Any, options: dict[str, Any], random: torch.Generator, dtype: torch.dtype, spread: Any) -> Any:
-    settings = {name: value for name, value in options.items() if name != "kind"}
+    settings = {name: value for name, value in options.items() if name not in ("kind", "dtype")}
     optimizer = options.get("kind", Lion)(parameters, 1e-2, weight_decay=0.1, **settings)
     for _ in range(STEPS):
         for i, (parameter, gradient) in enumerate(zip(parameters, values(dtype, random), strict=True)):
@@ -64,9 +78,8 @@ def _step(parameters: Any, options: dict[str, Any], random: torch.Generator, dty
     return [p.detach() for p in parameters]
 
 
-def cut_anew(rank: int, world_size: int, folder: Path, columns: int, block: int) -> None:
-    """One process: writes the momentum of its columns, from scales of a checkpoint of one process."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world_size)
+def cut_anew(rank: int, world_size: int, columns: int, block: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """One process: the momentum of its columns, from scales of a checkpoint of one process."""
     random = torch.Generator().manual_seed(0)
     codes = torch.randint(-127, 128, (3, columns), generator=random).to(torch.int8)
     scales = torch.rand(3, columns // block, generator=random)
@@ -76,17 +89,12 @@ def cut_anew(rank: int, world_size: int, folder: Path, columns: int, block: int)
         out, own = torch.empty(len(of)), flat(whole)
         blocks.decode(of, own, out, torch.empty(len(of)))
         found.append(out.view(3, -1))
-    torch.save((found[0], found[1].chunk(world_size, 1)[rank].clone()), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    return found[0], found[1].chunk(world_size, 1)[rank].clone()
 
 
-def released(rank: int, world_size: int, folder: Path) -> None:
-    """One process of FSDP2: writes its weights after steps during the backward pass, and after ordinary ones."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world_size)
-    torch.set_num_threads(1)
-    runs = [_fully_sharded(rank, world_size, release) for release in (True, False)]
-    torch.save(runs, folder / f"{rank}.pt")
-    dist.destroy_process_group()
+def released(rank: int, world_size: int) -> list[list[torch.Tensor]]:
+    """One process of FSDP2: its weights after steps during the backward pass, and after ordinary ones."""
+    return [_fully_sharded(rank, world_size, release) for release in (True, False)]
 
 
 def _fully_sharded(rank: int, world_size: int, release: bool) -> list[torch.Tensor]:
