@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kosmos import make_run
+from kosmos.run_file import dump_run
+from kosmos.train.run import train_model
 from support import ticks
-from support.command import SMALL, Started, install_plugin
-from support.runs import rows_of
+from support.command import Started, install_plugin
+from support.runs import SMALL, rows_of, ticks_registry
 from support.torchrun import LOOPBACK
 
 NARROW = '''
@@ -26,7 +29,7 @@ KOSMOS_API = 1
 
 class Narrow(MLPConnector):
     def forward(self, features: torch.Tensor, grids: torch.Tensor) -> torch.Tensor:
-        if self.training and len(features) > 20 and os.environ["RANK"] == "1":
+        if self.training and len(features) > int(os.environ["SLOTS"]) and os.environ["RANK"] == "1":
             raise torch.OutOfMemoryError("tried to allocate more than there is")
         return super().forward(features, grids)
 
@@ -35,36 +38,40 @@ class Narrow(MLPConnector):
 def kosmos_connectors() -> list[ConnectorSpec]:
     return [ConnectorSpec(name="narrow", target=f"{__name__}:Narrow", summary="Has little memory.")]
 '''
-RUN = (
-    "--modalities", "ticks", *SMALL, "data.lanes=2", "data.workers=0", "data.tokens_per_pack=512",
-    "data.sources=[ticks, sums]", "train.steps=6", "train.optimizer=adamw", "train.precision=fp32",
-    "evaluate.max_documents=4",
-)  # fmt: skip
+ROWS = {
+    "data": {"tokens_per_pack": 512, "sources": ["ticks", "sums"]},
+    "train": {"optimizer": "adamw"},
+    "evaluate": {"max_documents": 4},
+}
 
 
-@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
-def test_one_rank_out_of_memory_has_all_compute_smaller_parts_after_a_resume(tmp_path: Path, strategy: str) -> None:
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of one process, which has memory enough."""
+    output = tmp_path_factory.mktemp("alone") / "run"
+    train_model(make_run(SMALL, ROWS, {"output": str(output)}), registry=ticks_registry())
+    return output
+
+
+@pytest.mark.parametrize(("strategy", "slots", "parts"), [("fsdp", 20, 4), ("ddp", 40, 2)])
+def test_one_rank_out_of_memory_has_all_compute_smaller_parts_after_a_resume(
+    tmp_path: Path, alone: Path, strategy: str, slots: int, parts: int
+) -> None:
     site = install_plugin(tmp_path / "site", "ticks", None, module=ticks.__name__)
     install_plugin(site, "narrow", NARROW)
-    losses = {}
-    for connector in ("mlp", "narrow"):
-        output = tmp_path / connector
-        more = (f"streams.ticks.connector.name={connector}", f"parallel.strategy={strategy}")
-        said = []
-        command = ["train", "--nproc", 2, "--output", output, *RUN, *more]
-        for _ in range(6):
-            status, text = Started(*command, path=[site], **LOOPBACK).end(at_most_s=90)
-            said.append(text)
-            if status == 0:
-                break
-            (line,) = (line for line in text.splitlines() if line.startswith("error["))
-            parts = 2 ** len(said)
-            assert line.startswith("error[training]: step 1: out of memory in a row of "), text
-            assert line.endswith(f"go on (--resume): rows will then be computed in {parts} parts on every rank"), line
-            assert status == 4
-            command = ["train", "--nproc", 2, "--resume", output]
-        assert status == 0, text
-        assert (len(said) > 1) is (connector == "narrow")
-        losses[connector] = [row["loss"] for row in rows_of(output / "metrics.jsonl")]
-    assert f"memory did not suffice before: rows are computed in {2 ** (len(said) - 1)} parts" in said[-1]
-    assert losses["narrow"] == pytest.approx(losses["mlp"], rel=1e-5)
+    output, file = tmp_path / "run", tmp_path / "run.yaml"
+    file.write_text(dump_run(make_run(SMALL, ROWS, {"output": str(output), "parallel": {"strategy": strategy}})))
+    command = ["train", "--nproc", 2, file, "streams.ticks.connector.name=narrow"]
+    for needed in (2, 4, 8, 16):
+        status, said = Started(*command, path=[site], SLOTS=str(slots), **LOOPBACK).end(at_most_s=90)
+        if status == 0:
+            break
+        (line,) = (line for line in said.splitlines() if line.startswith("error["))
+        assert line.startswith("error[training]: step 1: out of memory in a row of "), said
+        assert line.endswith(f"go on (--resume): rows will then be computed in {needed} parts on every rank"), line
+        assert status == 4
+        command = ["train", "--nproc", 2, "--resume", output]
+    assert (status, needed) == (0, 2 * parts)
+    assert f"memory did not suffice before: rows are computed in {parts} parts" in said
+    losses, expected = ([row["loss"] for row in rows_of(f / "metrics.jsonl")] for f in (output, alone))
+    assert losses == pytest.approx(expected, rel=1e-5)
