@@ -13,7 +13,9 @@ import pytest
 from kosmos import Media, PluginError
 from kosmos.plugins import Registry
 from kosmos.testing import Conditions, Promise, ScoreCard, promises_of
+from kosmos.testing.child import ChildFailed
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Rule, Unchecked
+from kosmos.testing.ranks import train_alone_and_together
 from kosmos.testing.search import described, search, stretches_of
 from support import ticks, ticks_encoder
 from support.command import kosmos
@@ -142,6 +144,12 @@ def test_kosmos_plugin_test_fails_and_names_what_is_broken(tmp_path: Path) -> No
     assert done.returncode == 1, done.stderr
     assert "failed: dataset sonar-samples breaks parts-disjoint" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("kosmos-sonar 0.1.0: ")
+
+
+def test_a_run_that_one_process_cannot_train_is_told_as_of_one_process(tmp_path: Path) -> None:
+    with pytest.raises(ChildFailed, match=r"^rank \d, alone: ConfigError: run: trian: unknown field"):
+        train_alone_and_together(Registry.from_modules({}), {"trian": {}}, tmp_path, seconds=20)
+    assert not (tmp_path / "together").exists()
 
 
 def test_kosmos_plugin_test_of_what_is_not_installed_is_one_line_and_status_2() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import time
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 STEPS = 2
 WORLD = 2
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+ALONE, TOGETHER = "alone", "together"
+TOOK = "took"
+"""File in which stands how many seconds the training of one process took, its start aside."""
 
 
 class TwoRows:
@@ -85,16 +90,26 @@ def seed_of_turns(source: TwoRows) -> int:
 
 
 def train(arguments: bytes) -> None:
-    """Train as one rank (or alone). Runs in a child process."""
+    """Train as one of two ranks; the first does so alone before. Runs in a child process."""
     from kosmos.run_file import make_run
     from kosmos.train.run import train_model
 
-    registry, run = pickle.loads(arguments)  # noqa: S301  of our own parent
-    train_model(make_run(run), registry=registry)
+    registry, run, folder = pickle.loads(arguments)  # noqa: S301  of our own parent
+    if os.environ["RANK"] == "0":
+        begin = time.monotonic()
+        shared = {name: os.environ.pop(name) for name in RANK_VARIABLES}
+        train_model(make_run({**run, "output": str(folder / ALONE)}), registry=registry)
+        os.environ |= shared
+        partial = folder / f"{TOOK}.partial"
+        partial.write_text(str(time.monotonic() - begin), encoding="utf-8")
+        partial.rename(folder / TOOK)
+    train_model(make_run({**run, "output": str(folder / TOGETHER)}), registry=registry)
 
 
 def train_alone_and_together(registry: Registry, run: Mapping[str, Any], folder: Path, *, seconds: float) -> None:
     """Train ``run`` in one process, into ``folder/alone``, and in two, into ``folder/together``.
+
+    The one is the first of the two: a process fewer has torch to import.
 
     Args:
         seconds: that the two may take; four times what the one took, where that is more (a busy machine is no hang).
@@ -102,54 +117,46 @@ def train_alone_and_together(registry: Registry, run: Mapping[str, Any], folder:
     Raises:
         kosmos.testing.child.ChildFailed: a process raised or died, or they did not come to an end in time.
     """
-    begin = time.monotonic()
-    _train(registry, run, folder, {"alone": {"WORLD_SIZE": "1"}}, "alone", seconds=10 * seconds)
-    most = max(seconds, 4 * (time.monotonic() - begin))
     loopback = {"GLOO_SOCKET_IFNAME": "lo"} if Path("/sys/class/net/lo").exists() else {}
     shared = {"WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), **loopback}
-    wanted = {f"rank {rank}": {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(WORLD)}
-    _train(registry, run, folder, wanted, "together", seconds=most)
-
-
-def _train(
-    registry: Registry,
-    run: Mapping[str, Any],
-    folder: Path,
-    processes: Mapping[str, Mapping[str, str]],
-    output: str,
-    *,
-    seconds: float,
-) -> None:
-    """Start a process for each entry of ``processes`` (name to environment), and wait for all."""
-    running = {}
-    for name, variables in processes.items():
-        place = folder / f"{name} of {output}"
-        place.mkdir()
-        settings = {**run, "output": str(folder / output)}
-        running[place] = child.start(f"{__name__}:train", registry, settings, folder=place, **variables)
+    running: dict[Path, Popen[bytes]] = {}
     try:
-        _wait(running, seconds)
+        for rank in range(WORLD):
+            place = folder / f"rank {rank}"
+            place.mkdir()
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
+            running[place] = child.start(f"{__name__}:train", registry, run, folder, folder=place, **own)
+        _wait(running, folder / TOOK, seconds)
     finally:
         for process in running.values():
             process.kill()
             process.wait()
 
 
-def _wait(running: Mapping[Path, Popen[bytes]], seconds: float) -> None:
-    """Until all are done, or the first that fails: the others may wait for it for ever."""
-    end = time.monotonic() + seconds
+def _wait(running: Mapping[Path, Popen[bytes]], took: Path, seconds: float) -> None:
+    """Until all are done, or the first that fails: the others may wait for it for ever.
+
+    Args:
+        took: where stands what the training of one took, once it is done.
+    """
+    stage, most = ALONE, 10 * seconds
+    end = time.monotonic() + most
     pending = dict(running)
     while pending:
+        if stage == ALONE and took.exists():
+            stage, most = TOGETHER, max(seconds, 4 * float(took.read_text(encoding="utf-8")))
+            end = time.monotonic() + most
         for place, process in list(pending.items()):
             if process.poll() is None:
                 continue
             try:
                 child.finish(pending.pop(place), folder=place, seconds=seconds)
             except child.ChildFailed as error:
-                raise child.ChildFailed(f"{place.name}: {error}") from error
+                stage = TOGETHER if took.exists() else ALONE
+                raise child.ChildFailed(f"{place.name}, {stage}: {error}") from error
         if time.monotonic() > end:
-            names = " and ".join(place.name for place in pending)
-            raise child.ChildFailed(f"{names} did not come to an end within {seconds:g} s: a hang")
+            names = " and ".join(place.name for place in pending) if stage == TOGETHER else "rank 0"
+            raise child.ChildFailed(f"{names}, {stage}, did not come to an end within {most:g} s: a hang")
         time.sleep(0.05)
 
 

@@ -35,7 +35,7 @@ def two_ranks_train_as_one(modality: ModalityUnderTest) -> None:
             ranks.train_alone_and_together(registry, run, folder, seconds=modality.conditions.ranks_seconds)
         except child.ChildFailed as error:
             raise BrokenPromise(str(error)) from error
-        alone, together = (_rows(folder / name) for name in ("alone", "together"))
+        alone, together = (_rows(folder / name) for name in (ranks.ALONE, ranks.TOGETHER))
         _check_media(alone)
         if _draws_at_random(modality):
             return  # each process draws its own: dropout cannot be the same
@@ -102,7 +102,7 @@ def _compare_weights(folder: Path, registry: Any) -> None:
 
     alone, together = (
         dict(load_run(folder / name, device="cpu", registry=registry).composition.model.named_parameters())
-        for name in ("alone", "together")
+        for name in (ranks.ALONE, ranks.TOGETHER)
     )
     for name, weights in alone.items():
         if not (error := apart(weights.detach(), together[name].detach())) <= TOLERANCE:
