@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 import unittest
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from kosmos.testing.promise import BrokenPromise, NotBuilt, Rule, Unchecked
 from kosmos.testing.ranks import train_alone_and_together
 from kosmos.testing.search import described, search, stretches_of
 from support import ticks, ticks_encoder
-from support.command import kosmos
+from support.command import environment, kosmos
 from support.made import make
 
 
@@ -153,8 +155,11 @@ def test_a_run_that_one_process_cannot_train_is_told_as_of_one_process(tmp_path:
 
 
 def test_kosmos_plugin_test_of_what_is_not_installed_is_one_line_and_status_2() -> None:
-    done = kosmos("plugin", "test", "kosmos-nothing")
-    assert done.returncode == 2
+    """Before torch is imported."""
+    script = "import sys; from kosmos.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    asked = [sys.executable, "-c", script, "plugin", "test", "kosmos-nothing"]
+    done = subprocess.run(asked, env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n"
     assert done.stderr.startswith(
         "error[config]: no plugin of a distribution 'kosmos-nothing' is installed; installed: "
     )

@@ -51,6 +51,12 @@ def check(
     fast: Annotated[bool, typer.Option("--fast", help="Leave out what starts trainings or compilers.")] = False,
 ) -> None:
     """Check every promise of a plugin and print the score card. Exit status 1 where one is broken."""
+    from kosmos.testing.installed import plugins_of
+
+    try:
+        plugins_of(distribution)
+    except PluginError as error:
+        raise ConfigError(str(error)) from error
     try:
         from kosmos.testing import check_distribution
     except ModuleNotFoundError as error:

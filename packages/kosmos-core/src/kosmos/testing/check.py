@@ -11,8 +11,9 @@ from kosmos.components import EncoderSpec, ModalitySpec, Spec
 from kosmos.discovery import PluginRecord
 from kosmos.errors import PluginError
 from kosmos.names import listed
-from kosmos.plugins import Registry, load_plugins
+from kosmos.plugins import Registry
 from kosmos.testing.conditions import Conditions
+from kosmos.testing.installed import plugins_of
 from kosmos.testing.promise import Promise, Rule, Subject
 from kosmos.testing.rules import backbone, connector, dataset, encoder, gpu, modality, plugin, training, training_run
 from kosmos.testing.scorecard import ScoreCard
@@ -103,25 +104,13 @@ def _score(name: str, version: str, promises: Sequence[Promise], watch: Callable
 
 def _found(of: str | ModuleType | Registry, plugins: Sequence[str] | None) -> tuple[Registry, list[PluginRecord]]:
     if isinstance(of, str):
-        registry = load_plugins()
-        found = [record for record in registry.plugins if _plain(record.distribution) == _plain(of)]
-        if not found:
-            installed = sorted({record.distribution for record in registry.plugins if record.distribution})
-            raise PluginError(f"no plugin of a distribution {of!r} is installed; installed: {listed(installed)}")
-        for record in found:
-            if record.off is not None:
-                raise PluginError(f"plugin {record.label} is {record.off.why}; {record.off.remedy}")
-        return registry, found
+        return plugins_of(of)
     if isinstance(of, ModuleType):
         # By its name and not as an object, so that fresh processes can import it as well.
         name = of.__name__
         of, plugins = Registry.from_modules({name: name}), [name]
     wanted = [record for record in of.plugins if (record.name in plugins if plugins else record.name != "core")]
     return of, wanted
-
-
-def _plain(distribution: str) -> str:
-    return distribution.lower().replace("_", "-").replace(".", "-")
 
 
 def _conditions(record: PluginRecord) -> Conditions:
