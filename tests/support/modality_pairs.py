@@ -1,9 +1,10 @@
 """Run by torchrun: every rank's row holds its own subset of modalities; gradients against one process with all rows.
 
-    torchrun --nproc-per-node 2 modality_pairs.py STRATEGY EVERY
+    torchrun --nproc-per-node N modality_pairs.py PROCESSES,STRATEGY,EVERY ...
 
 Takes every EVERY-th of the 225 pairs of non-empty subsets of text, image, audio and video; even ranks have the first
-subset of the pair, odd ranks the second. The first rank prints a JSON line a pair.
+subset of the pair, odd ranks the second. The first rank prints a JSON line a pair. Strategies of as many processes
+stand in a row.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import faulthandler
 import itertools
 import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from kosmos.plugins import Registry
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.gradients import fill_missing
 from kosmos.train.sharding import Distributed, distribute
+from support.turns import in_turn
 
 MODALITIES = ("text", "image", "audio", "video")
 SUBSETS = [s for size in range(1, 5) for s in itertools.combinations(MODALITIES, size)]
@@ -82,6 +85,11 @@ def gradients_alone(model: nn.Module, batch: PackedBatch) -> dict[str, Tensor]:
     return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
 
+def addends(model: nn.Module, batch: PackedBatch, like: Mapping[str, Tensor]) -> dict[str, Addend]:
+    found = gradients_alone(model, batch)
+    return {name: Addend(gradient, local_part(gradient, like[name])) for name, gradient in found.items()}
+
+
 def gradients_together(model: nn.Module, spread: Distributed, batch: PackedBatch) -> dict[str, Tensor]:
     """Of the summed loss of the rows of all ranks, as each rank holds them."""
     model.zero_grad()
@@ -92,14 +100,24 @@ def gradients_together(model: nn.Module, spread: Distributed, batch: PackedBatch
     return {n: p.grad for n, p in trained.items() if p.grad is not None}
 
 
-def worst_error(found: Mapping[str, Tensor], addends: Sequence[Mapping[str, Tensor]]) -> float:
+@dataclass(frozen=True)
+class Addend:
+    """A gradient of one row alone: whole, and what of it this rank would hold."""
+
+    whole: Tensor
+    here: Tensor
+
+
+def worst_error(found: Mapping[str, Tensor], addends: Sequence[Mapping[str, Addend]]) -> float:
     """Largest difference of this rank's part of a gradient, over the largest gradient of that parameter or 1e-3."""
     worst = 0.0
     for name, gradient in found.items():
-        expected = sum((a[name] for a in addends if name in a), torch.zeros(gradient.shape))
-        difference = local(gradient) - local_part(expected, gradient)
-        if difference.numel():
-            worst = max(worst, float(difference.abs().max() / max(1e-3, float(expected.abs().max()))))
+        theirs = [a[name] for a in addends if name in a]
+        mine = local(gradient)
+        difference = mine - sum((a.here for a in theirs), torch.zeros(mine.shape))
+        if difference.numel() and (error := float(difference.abs().max())):
+            expected = sum((a.whole for a in theirs), torch.zeros(gradient.shape))
+            worst = max(worst, error / max(1e-3, float(expected.abs().max())))
     return worst
 
 
@@ -114,30 +132,38 @@ def local_part(tensor: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None).to_local()
 
 
-def main(strategy: str, every: int) -> None:
-    faulthandler.dump_traceback_later(2 * CAP_S, exit=True)
+def compare(ways: Sequence[tuple[str, int]]) -> None:
     parallel = Parallel.from_environment("cpu")
-    reference = composed(strategy)
+    for strategy, every in ways:
+        _compare(parallel, strategy, every)
+    parallel.close()
+
+
+def _compare(parallel: Parallel, strategy: str, every: int) -> None:
+    reference, parts = composed(strategy), composed(strategy)
     reference.model.train()
-    parts = composed(strategy)
     parts.model.train()
     spread = distribute(parts.model, parallel, parts.config.parallel, torch.device("cpu"), torch.float32)
-    ranks = range(parallel.world_size)
-    alone = {(s, r): gradients_alone(reference.model, row(reference, s, r)) for s in SUBSETS for r in ranks}
-    for pair in list(itertools.product(SUBSETS, SUBSETS))[::every]:
+    like, ranks = dict(parts.model.named_parameters()), range(parallel.world_size)
+    pairs = list(itertools.product(SUBSETS, SUBSETS))[::every]
+    needed = {(pair[rank % 2], rank) for pair in pairs for rank in ranks}
+    alone = {key: addends(reference.model, row(reference, *key), like) for key in sorted(needed)}
+    for pair in pairs:
         faulthandler.dump_traceback_later(CAP_S, exit=True)
-        begin = time.perf_counter()
         found = gradients_together(parts.model, spread, row(parts, pair[parallel.rank % 2], parallel.rank))
         error = worst_error(found, [alone[pair[rank % 2], rank] for rank in ranks])
         moved = {n.split(".")[1] for n, g in found.items() if n.startswith("streams.") and local(g).any()}
         everyone = parallel.gather((error, moved))
         if parallel.is_main:
             streams = sorted(set().union(*(theirs for _, theirs in everyone)))
-            told = {"pair": pair, "error": max(theirs for theirs, _ in everyone), "moved": streams}
-            print(json.dumps({**told, "parameters": len(found), "seconds": time.perf_counter() - begin}), flush=True)
-    faulthandler.cancel_dump_traceback_later()
-    parallel.close()
+            told = {"strategy": strategy, "pair": pair, "error": max(theirs for theirs, _ in everyone)}
+            print(json.dumps({**told, "moved": streams, "parameters": len(found)}), flush=True)
+
+
+def main(ways: Sequence[str]) -> None:
+    jobs = itertools.groupby((way.split(",") for way in ways), key=lambda way: int(way[0]))
+    in_turn(((processes, partial(compare, [(s, int(n)) for _, s, n in of])) for processes, of in jobs), cap_s=9 * CAP_S)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1:])

@@ -147,7 +147,7 @@ def compare(degrees: list[tuple[int, int]]) -> None:
 def main(ways: list[tuple[int, int, int]]) -> None:
     weights.BLOCK = 100  # so that parameters of these sizes are drawn in many blocks
     jobs = itertools.groupby(ways, key=lambda way: way[0])  # torch keeps a mesh, and with it the group of its job
-    in_turn((processes, partial(compare, [degrees for _, *degrees in of])) for processes, of in jobs)
+    in_turn(((processes, partial(compare, [degrees for _, *degrees in of])) for processes, of in jobs), cap_s=5 * CAP_S)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ CAP_S = 90
 """A job that takes longer ends the process, with a traceback of where it hangs."""
 
 
-def in_turn(jobs: Iterable[tuple[int, Callable[[], object]]]) -> None:
+def in_turn(jobs: Iterable[tuple[int, Callable[[], object]]], *, cap_s: float = CAP_S) -> None:
     """Each job is (processes, what each of them does, which leaves the process group); the others wait."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*place, is_master=False, timeout=timedelta(seconds=CAP_S))
+    store = dist.TCPStore(*place, is_master=False, timeout=timedelta(seconds=cap_s))
     for number, (world, act) in enumerate(jobs):
-        faulthandler.dump_traceback_later(CAP_S, exit=True)
+        faulthandler.dump_traceback_later(cap_s, exit=True)
         os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
         if rank < world:
             if world > 1:
@@ -28,5 +28,5 @@ def in_turn(jobs: Iterable[tuple[int, Callable[[], object]]]) -> None:
             act()
         if store.add(f"ended {number}", 1) == size:
             store.set(f"all ended {number}", "")
-        store.wait([f"all ended {number}"], timedelta(seconds=CAP_S))
+        store.wait([f"all ended {number}"], timedelta(seconds=cap_s))
     faulthandler.cancel_dump_traceback_later()
