@@ -85,6 +85,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         {"world": world, "run": run(folder / f"{world} {strategy} {workers}", strategy=strategy, workers=workers)}
         for world, strategy, workers in WAYS
     ]
+    offloaded = run(folder / "offloaded", strategy="fsdp", workers=0)
+    offloaded["parallel"]["offload"] = True
+    entries.append({"world": 2, "run": offloaded})
     moved = folder / "moved"
     entries += [
         {"world": 2, "run": run(moved, strategy="fsdp", workers=0, steps=1)},
@@ -130,6 +133,7 @@ def assert_same(output: Path, alone: Path) -> None:
     loaded = [found for folder in (output, alone) if (found := load_newest(folder / "checkpoints"))]
     state, one_state = (found.state for found in loaded)
     assert state["data"] == one_state["data"]
+    assert state["budget"] == one_state["budget"]
     assert state["guard"]["losses"] == pytest.approx(one_state["guard"]["losses"], rel=LOSS)
     scores, expected = (rows_of(folder / "held_out.jsonl") for folder in (output, alone))
     for step, one in {row["step"]: row for row in expected}.items():
@@ -149,6 +153,19 @@ def test_any_topology_takes_the_same_documents_to_the_same_losses(trained: Calla
 
 def test_a_run_goes_on_in_any_other_topology(trained: Callable[..., Path]) -> None:
     assert_same(trained("moved"), trained(*WAYS[0]))
+
+
+def test_an_offloaded_run_has_the_losses_of_one_that_is_not(trained: Callable[..., Path]) -> None:
+    """Parameters, gradients and optimizer wait on the CPU, which is the device here too."""
+    assert_same(trained("offloaded"), trained(*WAYS[0]))
+
+
+def test_what_a_step_costs_is_that_of_all_ranks(trained: Callable[..., Path]) -> None:
+    """Operations are the sum, which one process takes alone."""
+    one, two = (rows_of(trained(*way) / "metrics.jsonl")[-1] for way in (WAYS[0], (2, "fsdp", 0)))
+    assert two["flops"] == pytest.approx(one["flops"], rel=0.02)  # measured on pictures: 5e-5; of one rank alone half
+    for name in ("cells_by_stream", "imbalance_by_stream"):  # of the rows of both ranks
+        assert two[name] == one[name] and one[name]
 
 
 def test_a_gradient_that_is_no_number_on_one_rank_alone_is_left_out_on_all(trained: Callable[..., Path]) -> None:
