@@ -35,7 +35,7 @@ QUICK = ("--steps", "3", "evaluate.max_documents=4", "data.workers=0", "data.tok
 SETS = {"backbone.": "backbone", "trackers=": "tracker"}
 """Settings of ``SMALL`` that belong to what a page brings itself."""
 WHOLE = ("modality", "command")
-"""Pages whose commands run as processes of their own."""
+"""Pages of which a command runs as a process of its own, the first; the others run here."""
 AT_MOST_LINES = 60
 """Written by hand for a modality that is none of ours."""
 
@@ -56,9 +56,9 @@ def test_the_package_of_a_page_runs_as_the_page_says(
     if (installed_pages()[0] / kind / "run.yaml").exists():
         (tmp_path / "run.yaml").write_text((installed_pages()[0] / kind / "run.yaml").read_text())
     said = ""
-    for line in commands_of(kind):
+    for number, line in enumerate(commands_of(kind)):
         arguments = quick(line, kind)
-        if kind in WHOLE:
+        if kind in WHOLE and number == 0:
             done = kosmos(*arguments, path=[installed_pages()[1]], cwd=tmp_path)
             assert done.returncode == 0, f"{line}: {done.stderr}"
             said += done.stdout
