@@ -156,6 +156,52 @@ def test_ctrl_c_at_the_launcher_of_two_ranks_saves_and_a_second_one_ends_at_once
     wait_until_gone(again)
 
 
+BEFORE_THE_FIRST_RANK = """
+import os, signal
+
+install = signal.signal
+
+def installed(number, handler):
+    old = install(number, handler)
+    if number == signal.SIGUSR1 and getattr(handler, "__name__", "") == "hand_on":
+        os.kill(os.getpid(), signal.SIGINT)
+    return old
+
+signal.signal = installed
+"""
+SIGNAL_AT_THE_LAUNCHER = """
+import os, signal, time
+from kosmos import DatasetSpec, hookimpl
+
+KOSMOS_API = 1
+
+@hookimpl
+def kosmos_datasets():
+    yield DatasetSpec(name="slow", target="acme_slow:slow", summary="Never opens.")
+
+def slow(request):
+    os.kill(os.getppid(), getattr(signal, os.environ["SENT"]))
+    time.sleep(100)
+"""
+
+
+def test_ctrl_c_before_the_first_rank_has_started_is_not_lost(tmp_path: Path, site: Path) -> None:
+    (site / "sitecustomize.py").write_text(BEFORE_THE_FIRST_RANK)
+    status, said = two_ranks(site, tmp_path / "run").end(at_most_s=60)
+    assert said == "error[interrupted]: stopped (SIGINT) before it began: nothing was saved\n"
+    assert status == 130
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_signal_that_kills_ranks_as_they_start_is_told_by_the_launcher(tmp_path: Path, site: Path, name: str) -> None:
+    install_plugin(site, "slow", SIGNAL_AT_THE_LAUNCHER)
+    status, said = two_ranks(site, tmp_path / "run", "--data", "slow", SENT=name).end(at_most_s=60)
+    line = f"stopped ({name}) before it began, or as it ended: what was saved stays"
+    assert errors(said) == [f"error[interrupted]: {line}"]
+    assert status == 130
+
+
 RANK_1_FAILS_AT_THE_SECOND = """
 import os, pathlib, signal
 

@@ -104,7 +104,8 @@ def test_a_second_sigint_stops_at_once(tmp_path: Path) -> None:
     status, said = run.end(at_most_s=20)
     assert status == 130
     assert "Traceback" not in said
-    assert said.count("error[interrupted]: stopped at once; steps since the newest checkpoint are lost\n") == 1
+    told = "error[interrupted]: stopped at once; steps since the newest checkpoint are lost; go on with: "
+    assert said.count(f"{told}kosmos train --resume {output}\n") == 1
     wait_until_gone(run)
 
 

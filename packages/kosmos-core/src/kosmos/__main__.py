@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kosmos.errors import missing_package
+from kosmos.errors import missing_package, say_interrupted
 
 
 def main() -> int:
@@ -12,7 +12,7 @@ def main() -> int:
     try:
         from kosmos.cli import main as run
     except KeyboardInterrupt:
-        return 130
+        return say_interrupted()
     except ModuleNotFoundError as error:
         if (missing := missing_package(error)) is None:
             raise

@@ -22,7 +22,7 @@ import kosmos
 from kosmos.components import Spec
 from kosmos.discovery import cause
 from kosmos.enabled import split_names
-from kosmos.errors import ConfigError, KosmosError, TrainingError, is_out_of_memory, missing_package
+from kosmos.errors import ConfigError, KosmosError, TrainingError, is_out_of_memory, missing_package, say_interrupted
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as leave:
         return _status(leave.code)
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        return say_interrupted()
     except KosmosError as error:
         return error.exit_status if error.elsewhere else _report(error.line(), error.exit_status, debug=debug)
     except _UsageError as error:

@@ -6,6 +6,8 @@ A line says what is wrong, where, what was expected and found, and what to do. O
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import ClassVar
 
 
@@ -109,3 +111,10 @@ class Interrupted(KosmosError):
 
     code = "interrupted"
     exit_status = 130
+
+
+def say_interrupted() -> int:
+    """Say that Ctrl-C has ended the command, of several processes once, and return the exit status."""
+    if os.environ.get("RANK", "0") == "0":
+        print(Interrupted("stopped (SIGINT)").line(), file=sys.stderr)
+    return Interrupted.exit_status

@@ -86,7 +86,9 @@ def train(
     again += ["--accept-plugins"] if accept_plugins else []
     again += ["--auto-resume"] if auto_resume else []
     again += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
-    raise typer.Exit(launch(nproc, ["train", *again, *context.args]))
+    with interrupted_in_words():  # before the first of the processes has started; from then on each says so itself
+        status = launch(nproc, ["train", *again, *context.args])
+    raise typer.Exit(status)
 
 
 def _new(config: RunConfig) -> Callable[[], None]:

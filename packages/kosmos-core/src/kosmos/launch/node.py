@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from kosmos.errors import Interrupted
 from kosmos.runtime.launch import LEFT_TO_TORCHRUN, exit_status, pass_signals_on
 
 
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         run(args)  # type: ignore[no-untyped-call]
     except ChildFailedError as failed:
         return exit_status(failure.exitcode for failure in failed.failures.values())
+    except KeyboardInterrupt:
+        return Interrupted.exit_status
     return 0
 
 

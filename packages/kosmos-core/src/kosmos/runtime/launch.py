@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
 
     Raises:
         ConfigError: the number is not positive.
+        KeyboardInterrupt: a signal came before the first had started.
+        Interrupted: one ended them before any could say so.
     """
     if processes < 1:
         raise ConfigError(f"--nproc {processes}: expected the number of processes, 1 or more")
@@ -59,23 +61,30 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=uuid.uuid4().hex,
         rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.2,
     )  # fmt: skip
-    stopped_at_once = None
+    handed_on: list[int] = []
     if _CAN_HAND_ON:
         config.signals_to_handle = LEFT_TO_TORCHRUN
-        stopped_at_once = pass_signals_on()
+        handed_on = pass_signals_on()
     try:
         # The working folder is looked into for modules only where this process does so itself: it may hold data.
         safely = () if {"", str(Path.cwd())} & set(sys.path) else ("-P",)
         elastic_launch(config, sys.executable)(*safely, "-m", "kosmos", *arguments)
     except ChildFailedError as failed:
-        if stopped_at_once and stopped_at_once():  # then a rank fails whose peer was gone first, which means nothing
+        if handed_on.count(signal.SIGINT) > 1:  # then a rank fails whose peer was gone first, which means nothing
             return Interrupted.exit_status
+        if handed_on and {failure.exitcode for failure in failed.failures.values()} == {-handed_on[0]}:
+            name = signal.Signals(handed_on[0]).name
+            raise Interrupted(f"stopped ({name}) before it began, or as it ended: what was saved stays") from failed
         for rank, failure in sorted(failed.failures.items()):
             if failure.exitcode in (-signal.SIGKILL, -signal.SIGBUS):
                 name = signal.Signals(-failure.exitcode).name
                 line = f"rank {rank} was killed ({name}): memory may have run out, or somebody has ended it"
                 print(TrainingError(line).line(), file=sys.stderr, flush=True)
         return exit_status(failure.exitcode for failure in failed.failures.values())
+    except KeyboardInterrupt:
+        if not handed_on:
+            raise
+        return Interrupted.exit_status
     except SignalException:
         return Interrupted.exit_status
     finally:
@@ -83,29 +92,33 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     return 0
 
 
-def pass_signals_on(as_signal: signal.Signals | None = None) -> Callable[[], bool]:
+def pass_signals_on(as_signal: signal.Signals | None = None) -> list[int]:
     """Hand SIGTERM, SIGINT and SIGUSR1 to the processes that this one starts, which sit in sessions of their own.
 
     Args:
-        as_signal: what they get in place of the signal itself. A third Ctrl-C ends this process as ever.
+        as_signal: what they get in place of the signal itself. A third Ctrl-C ends this process as ever, and any signal
+            that comes before the first of them has started.
 
     Returns:
-        Whether they were told twice to stop by Ctrl-C, at which they end at once.
+        The signals that were handed on so far. At a second Ctrl-C they end at once.
     """
-    interrupts = 0
+    handed_on: list[int] = []
+    have_started = False
 
     def hand_on(number: int, frame: Any) -> None:
-        nonlocal interrupts
-        interrupts += number == signal.SIGINT
-        if interrupts > 2:
-            raise KeyboardInterrupt
-        for child in children(os.getpid()):
+        nonlocal have_started
+        there = list(children(os.getpid()))
+        have_started |= bool(there)
+        if not have_started or (number == signal.SIGINT and handed_on.count(number) > 1):
+            raise KeyboardInterrupt(signal.Signals(number).name)
+        handed_on.append(number)
+        for child in there:
             with suppress(ProcessLookupError):
                 os.kill(child, as_signal or number)
 
     for number in STOP_SIGNALS:
         signal.signal(number, hand_on)
-    return lambda: interrupts > 1
+    return handed_on
 
 
 def children(parent: int) -> Iterator[int]:

@@ -156,6 +156,7 @@ class Session:
             )  # fmt: skip
             if loaded is None and self.config.init is not None:
                 self._begin_with(self.config.init)
+        self.stop.go_on = resume_command(self.folder.path, launched_here())
         self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
         self.went_back: list[int] = []
         with self.clock.spending("checkpoint_load"), reading(loaded):
@@ -313,7 +314,7 @@ class Session:
         saved = "all saved" if self.trainer.step else "before the first one"
         stopped = Interrupted(
             f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), {saved}; "
-            f"go on with: {resume_command(self.folder.path, launched_here())}"
+            f"go on with: {self.stop.go_on}"
         )
         stopped.elsewhere = not self.parallel.is_main
         raise stopped

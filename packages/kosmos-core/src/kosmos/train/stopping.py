@@ -17,7 +17,7 @@ from kosmos.runtime.launch import is_launched
 PATIENCE_S = 10.0
 """A scheduler and the launcher under it may both send SIGTERM for one and the same stop."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-AT_ONCE = f"{Interrupted('stopped at once; steps since the newest checkpoint are lost').line()}\n".encode()
+AT_ONCE = "stopped at once; steps since the newest checkpoint are lost"
 JOB_END = "SLURM_JOB_END_TIME"
 """Where Slurm states when the allocation ends, in seconds since 1970."""
 
@@ -72,6 +72,8 @@ class StopRequest:
     """Seconds before the end of an allocation at which to stop; of a shorter one the last quarter."""
     ends_at: float | None = field(default_factory=_allocation_end)
     """When the allocation ends, in seconds since 1970."""
+    go_on: str = ""
+    """The command that goes on with the run; empty while the run would leave nothing to go on with."""
     signal_name: str | None = None
     asked_at: float = 0.0
     was_installed: ClassVar[bool] = False
@@ -112,8 +114,9 @@ class StopRequest:
                 self.signal_name, self.asked_at = name, now
             elif name == self.signal_name and (number == signal.SIGINT or now - self.asked_at > PATIENCE_S):
                 if os.environ.get("RANK", "0") == "0":  # of several processes one says so
+                    said = Interrupted(f"{AT_ONCE}; go on with: {self.go_on}" if self.go_on else AT_ONCE).line()
                     with suppress(OSError):  # nobody listens
-                        os.write(sys.stderr.fileno(), AT_ONCE)  # print may be at work where the signal came
+                        os.write(sys.stderr.fileno(), f"{said}\n".encode())  # print may be at work already
                 raise _AtOnce
 
         try:
