@@ -46,6 +46,13 @@ def test_a_text_file_in_utf_16_costs_its_own_documents_and_says_so(tmp_path, ope
         source.document(1)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_text_file_in_utf_16_of_ascii_alone_says_so_though_it_is_utf_8_too(tmp_path, open_, encoding):
+    (tmp_path / "b.txt").write_bytes("plain words\nof Latin letters\n".encode(encoding))
+    with pytest.raises(SampleError, match=r"b.txt:1: expected UTF-8, got UTF-16[LB]E; convert it \(iconv"):
+        open_(tmp_path / "b.txt", held_out=0.0).document(0)
+
+
 @pytest.mark.parametrize("data", [bytes(4096), b"\0\0\n\0", b"a\0b\n", b""])
 def test_zeros_alone_are_not_taken_for_utf_16(tmp_path, open_, data):
     (tmp_path / "rows.jsonl").write_bytes(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
-from kosmos.errors import DataError
+from kosmos.errors import DataError, SampleError
 
 HEAD_BYTES = 64
 """Of a file, that tell UTF-16 and UTF-32 from UTF-8."""
@@ -34,6 +34,15 @@ def not_utf8(byte: int, of: str, head: bytes = b"") -> str:
     if (found := _wide(head[:HEAD_BYTES])) is not None:
         return _is_wide(found)
     return f"not UTF-8 at byte {byte} of the {of}; if all of the file is Latin-1, {_convert('CP1252')}"
+
+
+def refuse_wide_text(text: str, head: bytes) -> None:
+    """Raises SampleError where a text holds NUL since its file, of which ``head`` is the beginning, is UTF-16.
+
+    What holds letters of ASCII alone is UTF-8 as well.
+    """
+    if "\0" in text and (found := _wide(head[:HEAD_BYTES])) is not None:
+        raise SampleError(_is_wide(found))
 
 
 def _is_wide(name: str) -> str:

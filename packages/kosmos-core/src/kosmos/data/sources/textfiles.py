@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.open_files import forget, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
-from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8
+from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8, refuse_wide_text
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.splits import Split
@@ -59,6 +59,8 @@ class TextTable:
             except UnicodeDecodeError as error:
                 head = read_bytes(path, 0, HEAD_BYTES)
                 raise SampleError(not_utf8(begin + error.start, "file", head)) from error
+            if "\0" in text:
+                refuse_wide_text(text, read_bytes(path, 0, HEAD_BYTES))
         except OSError as error:
             raise SampleError(f"cannot be read ({error})") from error
         return {"text": checked_text(text, "text")}
