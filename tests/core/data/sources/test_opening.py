@@ -173,6 +173,10 @@ def test_unknown_options_and_columns_name_the_nearest(open_, rows):
         open_(path, columns={"imgae": "picture"})
     with pytest.raises(ConfigError, match=r"columns.caption: no modality and no role; the role comes first: text: cap"):
         open_(path, columns={"caption": "text"})
+    with pytest.raises(
+        ConfigError, match=r"columns.label: no modality and no role; there are: .*, clip, .*, query, .*, tools"
+    ):
+        open_(path, columns={"label": "klass"})
 
 
 def test_names_of_sources(open_, rows, tmp_path):

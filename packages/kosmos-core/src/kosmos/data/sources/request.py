@@ -21,6 +21,8 @@ from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.errors import ConfigError, DataError, EmptySplit
+from kosmos.names import did_you_mean as nearest_name
+from kosmos.names import listed
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,9 @@ class Request:
         roles = (*self.known, *ROLES)
         for role, column in columns.items():
             if role not in roles:
-                turned = f"; the role comes first: {column}: {role}" if column in roles else did_you_mean(role, roles)
-                raise ConfigError(f"columns.{role}: no modality and no role{turned}")
+                turned = f"the role comes first: {column}: {role}" if column in roles else nearest_name(role, roles)
+                there = f"there are: {listed(sorted(roles), at_most=len(roles))}"  # none of them stands anywhere else
+                raise ConfigError(f"columns.{role}: no modality and no role; {turned or there}")
         if self.template is not None:
             return parse_template(self.template, self.known, columns)
         return DefaultLayout(self.known, columns, suffixes=folders.suffix_table(self.specs, self.modalities, ()))
