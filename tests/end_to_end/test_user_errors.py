@@ -119,7 +119,8 @@ def test_what_cannot_be_written_is_one_line(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for output in ("file", "file/run"):
         status, lines = call("train", *FEW, "--output", output)
-        assert (status, lines) == (2, [f"error[config]: {output}: cannot make the output folder (Not a directory)"])
+        said = f"error[config]: {output}: cannot make the output folder (Not a directory); name another --output"
+        assert (status, lines) == (2, [said])
 
 
 GENERATE = {

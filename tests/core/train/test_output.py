@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,15 @@ def test_a_row_that_ends_within_a_character_is_passed_over(tmp_path: Path) -> No
     assert later.count_bad() == 1
     later.truncate(2, same_data=True)
     assert later.quarantine.read_bytes() == whole
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n{half"])
+def test_rows_of_a_ledger_are_counted_as_they_are_read_within_little_memory(tmp_path: Path, end: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.quarantine.write_text("\n".join(["{\u2028}" * 100] * 20_000) + end, encoding="utf-8")
+    tracemalloc.start()
+    counted = folder.noted()["quarantine.jsonl"]
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert counted == len(folder._lines(folder.quarantine))
+    assert taken < folder.quarantine.stat().st_size / 2

@@ -83,7 +83,8 @@ class RunFolder:
         try:
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{path}: cannot make the output folder ({error.strerror})") from error
+            line = f"{path}: cannot make the output folder ({error.strerror}); name another --output"
+            raise ConfigError(line) from error
         folder.metrics.touch()
         folder.quarantine.touch()
         return folder
@@ -266,7 +267,16 @@ class RunFolder:
 
     def noted(self) -> dict[str, int]:
         """Rows of the ledgers of documents, for ``truncate``."""
-        return {file.name: len(self._lines(file)) for file in (self.quarantine, self.guards)}
+        return {file.name: self._count_lines(file) for file in (self.quarantine, self.guards)}
+
+    def _count_lines(self, file: Path) -> int:
+        """As many as ``_lines`` gives, but for the memory that they would take: this is asked at every checkpoint."""
+        count, last = 0, b"\n"
+        if file.exists():
+            with file.open("rb") as ledger:
+                while piece := ledger.read(1 << 20):
+                    count, last = count + piece.count(b"\n"), piece[-1:]
+        return count + (last != b"\n") + len(_lines_of(self._waiting.get(file, "")))
 
     def _lines(self, file: Path) -> list[str]:
         return _written(file) + _lines_of(self._waiting.get(file, ""))
