@@ -11,13 +11,15 @@ from kosmos.evaluate.score import Score
 
 
 class EarlyStopping:
-    """Counts scorings since the held-out loss was last lower than ever."""
+    """Counts scorings since the held-out loss was last lower than ever, of so many documents as are scored now."""
 
     def __init__(self, config: EvaluateConfig) -> None:
         self.patience, self.least_gain = config.patience, config.least_gain
         self.best = math.inf
         self.best_step = 0
         self.since = 0
+        self.documents: int | None = None
+        """Of the last scoring; None where there was none, or an old checkpoint does not tell."""
         self.looked: int | None = 0
         """Step of the last scoring; None where an old checkpoint does not tell."""
 
@@ -26,6 +28,9 @@ class EarlyStopping:
         self.looked = step
         if not score.documents:
             return
+        if self.documents not in (None, score.documents):  # others were scored, which compare with none of these
+            self.best, self.best_step, self.since = math.inf, 0, 0
+        self.documents = score.documents
         if score.loss < self.best - self.least_gain:
             self.best, self.best_step, self.since = score.loss, step, 0
         else:
@@ -40,8 +45,10 @@ class EarlyStopping:
 
     def state(self) -> dict[str, Any]:
         best = self.best if self.best_step else None
-        return {"best": best, "best_step": self.best_step, "since": self.since, "looked": self.looked}
+        counts = {"best_step": self.best_step, "since": self.since, "looked": self.looked}
+        return {"best": best, **counts, "documents": self.documents}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.best = math.inf if state["best"] is None else state["best"]
         self.best_step, self.since, self.looked = state["best_step"], state["since"], state.get("looked")
+        self.documents = state.get("documents")

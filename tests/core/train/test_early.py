@@ -1,0 +1,20 @@
+"""What early stopping compares."""
+
+from __future__ import annotations
+
+from kosmos.config import EvaluateConfig
+from kosmos.evaluate.score import Score
+from kosmos.train.early import EarlyStopping
+
+
+def test_scores_of_another_number_of_documents_begin_anew() -> None:
+    """As where a run goes on with another ``evaluate.max_documents``: its other documents may all be harder."""
+    before = EarlyStopping(EvaluateConfig(patience=2, every_steps=1))
+    before.look(Score(8, 1.0, 2.7, None), 1)
+    before.look(Score(8, 1.5, 4.4, None), 2)
+    after = EarlyStopping(EvaluateConfig(patience=2, every_steps=1))
+    after.load(before.state())
+    after.look(Score(32, 2.0, 7.4, None), 3)
+    assert (after.best, after.best_step, after.since) == (2.0, 3, 0)
+    after.look(Score(32, 1.8, 6.0, None), 4)
+    assert (after.best_step, after.wanted) == (4, False)
