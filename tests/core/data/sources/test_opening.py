@@ -249,3 +249,8 @@ def test_folders_that_are_named_by_splits_are_no_classes(open_, tmp_path):
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(DataError, match=r"\(such as test/2\.png\) are named by splits and say nothing to learn"):
         open_(tmp_path, modalities=("image",))
+
+
+def test_a_modality_in_place_of_data_is_said_to_be_one(open_):
+    with pytest.raises(DataError, match=r"data 'image': is a modality, not a data set; .*--modalities image without"):
+        open_("image")

@@ -213,6 +213,11 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
         except DataError as error:  # it may have been meant for a folder
             raise type(error)(f"{error}; {near}" if near else str(error)) from error
         return _from_hub(parts, request)
+    if request.path in request.specs:
+        raise DataError(
+            f"data {request.path!r}: is a modality, not a data set; for its sample set give --modalities "
+            f"{request.path} without --data, or name a data set ({listed(datasets)}), a file or a folder"
+        )
     hint = nearest_name(request.path, datasets) or listed(datasets)
     beside = f" ({near})" if near else ""
     raise DataError(
