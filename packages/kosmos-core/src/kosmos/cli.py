@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -136,11 +136,25 @@ class _Later(TyperCommand):
 
 def _wrap(name: str, target: Any) -> Any:
     """A function, or a ``typer.Typer`` of several, as a command."""
-    if isinstance(target, typer.Typer):
-        return typer.main.get_command(target)
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name)(target)
-    return typer.main.get_command(app)
+    app = target
+    if not isinstance(target, typer.Typer):
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command(name)(target)
+    command: Any = typer.main.get_command(app)
+    command.invoke = _interruptible(command.invoke)
+    return command
+
+
+def _interruptible(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Typer ends a command at Ctrl-C without a word."""
+
+    def invoked(context: Any) -> Any:
+        try:
+            return invoke(context)
+        except KeyboardInterrupt:
+            raise SystemExit(say_interrupted()) from None
+
+    return invoked
 
 
 def _take_debug(args: list[str]) -> bool:
