@@ -257,19 +257,6 @@ def test_a_rank_that_is_killed_is_said_to_be(tmp_path: Path, site: Path) -> None
     assert line in said and "error[internal]" not in said, said
 
 
-def test_what_a_step_costs_is_that_of_all_ranks(tmp_path: Path, site: Path) -> None:
-    """Operations are the sum, which one process takes alone."""
-    options = ("train.steps=4", "data.lanes=2", "train.precision=fp32")
-    for ranks in (1, 2):
-        run = torchrun(ranks, ["-m", "kosmos", "train", *RUN, *options, "--output", tmp_path / str(ranks)], path=[site])
-        assert run.end(at_most_s=90)[0] == 0
-    one, two = (rows_of(tmp_path / name / "metrics.jsonl")[-1] for name in ("1", "2"))
-    assert two["flops"] == pytest.approx(one["flops"], rel=0.02)  # measured on pictures: 5e-5; of one rank alone half
-    assert two["tokens"] == one["tokens"]
-    for name in ("cells_by_stream", "imbalance_by_stream"):  # of the rows of both ranks
-        assert two[name] == one[name] and one[name]
-
-
 def test_ranks_that_are_started_again_and_again_go_on_to_the_end(tmp_path: Path, site: Path) -> None:
     """torchrun keeps what the ranks before have left in its store."""
     output, steps = tmp_path / "run", 120
