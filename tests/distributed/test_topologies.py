@@ -30,7 +30,7 @@ WAYS = [
     (4, "hsdp", 0),
 ]
 """Processes, strategy, workers."""
-
+SHARDED = (2, "fsdp", 0)
 
 RELEASED = [(1, "auto"), (4, "fsdp"), (4, "hsdp")]
 """Four lanes, so that one process has to add up gradients, and four need not."""
@@ -158,11 +158,13 @@ def test_a_run_goes_on_in_any_other_topology(trained: Callable[..., Path]) -> No
 def test_an_offloaded_run_has_the_losses_of_one_that_is_not(trained: Callable[..., Path]) -> None:
     """Parameters, gradients and optimizer wait on the CPU, which is the device here too."""
     assert_same(trained("offloaded"), trained(*WAYS[0]))
+    losses = [[row["loss"] for row in rows_of(trained(*way) / "metrics.jsonl")] for way in (("offloaded",), SHARDED)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_what_a_step_costs_is_that_of_all_ranks(trained: Callable[..., Path]) -> None:
     """Operations are the sum, which one process takes alone."""
-    one, two = (rows_of(trained(*way) / "metrics.jsonl")[-1] for way in (WAYS[0], (2, "fsdp", 0)))
+    one, two = (rows_of(trained(*way) / "metrics.jsonl")[-1] for way in (WAYS[0], SHARDED))
     assert two["flops"] == pytest.approx(one["flops"], rel=0.02)  # measured on pictures: 5e-5; of one rank alone half
     for name in ("cells_by_stream", "imbalance_by_stream"):  # of the rows of both ranks
         assert two[name] == one[name] and one[name]
