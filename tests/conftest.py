@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["KOSMOS_CACHE"] = ""  # nothing that an earlier run of the tests has found
 os.environ["KOSMOS_PLUGINS"] = "all"  # whatever the person who runs the tests has disabled
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup commands would inherit that it is ignored
 
 ROOT = Path(__file__).resolve().parent.parent
 

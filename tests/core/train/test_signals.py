@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,14 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     found = losses(output)
     assert len(found) == STEPS
     return found
+
+
+@pytest.fixture(autouse=True)
+def sighup_is_heard() -> Iterator[None]:
+    """Under nohup this process ignores SIGHUP, and so would the commands that it starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def test_after_sigint_sigterm_and_sigkill_a_resumed_run_has_the_losses_of_one_without(
