@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError, cut_blocks
+from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError
+from kosmos_vision.cutting import cut_picture
 from kosmos_vision.pictures import Limits, load_rgb, read_header
 
 BEGIN, END = "<image>", "</image>"
@@ -134,8 +135,7 @@ class ImageProcessor:
         picture = load_rgb(media.source, self.limits, orientation, (height, width))
         how = self.resize if self.size_px is not None else "squash"
         fill = tuple(round(255 * mean) for mean in self.input.mean)
-        frame = np.asarray(resized(picture, (height, width), how, fill))
-        return cut_blocks(frame[None], (1, *self.input.patch_px))[:, :, 0]
+        return cut_picture(resized(picture, (height, width), how, fill), self.input.patch_px)
 
 
 def fit_cells(size_px: tuple[int, int], encoder_input: ImageInput, max_cells: int) -> tuple[int, int]:

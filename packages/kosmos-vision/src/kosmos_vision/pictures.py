@@ -18,6 +18,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from kosmos import SampleError
 from kosmos.data.document import MediaSource
+from kosmos_vision.jpeg import decode_frame, find_frame
 
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM")
 """What is read. Pillow's other formats stay closed: its EPS reader, for one, starts Ghostscript."""
@@ -61,9 +62,13 @@ def read_header(source: MediaSource, limits: Limits) -> Header:
     if isinstance(source, np.ndarray):
         height, width = _checked_array(source, limits).shape[:2]
         return Header(height, width, 1)
-    with _opened(source, limits) as picture:
-        width, height = picture.size
-        orientation = _orientation(picture)
+    with _opened(source, limits) as file:
+        if (frame := find_frame(file)) is not None:
+            _check_pixels(frame.width, frame.height, limits)
+            return Header(*frame, 1)
+        with _recognised(file, limits) as picture:
+            width, height = picture.size
+            orientation = _orientation(picture)
     return Header(width, height, orientation) if orientation >= 5 else Header(height, width, orientation)
 
 
@@ -83,14 +88,28 @@ def load_rgb(source: MediaSource, limits: Limits, orientation: int | None, wante
     if isinstance(source, np.ndarray):
         pixels = _checked_array(source, limits)
         return _to_rgb(Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
-    with _opened(source, limits) as picture:
-        orientation = _orientation(picture) if orientation is None else orientation
-        height, width = wanted if orientation < 5 else wanted[::-1]
-        picture.draft(picture.mode, (2 * width, 2 * height))
-        picture.load()
-        rgb = _to_rgb(picture)
-        turn = _TURNS.get(orientation)
-        return rgb if turn is None else rgb.transpose(turn)
+    with _opened(source, limits) as file:
+        if orientation in (None, 1) and (plain := _plain_jpeg(file, limits, wanted)) is not None:
+            return plain
+        with _recognised(file, limits) as picture:
+            orientation = _orientation(picture) if orientation is None else orientation
+            height, width = wanted if orientation < 5 else wanted[::-1]
+            picture.draft(picture.mode, (2 * width, 2 * height))
+            picture.load()
+            rgb = _to_rgb(picture)
+            turn = _TURNS.get(orientation)
+            return rgb if turn is None else rgb.transpose(turn)
+
+
+def _plain_jpeg(file: IO[bytes], limits: Limits, wanted: tuple[int, int]) -> Image.Image | None:
+    """The picture where it is a plain JPEG that is whole; else None, and the file is at its begin."""
+    frame = find_frame(file)
+    if frame is None:
+        return None
+    _check_pixels(frame.width, frame.height, limits)
+    picture = decode_frame(file.read(), frame, wanted)
+    file.seek(0)
+    return picture
 
 
 def _checked_array(pixels: NDArray[Any], limits: Limits) -> NDArray[np.uint8]:
@@ -110,16 +129,11 @@ def _check_pixels(width: int, height: int, limits: Limits) -> None:
 
 
 @contextmanager
-def _opened(source: bytes | Path, limits: Limits) -> Iterator[Image.Image]:
-    """An opened picture within the limits; what Pillow says about a broken one becomes a SampleError."""
+def _opened(source: bytes | Path, limits: Limits) -> Iterator[IO[bytes]]:
+    """A file within the limits; what Pillow says about a broken one becomes a SampleError."""
     try:
-        # catch_warnings, since Pillow warns of what we either refuse (bombs) or can live with (bad metadata).
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with _file(source, limits) as file, Image.open(file, formats=_formats()) as picture:
-                _check_pixels(*picture.size, limits)
-                yield picture
+        with _file(source, limits) as file:
+            yield file
     except SampleError:
         raise
     except UnidentifiedImageError as error:
@@ -130,6 +144,18 @@ def _opened(source: bytes | Path, limits: Limits) -> Iterator[Image.Image]:
         raise SampleError(f"picture {source if isinstance(source, Path) else ''} does not exist") from error
     except Exception as error:  # decoders raise anything: OSError, ValueError, struct.error, MemoryError, ...
         raise SampleError(f"broken picture: {error or type(error).__name__}") from error
+
+
+@contextmanager
+def _recognised(file: IO[bytes], limits: Limits) -> Iterator[Image.Image]:
+    """A picture of any kind, within the limits."""
+    # catch_warnings, since Pillow warns of what we either refuse (bombs) or can live with (bad metadata).
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(file, formats=_formats()) as picture:
+            _check_pixels(*picture.size, limits)
+            yield picture
 
 
 @contextmanager

@@ -1,0 +1,138 @@
+"""Plain JPEGs are decoded from their bytes at once: the same pixels, and the same words where one is broken."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from kosmos import SampleError, cut_blocks
+from kosmos_vision.cutting import cut_picture
+from kosmos_vision.jpeg import find_frame
+from kosmos_vision.pictures import Limits, load_rgb, read_header
+
+LIMITS = Limits(1 << 24, 1 << 24)
+NOT_PLAIN = b"\xff\xe1\x00\x10http://nowhere"
+"""A stretch that changes no pixel, and may have turned the picture as far as a look at the frame can tell."""
+
+sides = st.integers(1, 90)
+pictures = st.builds(
+    lambda size, mode, seed, options: encoded(size, mode, seed, **options),
+    st.tuples(sides, sides),
+    st.sampled_from(["RGB", "RGB", "RGB", "L", "CMYK"]),
+    st.integers(0, 9),
+    st.fixed_dictionaries(
+        {
+            "quality": st.sampled_from([5, 75, 100]),
+            "subsampling": st.integers(0, 2),
+            "progressive": st.booleans(),
+            "restart_marker_rows": st.integers(0, 2),
+            "comment": st.sampled_from([b"", b"said" * 700]),
+            "icc_profile": st.sampled_from([None, b"\0" * 3000]),
+        }
+    ),
+)
+
+
+def encoded(size: tuple[int, int], mode: str, seed: int, **options: object) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).resize(size).convert(mode).save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def left_to_pillow(content: bytes) -> bytes:
+    """The same picture, of which Pillow reads the header."""
+    changed = content[:2] + NOT_PLAIN + content[2:]
+    assert find_frame(io.BytesIO(changed)) is None
+    return changed
+
+
+def outcome(content: bytes, wanted: tuple[int, int]) -> tuple[object, ...]:
+    try:
+        found = load_rgb(content, LIMITS, None, wanted)
+    except SampleError as error:
+        return ("refused", str(error))
+    return found.mode, found.size, found.tobytes()
+
+
+@settings(deadline=None)
+@given(content=pictures, wanted=st.tuples(sides, sides))
+def test_pixels_are_those_that_pillow_reads(content: bytes, wanted: tuple[int, int]) -> None:
+    with Image.open(io.BytesIO(content)) as expected:
+        size = expected.size
+        expected.draft(None, (2 * wanted[1], 2 * wanted[0]))
+        rgb = expected.convert("RGB")
+    assert outcome(content, wanted) == ("RGB", rgb.size, rgb.tobytes())
+    assert read_header(content, LIMITS) == (size[1], size[0], 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"comment": b"said"}, {"subsampling": 0}])
+def test_a_plain_jpeg_is_known_by_its_frame(options: dict[str, object]) -> None:
+    file = io.BytesIO(encoded((70, 40), "RGB", 0, **options))
+    assert find_frame(file) == (40, 70)
+    assert file.tell() == 0
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_a_jpeg_of_other_colours_is_left_to_pillow(mode: str) -> None:
+    assert find_frame(io.BytesIO(encoded((70, 40), mode, 0))) is None
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_jpeg_that_says_how_it_is_turned_is_turned(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = encoded((70, 40), "RGB", 0, exif=exif)
+    with Image.open(io.BytesIO(content)) as picture:
+        upright = ImageOps.exif_transpose(picture)
+    assert outcome(content, (40, 40)) == ("RGB", upright.size, upright.tobytes())
+
+
+@settings(max_examples=300, deadline=None)
+@given(content=pictures, data=st.data())
+def test_a_jpeg_that_is_cut_or_changed_comes_to_what_pillow_makes_of_it(content: bytes, data: st.DataObject) -> None:
+    broken = bytearray(content[: data.draw(st.integers(3, len(content)))])
+    for place in data.draw(st.lists(st.integers(3, len(broken)), max_size=3)):
+        broken[place : place + 1] = bytes([data.draw(st.integers(0, 255))])
+    broken = bytes(broken)
+    assert outcome(broken, (20, 20)) == outcome(left_to_pillow(broken), (20, 20))
+
+
+@pytest.mark.parametrize("folder", ["images/coco", "images/photos", "images/flowers", "corner/image"])
+def test_real_jpegs_are_the_same_by_both_ways(folder: str, shared_data: Callable[[str], Path]) -> None:
+    files = sorted(file for file in shared_data(folder).rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
+    if not files:
+        pytest.skip(f"no JPEG in {folder}")
+    for file in files[:40]:
+        content = file.read_bytes()
+        if content.startswith(b"\xff\xd8"):
+            assert outcome(content, (100, 100)) == outcome(left_to_pillow(content), (100, 100)), file
+
+
+def test_the_limits_hold_before_anything_is_decoded() -> None:
+    content = encoded((90, 80), "RGB", 0)
+    for read in (lambda limits: load_rgb(content, limits, None, (9, 9)), lambda limits: read_header(content, limits)):
+        with pytest.raises(SampleError, match="90 x 80 pixels is over max_pixels 7199"):
+            read(Limits(7199, 1 << 20))
+        with pytest.raises(SampleError, match="is over max_bytes 20"):
+            read(Limits(7200, 20))
+
+
+@given(
+    patch=st.tuples(st.integers(1, 5), st.sampled_from([1, 3, 14, 16, 32, 48])),
+    cells=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+)
+def test_cells_are_blocks_of_the_picture(patch: tuple[int, int], cells: tuple[int, int]) -> None:
+    height, width = patch[0] * cells[0], patch[1] * cells[1]
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    found = cut_picture(Image.fromarray(pixels), patch)
+    assert found.dtype == np.uint8
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, cut_blocks(pixels[None], (1, *patch))[:, :, 0])
