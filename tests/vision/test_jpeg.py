@@ -95,6 +95,16 @@ def test_a_jpeg_that_says_how_it_is_turned_is_turned(orientation: int) -> None:
     assert outcome(content, (40, 40)) == ("RGB", upright.size, upright.tobytes())
 
 
+def test_a_turn_that_is_told_behind_the_frame_is_heard() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content, told = encoded((70, 40), "RGB", 0), b"Exif\0\0" + exif.tobytes().removeprefix(b"Exif\0\0")
+    scan = content.index(b"\xff\xda")
+    turned = content[:scan] + b"\xff\xe1" + (len(told) + 2).to_bytes(2) + told + content[scan:]
+    assert read_header(turned, LIMITS) == (70, 40, 6)
+    assert load_rgb(turned, LIMITS, None, (70, 40)).size == (40, 70)
+
+
 @settings(max_examples=300, deadline=None)
 @given(content=pictures, data=st.data())
 def test_a_jpeg_that_is_cut_or_changed_comes_to_what_pillow_makes_of_it(content: bytes, data: st.DataObject) -> None:

@@ -12,7 +12,9 @@ from PIL import Image
 
 _HEAD_BYTES = 8192
 """Of a file, in which the frame is mostly found, behind a profile of colours too."""
-_START, _APP1, _APP2 = b"\xff\xd8", 0xE1, 0xE2
+_LEAST_BYTES = 10
+"""From the marker of a frame to its number of colours."""
+_START, _APP1, _APP2, _SCAN = b"\xff\xd8", 0xE1, 0xE2, 0xDA
 _SKIPPED = frozenset((0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)))
 """Tables, comments and what applications have to say."""
 _FRAMES = frozenset((0xC0, 0xC1, 0xC2))
@@ -40,19 +42,30 @@ def find_frame(file: IO[bytes]) -> JpegFrame | None:
     file.seek(0)
     if not head.startswith(_START):
         return None
-    place = len(_START)
-    while place + 10 <= len(head) and head[place] == 0xFF:
+    frame, place = None, len(_START)
+    while place + _LEAST_BYTES <= len(head) and head[place] == 0xFF:
         marker, size = head[place + 1], int.from_bytes(head[place + 2 : place + 4])
-        if marker in _FRAMES:
-            bits, colours = head[place + 4], head[place + 9]
-            frame = JpegFrame(int.from_bytes(head[place + 5 : place + 7]), int.from_bytes(head[place + 7 : place + 9]))
-            return frame if (bits, colours) == (8, 3) and all(frame) else None
-        # EXIF and XMP, which may turn the picture, and the list of a file's several pictures.
-        told = marker == _APP1 or (marker == _APP2 and head.startswith(b"MPF\0", place + 4))
-        if marker not in _SKIPPED or told or size < 2:
+        if marker == _SCAN:
+            return frame
+        if marker in _FRAMES and frame is None:
+            frame = _frame(head[place + 4 : place + _LEAST_BYTES])
+            if frame is None:
+                return None
+        elif marker not in _SKIPPED or _tells_more(marker, head, place + 4) or size < 2:
             return None
         place += 2 + size
     return None
+
+
+def _frame(said: bytes) -> JpegFrame | None:
+    """What a frame says of itself, where that is three colours of eight bits and a size."""
+    frame = JpegFrame(int.from_bytes(said[1:3]), int.from_bytes(said[3:5]))
+    return frame if (said[0], said[5]) == (8, 3) and all(frame) else None
+
+
+def _tells_more(marker: int, head: bytes, begin: int) -> bool:
+    """Whether it is EXIF or XMP, which may turn the picture, or the list of the several pictures of a file."""
+    return marker == _APP1 or (marker == _APP2 and head.startswith(b"MPF\0", begin))
 
 
 def decode_frame(content: bytes, frame: JpegFrame, wanted: tuple[int, int]) -> Image.Image | None:
