@@ -82,6 +82,9 @@ TRAIN = {
     "tokenizer=.": (2, "error[config]: tokenizer '.': no tokenizer is in this folder (no tokenizer.json)"),
     "--data=": (2, "error[config]: --data: the value is empty (an unset variable?); give one, or leave the option out"),
     "--modalities=": (2, "error[config]: --modalities: the value is empty (an unset variable?)"),
+    "--nproc 0": (2, "error[config]: --nproc 0: expected the number of processes, 1 or more"),
+    "--nproc 3 data.lanes=2": (2, "error[config]: data.lanes: 2 lanes cannot be dealt to 3 processes evenly; add "),
+    "--nproc 3 parallel.tensor=2": (2, "error[config]: parallel: 3 processes cannot be split into groups of tensor x"),
     "--steps 3 --output=": (2, "error[config]: --output: the value is empty (an unset variable?)"),
 }
 
@@ -113,6 +116,15 @@ def test_a_run_cannot_go_on_in_other_lanes(call: Call, trained: Path) -> None:
     status, lines = call("train", "--resume", trained, "data.lanes=4")
     assert (status, len(lines)) == (3, 1)
     assert "was made with data.lanes 1, the run now has 4; the order of samples would not go on" in lines[0]
+
+
+def test_more_processes_than_lanes_are_refused_before_any_is_started(call: Call, trained: Path) -> None:
+    status, (line,) = call("train", "--resume", trained, "--nproc", 2)
+    assert status == 2
+    assert line == (
+        "error[config]: data.lanes: 1 lane cannot be dealt to 2 processes evenly; add data.lanes=2, which makes a step "
+        "2 rows, or use a number of processes that divides it"
+    )
 
 
 def test_what_cannot_be_written_is_one_line(call: Call, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from support.launch_shapes import KUBERNETES, P4D, Launch
 
 MISTAKES = {
     ("slurm", "missing.yaml"): "missing.yaml: cannot read the run file",
-    ("slurm", "mixture.yaml", "--nodes", "3"): "data.lanes: 16 lanes cannot be dealt to 24 ranks evenly; "
-    "set it in the run file, or add data.lanes=24 here",
+    ("slurm", "mixture.yaml", "--nodes", "3"): "mixture.yaml: data.lanes: 16 lanes cannot be dealt to 24 processes "
+    "evenly; add data.lanes=24, which makes a step 24 rows, or use a number of processes that divides it",
+    ("slurm", "mixture.yaml", "parallel.tensor=3"): "mixture.yaml: parallel: 8 processes cannot be split into groups",
     ("slurm", "mixture.yaml", "train.stepz=3"): "train.stepz: unknown field; did you mean steps?",
     ("slurm", "mixture.yaml", "--nodez", "2"): "--nodez: unknown option; did you mean --nodes?",
     ("slurm", "mixture.yaml", "other.yaml"): "expected one run file, got mixture.yaml, other.yaml",

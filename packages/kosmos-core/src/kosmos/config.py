@@ -243,6 +243,11 @@ class ParallelConfig(_Strict):
     offload: bool = False
     """Keep the shards in host memory and step the optimizer there."""
 
+    @property
+    def sharing(self) -> int:
+        """Neighbouring ranks that train the same rows."""
+        return self.tensor * self.sequence
+
 
 class EvaluateConfig(_Strict):
     """Held-out scores during training."""

@@ -12,7 +12,8 @@ from kosmos.commands.arguments import Data, Modalities, one_file, refuse_empty, 
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.run_file import make_run, merge, parse_overrides, read_run_file
-from kosmos.runtime.launch import is_launched, launch, said_once
+from kosmos.runtime.dealing import check_dealing
+from kosmos.runtime.launch import check_nproc, is_launched, launch, said_once
 from kosmos.selection import asked_plugins
 from kosmos.train.output import RunFolder
 from kosmos.train.stopping import interrupted_in_words
@@ -28,6 +29,9 @@ OPTIONS = (
     "--accept-plugins",
     "--help",
 )
+
+Planned = tuple[RunConfig, Callable[[], None]]
+"""The run as it will be, and what trains it."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -65,16 +69,18 @@ def train(
                 raise ConfigError(
                     "--resume takes the run file of its folder; only --steps and FIELD.PATH=VALUE go with it"
                 )
-            run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
+            config, run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
         else:
             base = read_run_file(Path(file)) if file else {}
             config = make_run(base, short, given, where=file or "command line")
             stated = merge(merge(base, short), given)
-            run = _found(config, stated, accept_plugins=accept_plugins) if auto_resume else _new(config)
+            config, run = _found(config, stated, accept_plugins=accept_plugins) if auto_resume else _new(config)
     if nproc is None or is_launched():
         with interrupted_in_words():
             run()
         return
+    check_nproc(nproc)
+    check_dealing(config.data.lanes, nproc, config.parallel.sharing)
     named = {
         "--modalities": ",".join(modalities) if modalities else None,
         "--steps": steps,
@@ -91,19 +97,19 @@ def train(
     raise typer.Exit(status)
 
 
-def _new(config: RunConfig) -> Callable[[], None]:
+def _new(config: RunConfig) -> Planned:
     def train() -> None:
         from kosmos.train.progress import ConsoleReporter, Steady
         from kosmos.train.run import train_model
 
         train_model(config, reporter=Steady(ConsoleReporter()))
 
-    return train
+    return config, train
 
 
-def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Callable[[], None]:
+def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Planned:
     """Raises ConfigError where there is no run, or it cannot go on with these."""
-    RunFolder.open(output).goes_on_with(overrides)
+    config = RunFolder.open(output).goes_on_with(overrides)
 
     def go_on() -> None:
         from kosmos.train.progress import ConsoleReporter, Steady
@@ -111,10 +117,10 @@ def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) ->
 
         resume_run(output, overrides, reporter=Steady(ConsoleReporter()), accept_plugins=accept_plugins)
 
-    return go_on
+    return config, go_on
 
 
-def _found(config: RunConfig, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Callable[[], None]:
+def _found(config: RunConfig, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Planned:
     """What ``--auto-resume`` comes to. Raises ConfigError where it was not said where to look."""
     if config.output is None:
         raise ConfigError("--auto-resume: name the run's folder with --output, so that it is found again")

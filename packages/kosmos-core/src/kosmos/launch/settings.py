@@ -12,6 +12,7 @@ from pydantic import StringConstraints as Text
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.run_file import make_run, parse_overrides, read_run_file
+from kosmos.runtime.dealing import check_dealing
 
 SHAPES = {
     "word": (r"^[A-Za-z0-9][A-Za-z0-9._:/@+=,-]*$", "a name without spaces"),
@@ -185,17 +186,8 @@ def read_run(run_file: Path, overrides: list[str], ranks: int) -> RunConfig:
         ConfigError: it is wrong, or its lanes cannot be dealt to the ranks.
     """
     config = make_run(read_run_file(run_file), parse_overrides(overrides), where=str(run_file))
-    sharing = config.parallel.tensor * config.parallel.sequence if ranks > 1 else 1
-    if ranks % sharing:
-        raise ConfigError(
-            f"{run_file}: parallel: {ranks} ranks cannot be split into groups of tensor x sequence = {sharing}"
-        )
-    groups = ranks // sharing
-    if config.data.lanes % groups:
-        nearest = -(-config.data.lanes // groups) * groups
-        dealt = f"{ranks} ranks" if sharing == 1 else f"{groups} groups of {sharing} ranks"
-        raise ConfigError(
-            f"{run_file}: data.lanes: {config.data.lanes} lanes cannot be dealt to {dealt} evenly; "
-            f"set it in the run file, or add data.lanes={nearest} here"
-        )
+    try:
+        check_dealing(config.data.lanes, ranks, config.parallel.sharing)
+    except ConfigError as error:
+        raise ConfigError(f"{run_file}: {error}") from error
     return config

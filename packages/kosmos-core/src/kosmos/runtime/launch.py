@@ -35,6 +35,12 @@ _NPROC = "KOSMOS_NPROC"
 """Variable that tells the processes how many ``--nproc`` has started."""
 
 
+def check_nproc(processes: int) -> None:
+    """Raises ConfigError where the number that ``launch`` is to start is not positive."""
+    if processes < 1:
+        raise ConfigError(f"--nproc {processes}: expected the number of processes, 1 or more")
+
+
 def launch(processes: int, arguments: Sequence[str]) -> int:
     """Run ``kosmos ARGUMENTS`` in so many processes that know each other, and wait for them.
 
@@ -44,12 +50,9 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         What ``exit_status`` makes of theirs, or 0.
 
     Raises:
-        ConfigError: the number is not positive.
         KeyboardInterrupt: a signal came before the first had started.
         Interrupted: one ended them before any could say so.
     """
-    if processes < 1:
-        raise ConfigError(f"--nproc {processes}: expected the number of processes, 1 or more")
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from kosmos.errors import ConfigError, KosmosError, TrainingError
+from kosmos.errors import KosmosError, TrainingError
 from kosmos.runtime.attempt import has_lasting_store, store_of_this_start
+from kosmos.runtime.dealing import check_lanes, num_groups
 from kosmos.runtime.launch import end_with_launcher, is_launched
 
 T = TypeVar("T")
@@ -62,14 +63,7 @@ class Parallel:
         Raises:
             ConfigError: the ranks cannot be split so.
         """
-        if self.world_size == 1:
-            return self
-        if self.world_size % ranks:
-            raise ConfigError(
-                f"parallel: {self.world_size} processes cannot be split into groups of tensor x sequence = {ranks}; "
-                "start a multiple of them"
-            )
-        return replace(self, sharing=ranks)
+        return replace(self, sharing=self.world_size // num_groups(self.world_size, ranks))
 
     @property
     def data_rank(self) -> int:
@@ -91,14 +85,7 @@ class Parallel:
         Raises:
             ConfigError: the lanes cannot be dealt out evenly.
         """
-        if num_lanes % self.data_world_size:
-            groups = "processes" if self.sharing == 1 else f"groups of {self.sharing} processes"
-            lanes = "1 lane" if num_lanes == 1 else f"{num_lanes} lanes"
-            nearest = -(-num_lanes // self.data_world_size) * self.data_world_size
-            raise ConfigError(
-                f"data.lanes: {lanes} cannot be dealt to {self.data_world_size} {groups} evenly; add "
-                f"data.lanes={nearest}, which makes a step {nearest} rows, or use a number of processes that divides it"
-            )
+        check_lanes(num_lanes, self.data_world_size, self.sharing)
         return list(range(self.data_rank, num_lanes, self.data_world_size))
 
     def gather(self, value: Any) -> list[Any]:

@@ -79,7 +79,7 @@ class Session:
     def _compose(self) -> None:
         """All that can fail before a run leaves anything behind. Tells other ranks nothing."""
         config, folder = self.config, self.given
-        self.parallel = parallel = self.parallel.shared_by(config.parallel.tensor * config.parallel.sequence)
+        self.parallel = parallel = self.parallel.shared_by(config.parallel.sharing)
         hold_threads()
         self.device = pick_device(config.train.device, parallel.local_rank)
         self.dtype = pick_precision(config.train.precision, self.device)
