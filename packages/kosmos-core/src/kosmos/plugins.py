@@ -152,9 +152,8 @@ class Registry:
 
     def _absence(self, kind: str, name: str) -> str:
         there = self.specs(kind)
-        for plugin in self.off:
-            if plugin.off and f"{kind} {name}" in plugin.off.brought:
-                return f"{kind} {name!r}: plugin {plugin.label} brings it and is {plugin.off.why}; {plugin.off.remedy}"
+        if brings := self._disabled(kind, name):
+            return f"{kind} {name!r}: {brings}"
         near = nearest(name, there)
         likely = self._likely(kind, name)
         if near:
@@ -172,9 +171,29 @@ class Registry:
                 f"{kind} {name!r}: no installed plugin brings it ({_plural(kind)}: {listed(there)}); "
                 f"install the package that does ({install})"
             )
+        return said + self._doubts()
+
+    def why_absent(self, kind: str, name: str) -> str:
+        """What is to be said of plugins, behind a message, where a component that may have been meant is not there.
+
+        Returns:
+            ``"; "`` and the plugin that is disabled and brings it, else those that are broken or not loaded; empty
+            where there are none.
+        """
+        brings = self._disabled(kind, name)
+        return f"; {brings}" if brings else self._doubts()
+
+    def _disabled(self, kind: str, name: str) -> str:
+        """Which plugin that was disabled brings a component; nothing where none does."""
+        for plugin in self.off:
+            if plugin.off and f"{kind} {name}" in plugin.off.brought:
+                return f"plugin {plugin.label} brings it and is {plugin.off.why}; {plugin.off.remedy}"
+        return ""
+
+    def _doubts(self) -> str:
+        """The plugins that may be why something is missing."""
         broken = [f"{plugin.label}: {plugin.problems[0]}" for plugin in self.plugins if plugin.problems]
-        if broken:
-            said += f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}"
+        said = f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}" if broken else ""
         others = [f"{plugin.name} ({plugin.off.why})" for plugin in self.off if plugin.off]
         return said + (f"; installed and not loaded: {listed(others, at_most=4)}" if others else "")
 

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import PurePosixPath
+from types import ModuleType
 
 import pytest
 from hypothesis import assume, given
@@ -16,6 +17,8 @@ from kosmos.data.sources import open_source
 from kosmos.data.sources.folders import splits_of_files, stem_of, suffix_of
 from kosmos.data.sources.splits import split_of
 from kosmos.errors import ConfigError, DataError, KosmosError
+from kosmos.hookspecs import hookimpl
+from kosmos.plugins import Registry
 
 
 @given(st.text(st.sampled_from("aB./é "), max_size=12))
@@ -73,6 +76,7 @@ def test_registered_dataset_of_another_modality_says_what_to_add(open_):
         ("https://example.org/rows.jsonl", r"addresses are not read; download it and name the file or folder"),
         ("s3://bucket/rows", r"addresses are not read; .* or give a hub id \(namespace/name\)"),
         ("rhymes,pictures", r"these are 2 sources; give each a --data of its own"),
+        ("rhymes, pictures", r"these are 2 sources; give each a --data of its own"),
         ("rhymes,nothing", r"no registered dataset \(rhymes, pictures\), no file or folder, "),
         ("", "no file or folder"),
         ("a\0b", "no file or folder"),
@@ -254,3 +258,23 @@ def test_folders_that_are_named_by_splits_are_no_classes(open_, tmp_path):
 def test_a_modality_in_place_of_data_is_said_to_be_one(open_):
     with pytest.raises(DataError, match=r"data 'image': is a modality, not a data set; .*--modalities image without"):
         open_("image")
+
+
+@pytest.mark.parametrize("given", ["image,audio", "audio, text"])
+def test_modalities_in_place_of_data_are_said_to_be_some(open_, given):
+    several = given.replace(" ", "")
+    said = rf"data '{given}': these are modalities, not data sets; for .* give --modalities {several} without --data"
+    with pytest.raises(DataError, match=said):
+        open_(given)
+
+
+def test_a_plugin_that_may_have_brought_the_data_set_is_named_with_its_fault():
+    def kosmos_datasets():
+        raise RuntimeError("no licence")
+
+    plugin = ModuleType("sonar")
+    vars(plugin).update(KOSMOS_API=1, kosmos_datasets=hookimpl(kosmos_datasets))
+    with pytest.raises(DataError, match=r"no registered dataset .* \(namespace/name\); it may be") as caught:
+        open_source("pings", split="train", registry=Registry.from_modules({"sonar": plugin}), modalities=())
+    fault = "missing because of the broken plugin sonar (sonar): kosmos_datasets raised RuntimeError: no licence"
+    assert str(caught.value).endswith(fault)

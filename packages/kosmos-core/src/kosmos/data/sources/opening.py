@@ -43,6 +43,8 @@ class Components(Protocol):
         self, kind: str, name: str, *args: Any, options: Mapping[str, Any] | None = None, path: str = ""
     ) -> Any: ...
 
+    def why_absent(self, kind: str, name: str) -> str: ...
+
 
 class Parts(Protocol):
     """A data set that was opened, of which both parts can be had."""
@@ -121,7 +123,7 @@ def open_parts(
         root=checked_root(root, where),
         options=read_options(options or {}, where),
     )
-    return _open_path(request, datasets)
+    return _open_path(request, registry)
 
 
 def short_name(path: str) -> str:
@@ -181,7 +183,7 @@ def _registered(
     return _Registered(path, registry, name, options, f"{where}.options" if where else f"dataset {path}")
 
 
-def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
+def _open_path(request: Request, registry: Components) -> Parts:
     path = Path(request.path)
     try:
         there = bool(request.path) and path.exists()
@@ -199,9 +201,7 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
             f"data {request.path!r}: addresses are not read; download it and name the file or folder, or give a hub id "
             "(namespace/name)"
         )
-    names = request.path.split(",")
-    if len(names) > 1 and all(name in datasets or os.path.exists(name) for name in names):
-        raise DataError(f"data {request.path!r}: these are {len(names)} sources; give each a --data of its own")
+    _refuse_several(request, registry)
     near = _neighbour(path)
     if path.suffix in (*folders.DATA, ".json"):
         raise DataError(f"data {request.path!r}: no such file{'; ' + near if near else ''}")
@@ -213,17 +213,29 @@ def _open_path(request: Request, datasets: Mapping[str, Spec]) -> Parts:
         except DataError as error:  # it may have been meant for a folder
             raise type(error)(f"{error}; {near}" if near else str(error)) from error
         return _from_hub(parts, request)
-    if request.path in request.specs:
-        raise DataError(
-            f"data {request.path!r}: is a modality, not a data set; for its sample set give --modalities "
-            f"{request.path} without --data, or name a data set ({listed(datasets)}), a file or a folder"
-        )
+    datasets = registry.specs("dataset")
     hint = nearest_name(request.path, datasets) or listed(datasets)
     beside = f" ({near})" if near else ""
     raise DataError(
         f"data {request.path!r}: no registered dataset ({hint}), no file or folder{beside}, "
-        "and no hub id (namespace/name)"
+        f"and no hub id (namespace/name){registry.why_absent('dataset', request.path)}"
     )
+
+
+def _refuse_several(request: Request, registry: Components) -> None:
+    """Raises DataError where what nothing is called is a list of sources, or modalities that were taken for data."""
+    names, datasets = [name.strip() for name in request.path.split(",")], registry.specs("dataset")
+    modalities = [name for name in names if name in (*request.specs, "text")]
+    if modalities == names:
+        what, whose = ("is a modality, not a data set", "its sample set")
+        if len(names) > 1:
+            what, whose = ("these are modalities, not data sets", "their sample sets")
+        raise DataError(
+            f"data {request.path!r}: {what}; for {whose} give --modalities {','.join(names)} without --data, or name "
+            f"a data set ({listed(datasets)}), a file or a folder"
+        )
+    if len(names) > 1 and all(name in (*datasets, *modalities) or os.path.exists(name) for name in names):
+        raise DataError(f"data {request.path!r}: these are {len(names)} sources; give each a --data of its own")
 
 
 def _neighbour(path: Path) -> str:
