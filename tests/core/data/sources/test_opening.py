@@ -107,8 +107,20 @@ def test_files_of_other_kinds_are_refused(open_, tmp_path):
     (tmp_path / "a.xlsx").write_text("x")
     with pytest.raises(DataError, match=r"expected a .jsonl, .json, .parquet, .csv, .tsv, .tar or .txt file"):
         open_(tmp_path / "a.xlsx")
-    with pytest.raises(DataError, match=r"no media in class folders \(suffixes of the installed modalities: .flac"):
+    with pytest.raises(DataError, match=r"no media \(suffixes of the installed modalities: .flac, .*; found: 1 .xlsx$"):
         open_(tmp_path)
+
+
+def test_a_folder_of_media_alone_is_told_what_texts_it_needs(open_, tmp_path):
+    for name in ("one.mp4", "two.mp4", "3.png", "notes.docx"):
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(DataError, match=r"holds media and no texts of theirs") as refused:
+        open_(tmp_path, modalities=("video",))
+    assert str(refused.value) == (
+        f"{tmp_path}: holds media and no texts of theirs (2 .mp4, 1 .png, such as 3.png); put a text of its name "
+        'beside each (3.txt), list them in a manifest.jsonl ({"image": "3.png", "text": "..."}), or sort them into '
+        "folders that are named by what is to be learned (CLASS/3.png)"
+    )
 
 
 def test_folder_of_several_kinds_of_data_files_asks_for_one(open_, rows, tmp_path):

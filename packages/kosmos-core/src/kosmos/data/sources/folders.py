@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -247,6 +248,34 @@ def refuse_media_beside(folder: Path, files: Sequence[str], suffixes: Collection
             f"train on pairs, give text and medium one name ({PurePosixPath(media[0]).stem}.txt) or list them in a "
             f"{MANIFEST}; to train on the texts alone, leave the modality out or move them"
         )
+
+
+def what_lacks(files: Sequence[str], suffixes: Mapping[str, Sequence[str]]) -> str:
+    """What a folder lacks that holds no data, and what it has.
+
+    Args:
+        files: as ``list_files`` gives them.
+        suffixes: as ``suffix_table`` gives them.
+    """
+    if media := [name for name in files if suffix_of(name) in suffixes]:
+        name, last = media[0], PurePosixPath(media[0]).name
+        row = json.dumps({suffixes[suffix_of(name)][0]: name, "text": "..."}, ensure_ascii=False)
+        return (
+            f"holds media and no texts of theirs ({_by_suffix(media)}, such as {name}); put a text of its name beside "
+            f"each ({stem_of(last)}.txt), list them in a {MANIFEST} ({row}), or sort them into folders that are named "
+            f"by what is to be learned (CLASS/{last})"
+        )
+    return (
+        f"no {MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet, .csv, .tar or .txt files, and no media "
+        f"(suffixes of the installed modalities: {listed(sorted(suffixes))}); "
+        f"found: {_by_suffix(files) if files else 'no files'}"
+    )
+
+
+def _by_suffix(files: Sequence[str]) -> str:
+    """How many files there are of each suffix, the most frequent first."""
+    counts = Counter(suffix_of(name) or f"with {NO_SUFFIX}" for name in files)
+    return listed(f"{count} {suffix}" for suffix, count in counts.most_common())
 
 
 def _data_kinds(files: Sequence[str]) -> dict[str, list[str]]:

@@ -274,10 +274,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
         if found[0] == ".txt":
             folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & asked])
         return _from_files(path, found[1], found[0], request)
-    raise DataError(
-        f"{path}: no {folders.MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet, .csv, .tar or .txt files, and "
-        f"no media in class folders (suffixes of the installed modalities: {listed(sorted(suffixes))})"
-    )
+    raise DataError(f"{path}: {folders.what_lacks(files, suffixes)}")
 
 
 def _from_manifest(path: Path, request: Request) -> Parts:
