@@ -107,8 +107,15 @@ def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
         open_named(config, REGISTRY, [str(tmp_path / "nowhere")])
     with pytest.raises(DataError, match="gone"):
         open_held_out(run_on(str(tmp_path / "gone")), REGISTRY)
-    with pytest.raises(ConfigError, match="two sources are called 'a'"):
+    with pytest.raises(ConfigError, match=r"^--data: two sources are called 'a'; score them one after the other"):
         open_named(config, REGISTRY, [str(tmp_path / "a")] * 2)
+
+
+def test_what_is_wrong_with_a_source_of_the_run_is_named_by_its_place_in_the_run(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a", [None] * 20), write(tmp_path / "b", [None] * 20)
+    config = run_on(first, {"path": second, "root": str(tmp_path / "gone")})
+    with pytest.raises(ConfigError, match=r"^data\.sources\.1\.root: "):
+        open_named(config, REGISTRY, ["b"])
 
 
 def no_held_out_part(split: str) -> object:

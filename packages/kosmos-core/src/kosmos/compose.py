@@ -234,20 +234,24 @@ def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceCon
     opened = []
     for number, entry in enumerate(entries):
         with _named(number, len(entries)):
-            opened.append(_open(config, registry, number, entry))
+            opened.append(_open(config, registry, entry, _place_of(number)))
     return opened
 
 
 @contextmanager
 def _named(number: int, of: int) -> Iterator[None]:
     """Errors say which source of the run they are about, where it has several."""
-    where = f"data.sources.{number}"
+    where = _place_of(number)
     try:
         yield
     except KosmosError as error:
         if of < 2 or str(error).startswith(where):
             raise
         raise type(error)(f"{where}: {error}") from error
+
+
+def _place_of(number: int) -> str:
+    return f"data.sources.{number}"
 
 
 def _parts_of(opened: Sequence[Parts], split: Split, share: float) -> list[Source]:
@@ -280,27 +284,28 @@ def open_named(
     Raises: as ``open_sources``.
     """
     sources = []
-    for number, path in enumerate(paths):
-        entry = _entry_of_run(config, path)
-        if entry is not None:
-            sources.append(_open(config, registry, number, entry).part("held_out", config.data.held_out))
+    for path in paths:
+        if (number := _number_in_run(config, path)) is not None:
+            opened = _open(config, registry, config.data.sources[number], _place_of(number))
+            sources.append(opened.part("held_out", config.data.held_out))
             continue
         for other in config.data.sources:
             if _overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
-        parts = _open(config, registry, number, SourceConfig(path=path))
+        parts = _open(config, registry, SourceConfig(path=path))
         try:
             sources.append(parts.part("held_out", 0.0))
         except EmptySplit:
             sources.append(parts.part("train", 0.0))
-    return _distinct(sources, "score them one after the other")
+    return _distinct(sources, "--data", "score them one after the other")
 
 
-def _entry_of_run(config: RunConfig, path: str) -> SourceConfig | None:
-    for entry in config.data.sources:
+def _number_in_run(config: RunConfig, path: str) -> int | None:
+    """Which source of the run has this path or name; None where none has."""
+    for number, entry in enumerate(config.data.sources):
         known = (entry.path, entry.name or short_name(entry.path))
         if path in known or _place(Path(path)) == _place(Path(entry.path)):
-            return entry
+            return number
     return None
 
 
@@ -315,8 +320,8 @@ def _overlap(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and (one.is_relative_to(other) or other.is_relative_to(one))
 
 
-def _open(config: RunConfig, registry: Registry, number: int, entry: SourceConfig) -> Parts:
-    """Source ``number`` of the run."""
+def _open(config: RunConfig, registry: Registry, entry: SourceConfig, where: str = "") -> Parts:
+    """A source, which stands at ``where`` in the run file; empty where it does not."""
     return open_parts(
         entry.path,
         registry=registry,
@@ -326,15 +331,18 @@ def _open(config: RunConfig, registry: Registry, number: int, entry: SourceConfi
         columns=entry.columns,
         root=entry.root,
         options=entry.options,
-        where=f"data.sources.{number}",
+        where=where,
     )
 
 
-def _distinct(sources: list[Source], advice: str = "give one another name: 'name: ...'") -> list[Source]:
+NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"
+
+
+def _distinct(sources: list[Source], where: str = "data.sources", advice: str = NAME_THEM) -> list[Source]:
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"data.sources: two sources are called {name!r}; {advice}")
+            raise ConfigError(f"{where}: two sources are called {name!r}; {advice}")
     return sources
 
 
