@@ -1,4 +1,5 @@
 import json
+import tarfile
 
 import pytest
 
@@ -14,8 +15,8 @@ OF_KIND = {
 
 
 @pytest.mark.parametrize("kind", OF_KIND)
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_rows_in_utf_16_are_refused_with_what_to_do(tmp_path, open_, kind, encoding):
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_rows_in_utf_16_or_32_are_refused_with_what_to_do(tmp_path, open_, kind, encoding):
     (tmp_path / f"rows.{kind}").write_bytes(OF_KIND[kind].encode(encoding))
     name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
     said = rf"rows.{kind}: expected UTF-8, got {name}; convert it \(iconv -f {name} -t UTF-8 OLD > NEW\), or save it as"
@@ -46,11 +47,25 @@ def test_a_text_file_in_utf_16_costs_its_own_documents_and_says_so(tmp_path, ope
         source.document(1)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 def test_a_text_file_in_utf_16_of_ascii_alone_says_so_though_it_is_utf_8_too(tmp_path, open_, encoding):
     (tmp_path / "b.txt").write_bytes("plain words\nof Latin letters\n".encode(encoding))
-    with pytest.raises(SampleError, match=r"b.txt:1: expected UTF-8, got UTF-16[LB]E; convert it \(iconv"):
+    with pytest.raises(SampleError, match=r"b.txt:1: expected UTF-8, got UTF-(16|32)[LB]E; convert it \(iconv"):
         open_(tmp_path / "b.txt", held_out=0.0).document(0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-32-be"])
+def test_the_text_of_a_medium_in_utf_16_says_so(tmp_path, open_, encoding):
+    pair = tmp_path / "pair"
+    pair.mkdir()
+    (pair / "1.png").write_bytes(b"picture")
+    (pair / "1.txt").write_bytes("a cat\n".encode(encoding))
+    with tarfile.open(tmp_path / "pairs.tar", "w") as archive:
+        for file in sorted(pair.iterdir()):
+            archive.add(file, file.name)
+    for path, name in ((pair, r"1\.png: 1"), (tmp_path / "pairs.tar", r"pairs\.tar:1: ")):
+        with pytest.raises(SampleError, match=rf"{name}\.txt: expected UTF-8, got UTF-..([LB]E)?; convert it \(iconv"):
+            open_(path).document(0)
 
 
 @pytest.mark.parametrize("data", [bytes(4096), b"\0\0\n\0", b"a\0b\n", b""])
@@ -59,3 +74,4 @@ def test_zeros_alone_are_not_taken_for_utf_16(tmp_path, open_, data):
     with pytest.raises(DataError) as caught:
         open_(tmp_path / "rows.jsonl")
     assert "UTF-16" not in str(caught.value)
+    assert "UTF-32" not in str(caught.value)

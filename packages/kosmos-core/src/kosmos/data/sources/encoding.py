@@ -15,6 +15,8 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
+_UNMARKED = {"UTF-32LE": (4, 0), "UTF-32BE": (4, 3), "UTF-16LE": (2, 0), "UTF-16BE": (2, 1)}
+"""Without such a mark: the bytes of a character, and the one of them which is not zero in letters of Latin."""
 
 
 def refuse_wide(head: bytes, path: Path) -> None:
@@ -36,13 +38,25 @@ def not_utf8(byte: int, of: str, head: bytes = b"") -> str:
     return f"not UTF-8 at byte {byte} of the {of}; if all of the file is Latin-1, {_convert('CP1252')}"
 
 
-def refuse_wide_text(text: str, head: bytes) -> None:
-    """Raises SampleError where a text holds NUL since its file, of which ``head`` is the beginning, is UTF-16.
+def refuse_wide_text(text: str, head: bytes, before: str = "") -> None:
+    """Raises SampleError where a text holds NUL since its file is UTF-16 or UTF-32: of ASCII alone that is UTF-8 too.
 
-    What holds letters of ASCII alone is UTF-8 as well.
+    Args:
+        head: the beginning of the file.
+        before: what the message begins with.
     """
     if "\0" in text and (found := _wide(head[:HEAD_BYTES])) is not None:
-        raise SampleError(_is_wide(found))
+        raise SampleError(before + _is_wide(found))
+
+
+def decoded(data: bytes, name: str) -> str:
+    """The text of a whole file. Raises SampleError, which begins with ``name``, where it is not UTF-8."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SampleError(f"{name}: {not_utf8(error.start, 'file', data)}") from error
+    refuse_wide_text(text, data, f"{name}: ")
+    return text
 
 
 def _is_wide(name: str) -> str:
@@ -57,11 +71,10 @@ def _wide(head: bytes) -> str | None:
     """UTF-16 or UTF-32 as ``iconv`` calls it, where bytes begin as its texts do; None where they do not."""
     if (marked := next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)) is not None:
         return marked
-    characters = [head[place : place + 2] for place in range(0, len(head) - 1, 2)]
-    if not characters or head.count(0) > len(characters):
-        return None  # of what has more zeros than this, such as a file that was never written to, nobody knows
-    for name, half in {"UTF-16LE": 1, "UTF-16BE": 0}.items():  # as letters of Latin have a zero in this half alone
-        zeros = [pair[half] == 0 and pair[1 - half] != 0 for pair in characters]
-        if 2 * sum(zeros) > len(characters):
+    for name, (nbytes, letter) in _UNMARKED.items():
+        characters = [head[place : place + nbytes] for place in range(0, len(head) - nbytes + 1, nbytes)]
+        latin = [one[letter] != 0 and one.count(0) == nbytes - 1 for one in characters]
+        # Of what holds zeros alone too, such as a file that was never written to, nobody knows.
+        if 2 * sum(latin) > len(characters) and all(map(any, characters)):
             return name
     return None

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from kosmos.data.open_files import forget, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
-from kosmos.data.sources.encoding import not_utf8
+from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, suffix_of
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
@@ -48,12 +48,9 @@ class PairTable:
         forget(path)  # each is read once an epoch
         try:
             data = read_bytes(path, 0, MAX_TEXT_BYTES)
-            text = data.decode("utf-8-sig").strip()
         except OSError as error:
             raise SampleError(f"{path.name}: cannot be read ({error.strerror})") from error
-        except UnicodeDecodeError as error:
-            raise SampleError(f"{path.name}: {not_utf8(error.start, 'file', data)}") from error
-        return {**self._media(index), "text": checked_text(text, path.name)}
+        return {**self._media(index), "text": checked_text(decoded(data, path.name).strip(), path.name)}
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         for index, (text, split) in enumerate(zip(self.texts, self.splits, strict=True)):

@@ -23,6 +23,7 @@ from kosmos.data.document import FileSpan
 from kosmos.data.foreign import first_line
 from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row, kind_of
+from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.folders import modality_of, suffix_of
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES
 from kosmos.data.sources.layouts import Layout
@@ -129,11 +130,9 @@ class TarTable:
         """What a file holds: where a medium lies, else text, parsed where it is JSON."""
         if suffix in self.binary:
             return self._span(file, MAX_FILE_BYTES)
+        text = decoded(self._span(file, MAX_ROW_BYTES).read(), f".{suffix}")
         try:
-            text = self._span(file, MAX_ROW_BYTES).read().decode("utf-8-sig")
             return json.loads(text) if suffix.rpartition(".")[2] == JSON else text.rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise SampleError(f".{suffix}: not UTF-8 at byte {error.start}") from error
         except (ValueError, RecursionError) as error:
             raise SampleError(f".{suffix}: not JSON ({first_line(error)})") from error
 
