@@ -101,6 +101,19 @@ def test_a_check_decodes_all_and_names_what_cannot_be_used(rows, capsys, workers
     )
 
 
+def test_of_many_documents_with_one_cause_the_first_are_named_and_the_others_counted(rows, capsys):
+    with rows.open("a") as lines:
+        lines.write("".join(f'{{"image": "none{i}/a.png", "text": "gone"}}\n' for i in range(50)))
+        lines.write('{"messages": [{"role": "nobody", "content": "x"}]}\n')
+    status, out, err = data(capsys, rows, "--check", "--workers", 0)
+    said = [line for line in out.splitlines() if line.startswith("cannot be used: ")]
+    assert (status, len(said)) == (3, 22)
+    assert sum("a.png: no such file" in line for line in said) == 20
+    assert said.count("cannot be used: 30 more: image: ...: no such file (--json names all)") == 1
+    assert err.startswith("error[data]: 51 of 55 documents cannot be used;")
+    assert len(json.loads(data(capsys, rows, "--check", "--json")[1])["incidents"]) == 51
+
+
 def test_a_check_starts_no_more_workers_than_there_are_documents(rows, capsys):
     assert data(capsys, rows, "--check", "--workers", 100_000)[0] == 0
 
