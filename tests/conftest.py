@@ -16,6 +16,22 @@ os.environ["KOSMOS_CACHE"] = ""  # nothing that an earlier run of the tests has 
 os.environ["KOSMOS_PLUGINS"] = "all"  # whatever the person who runs the tests has disabled
 
 ROOT = Path(__file__).resolve().parent.parent
+LONG = tuple(
+    f"tests/{path}" for path in ("distributed", "survive", "end_to_end", "examples", "core/testing", "test_docs")
+)
+"""What the paths of files begin with that start many processes; files with a test marked slow take long too."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """``--dist loadfile`` begins with the files of many tests, and ends with one core on the longest files of few."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files come first, and short ones keep both cores busy to the end. Tests of a file keep their order."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: not (item.path in slow or item.nodeid.startswith(LONG)))
 
 
 @pytest.fixture(scope="session")
