@@ -85,7 +85,7 @@ def test_an_error_of_the_source_on_one_rank_ends_both_and_is_said_once(tmp_path:
     ("option", "line"),
     [
         ("train.optimizer={name: lion, betas: [2, 3]}", "train.optimizer.betas: expected two numbers from 0 to 1"),
-        ("parallel.shards=3", "parallel.shards: only strategy hsdp shards"),
+        ("parallel={tensor: 2, strategy: ddp}", "parallel.tensor: goes with strategy fsdp, not with ddp"),
     ],
 )
 def test_a_run_that_cannot_begin_says_why_once_and_leaves_nothing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,17 +16,28 @@ SHAPE = {"model_type": "llama", "hidden_size": 36, "num_hidden_layers": 3, "num_
 """Sizes that four ranks do not divide."""
 
 
-@pytest.mark.parametrize(
-    ("nproc", "tied", "strategies"), [(2, True, ["fsdp", "ddp"]), (4, False, ["fsdp", "hsdp:2"])], ids=["tied", "not"]
-)
+WAYS = [(2, "tied", "fsdp"), (2, "tied", "ddp"), (4, "not", "fsdp"), (4, "not", "hsdp:2")]
+"""Processes, whether the embedding is the output layer too, and strategy."""
+
+
+@pytest.fixture(scope="module")
+def spread_out(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """What the ranks have of the model, for each way. One launch makes all."""
+    folder = tmp_path_factory.mktemp("spread")
+    for name in ("tied", "not"):
+        model = HuggingFaceBackbone(200, config={**SHAPE, "tie_word_embeddings": name == "tied"}).model
+        model.save_pretrained(folder / name)
+    ways = [f"{nproc},{folder / name},{strategy}" for nproc, name, strategy in WAYS]
+    return [json.loads(line) for line in done(torchrun(4, [spread.__file__, *ways])).splitlines()]
+
+
+@pytest.mark.parametrize("number", range(len(WAYS)), ids=[" ".join(map(str, way)) for way in WAYS])
 def test_every_rank_has_its_share_of_the_weights_of_the_first(
-    tmp_path: Path, nproc: int, tied: bool, strategies: list[str]
+    spread_out: list[list[dict[str, Any]]], number: int
 ) -> None:
-    HuggingFaceBackbone(200, config={**SHAPE, "tie_word_embeddings": tied}).model.save_pretrained(tmp_path)
-    lines = done(torchrun(nproc, [spread.__file__, tmp_path, *strategies])).splitlines()
-    assert len(lines) == len(strategies)
-    for strategy, line in zip(strategies, lines, strict=True):
-        ranks = json.loads(line)
-        assert [rank["differ"] for rank in ranks] == [[]] * nproc
-        shards = {"fsdp": nproc, "ddp": 1, "hsdp:2": 2}[strategy]
-        assert all(rank["here"] < 1.1 * rank["parameters"] / shards for rank in ranks)
+    assert len(spread_out) == len(WAYS)
+    (nproc, _, strategy), ranks = WAYS[number], spread_out[number]
+    assert {rank["strategy"] for rank in ranks} == {strategy.partition(":")[0]}
+    assert [rank["differ"] for rank in ranks] == [[]] * nproc
+    shards = {"fsdp": nproc, "ddp": 1, "hsdp:2": 2}[strategy]
+    assert all(rank["here"] < 1.1 * rank["parameters"] / shards for rank in ranks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,6 @@ from kosmos.model.decoder import Decoder
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.sharing import check_sharing
-from support.command import install_plugin
-from support.runs import SMALL
-from support.torchrun import torchrun
 
 
 def model(**shape: Any) -> OmniModel:
@@ -90,17 +86,3 @@ def test_ranks_of_a_group_that_read_different_rows_are_named() -> None:
     assert parallel.one_of_each_group([1, 1, 2, 2]) == [1, 2]
     with pytest.raises(TrainingError, match="ranks 2 and 3 train the same rows and have read different ones"):
         parallel.one_of_each_group([1, 1, 2, 3])
-
-
-def test_a_run_that_cannot_share_says_so_once_and_leaves_nothing(tmp_path: Path) -> None:
-    site = install_plugin(tmp_path / "site", "ticks", None, module="support.ticks")
-    output = tmp_path / "run"
-    backbone = [f"backbone.{name}={value}" for name, value in SMALL["backbone"].items() if name != "heads"]  # type: ignore[attr-defined]
-    arguments = ["-m", "kosmos", "train", "--modalities", "ticks", "--output", output, *backbone, "backbone.heads=1"]
-    status, said = torchrun(2, [*arguments, "data.lanes=2", "parallel.tensor=2"], path=[site]).end()
-    assert status != 0
-    refusals = [line for line in said.splitlines() if line.startswith("error[config]")]
-    assert refusals == ["error[config]: parallel.tensor: 2 ranks cannot share 1 heads evenly; use a divisor of it"], (
-        said
-    )
-    assert not output.exists()

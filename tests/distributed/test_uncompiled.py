@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-
-import pytest
-from torch import Tensor
+from typing import Any
 
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import read_whole
-from support.command import SMALL, kosmos
+from support import trainings
+from support.runs import SMALL
+from support.torchrun import torchrun
 
-LARGE = (*SMALL, "backbone.width=256", "backbone.layers=6", "backbone.ffn_width=768", "backbone.heads=4")
-RUN = ("train", "--modalities", "image", *LARGE, "data.workers=0", "data.lanes=2", "evaluate.max_documents=2")
+LARGE = {"name": "decoder", "width": 256, "layers": 6, "heads": 4, "ffn_width": 768}
 
 
-def test_ranks_step_alike_where_one_has_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+def run(output: Path, **optimizer: Any) -> dict[str, Any]:
+    train = {"steps": 3, "warmup_steps": 1, "precision": "fp32", "optimizer": {"name": "lion", **optimizer}}
+    return {**SMALL, "backbone": LARGE, "train": train, "evaluate": {"max_documents": 2}, "output": str(output)}
+
+
+def test_ranks_step_alike_where_one_has_no_compiler(tmp_path: Path) -> None:
     only_first = tmp_path / "cxx"
     only_first.write_text('#!/bin/sh\n[ "$RANK" = 0 ] && exec g++ "$@"\necho "error: not here" >&2\nexit 1\n')
     only_first.chmod(0o755)
-    monkeypatch.setenv("CXX", str(only_first))
-
-    def trained(name: str, *more: str) -> tuple[str, dict[str, Tensor]]:
-        output = tmp_path / name
-        done = kosmos(*RUN, "--nproc", 2, "--steps", 3, "train.precision=fp32", "--output", output, *more)
-        assert done.returncode == 0, done.stderr
-        return done.stderr, read_whole(load_newest(output / "checkpoints").tensors)
-
-    said, tensors = trained("one")
-    (line,) = [line for line in said.splitlines() if "not compiled" in line]
+    none, one = tmp_path / "none", tmp_path / "one"
+    entries = [{"world": 2, "aloud": True, "run": settings} for settings in (run(none, compile=False), run(one))]
+    (tmp_path / "trainings.json").write_text(json.dumps(entries))
+    status, said = torchrun(2, [trainings.__file__, tmp_path / "trainings.json"], CXX=str(only_first)).end()
+    assert status == 0, said
+    said_of_none, said_of_one = said.split(str(one), 1)
+    (line,) = [line for line in said_of_one.splitlines() if "not compiled" in line]
     assert line.startswith("warning: ") and "error: not here" in line and line.endswith("(rank 1)")
-    said, others = trained("none", "train.optimizer.compile=false")
-    assert "not compiled" not in said
+    assert str(none) in said_of_none and "not compiled" not in said_of_none
+    tensors, others = (read_whole(load_newest(output / "checkpoints").tensors) for output in (one, none))
     assert all(tensors[name].equal(others[name]) for name in others)

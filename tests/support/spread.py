@@ -1,14 +1,17 @@
 """Run by torchrun: a model of transformers over several ranks, each of which prints what its part of it is like.
 
-    torchrun --nproc-per-node N spread.py FOLDER STRATEGY ...
+    torchrun --nproc-per-node N spread.py PROCESSES,FOLDER,STRATEGY ...
 
-FOLDER holds the model; a strategy is that of ``parallel``, with ``:SHARDS`` behind it where it has some.
+FOLDER holds the model, which is spread over so many of the N processes; a strategy is that of ``parallel``, with
+``:SHARDS`` behind it where it has some. Those of as many processes stand in a row.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train.sharding import distribute
 from support.runs import small_run, ticks_registry
 from support.same import whole
+from support.turns import in_turn
 
 
 def spread(parallel: Parallel, folder: str, strategy: str, shards: str) -> dict[str, Any]:
@@ -36,14 +40,20 @@ def spread(parallel: Parallel, folder: str, strategy: str, shards: str) -> dict[
     }  # fmt: skip
 
 
-def main(folder: str, strategies: list[str]) -> None:
+def tell(ways: list[tuple[str, str]]) -> None:
     parallel = Parallel.from_environment("cpu")
-    for strategy, _, shards in (entry.partition(":") for entry in strategies):
+    for folder, wanted in ways:
+        strategy, _, shards = wanted.partition(":")
         everyone = parallel.gather(spread(parallel, folder, strategy, shards))
         if parallel.is_main:
             print(json.dumps(everyone), flush=True)
     parallel.close()
 
 
+def main(ways: list[str]) -> None:
+    jobs = itertools.groupby((way.split(",") for way in ways), key=lambda way: int(way[0]))
+    in_turn((processes, partial(tell, [(folder, s) for _, folder, s in of])) for processes, of in jobs)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1:])

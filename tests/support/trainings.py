@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 4 trainings.py LIST.json
 
-Each entry of the list has ``world`` (processes), ``workers``, and either ``run`` (a run file's content) or ``resume``
-(the folder of a run) with ``over``.
+Each entry of the list has ``world`` (processes), and either ``run`` (a run file's content) or ``resume`` (the folder of
+a run) with ``over``. With ``aloud`` it says on standard error what ``kosmos train`` says.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos import make_run
+from kosmos.train.progress import ConsoleReporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import ticks_registry
 from support.turns import in_turn
@@ -22,10 +23,11 @@ from support.turns import in_turn
 
 def train(entry: dict[str, Any]) -> None:
     """As one of the processes of ``entry``."""
+    reporter = ConsoleReporter() if entry.get("aloud") else None
     if "resume" in entry:
-        resume_run(Path(entry["resume"]), entry.get("over", {}), registry=ticks_registry())
+        resume_run(Path(entry["resume"]), entry.get("over", {}), registry=ticks_registry(), reporter=reporter)
     else:
-        train_model(make_run(entry["run"]), registry=ticks_registry())
+        train_model(make_run(entry["run"]), registry=ticks_registry(), reporter=reporter)
 
 
 def main(file: str) -> None:

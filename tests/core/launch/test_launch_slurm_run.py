@@ -67,15 +67,6 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
-def test_two_ranks_train_two_steps(tmp_path: Path, launch: Launch) -> None:
-    job = Job(tmp_path, launch, steps=2, save_every=2)
-    status, said = job.start().end(at_most_s=120)
-    assert status == 0, said
-    assert job.steps() == [1, 2]
-    assert not job.log.exists()
-
-
-@pytest.mark.slow
 def test_an_expiring_allocation_saves_queues_itself_again_and_goes_on(tmp_path: Path, launch: Launch) -> None:
     job = Job(tmp_path, launch, steps=120, save_every=1000)
     first = job.start()

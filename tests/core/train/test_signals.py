@@ -15,7 +15,7 @@ import pytest
 from kosmos.cli import main
 from kosmos.errors import Interrupted
 from kosmos.train.stopping import StopRequest, interrupted_in_words
-from support.command import SMALL, Started, command, environment, install_plugin, kosmos, lines_in
+from support.command import SMALL, Started, command, environment, install_plugin, lines_in
 from support.runs import rows_of
 
 STEPS = 150
@@ -72,8 +72,7 @@ def test_after_sigint_sigterm_and_sigkill_a_resumed_run_has_the_losses_of_one_wi
             assert "Traceback" not in said
         wait_until_gone(run)
         arguments = ("train", "--resume", output)
-    done = kosmos(*arguments)
-    assert done.returncode == 0, done.stderr
+    assert main(["train", "--resume", str(output)]) == 0
     assert losses(output) == uninterrupted
     assert not (output / "quarantine.jsonl").read_text()
 
