@@ -55,16 +55,11 @@ def run(output: Path, *, strategy: str, workers: int, steps: int = STEPS) -> dic
         "streams": {"ticks": {"encoder": {"name": "ticks", "ledger": ledger}}},
         "backbone": {**SMALL["backbone"], "dropout": 0.1},  # type: ignore[dict-item]
         "train": {**SMALL["train"], "steps": steps, "schedule": "constant"},  # type: ignore[dict-item]
-        "evaluate": {"max_documents": 8, "every_steps": scorings(strategy, workers)},
+        "evaluate": {"max_documents": 8, "every_steps": 2},
         "checkpoint": {"every_steps": 2},
         "parallel": parallel(strategy),
         "output": str(output),
     }
-
-
-def scorings(strategy: str, workers: int) -> int | None:
-    """Every so many steps; of most with workers before and after alone: each scoring starts workers of its own."""
-    return 2 if (strategy, workers) in (("auto", 2), ("fsdp", 1)) or not workers else None
 
 
 def parallel(strategy: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_its_own_tests_pass(good: Path) -> None:
 
 @pytest.mark.slow
 def test_it_trains_at_once_and_learns(good: Path, tmp_path: Path) -> None:
-    done = kosmos("train", "--modalities", "sonar", "--steps", 300, "trackers=[]", path=[good], cwd=tmp_path)
+    done = kosmos("train", "--modalities", "sonar", "--steps", 150, "trackers=[]", path=[good], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     row = next(line for line in (done.stdout + done.stderr).splitlines() if line.startswith("sonar "))
     assert float(row.split()[-2]) >= 90, row

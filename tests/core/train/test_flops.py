@@ -147,6 +147,12 @@ def test_the_peak_of_a_cpu_is_measured_in_the_time_that_is_given_however_slow_it
     assert max(sides) == (256 if rate == 1e9 else 1024)
 
 
+def test_the_peak_of_a_cpu_is_measured_once_a_process() -> None:
+    """A run after another takes none of the time again: two measurements would differ in some digit."""
+    first, again = (peak_flops(torch.device("cpu"), torch.float32) for _ in range(2))
+    assert first == again > 0
+
+
 def test_experts_cost_what_a_token_meets_of_them() -> None:
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
     experts = {"model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 8, "num_experts_per_tok": 2}

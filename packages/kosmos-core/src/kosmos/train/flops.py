@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from time import perf_counter
 from typing import Any, NamedTuple, cast
 
@@ -184,11 +185,16 @@ class FlopMeter:
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Products a second that the device can do: its data sheet's, else measured here, in 0.3 s."""
+    """Products a second that the device can do: its data sheet's, else measured here, in 0.3 s once a process."""
     if device.type == "cuda" and dtype == torch.bfloat16:
         name = torch.cuda.get_device_name(device)
         if known := [part for part in PEAKS if part in name]:
             return PEAKS[max(known, key=len)]
+    return _measured_once(device, dtype, torch.get_num_threads())
+
+
+@cache
+def _measured_once(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     return measured_products(device, dtype)
 
 
