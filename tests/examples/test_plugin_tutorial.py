@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kosmos.cli import main
 from support.command import SMALL, kosmos
 from support.made import add_metadata
 from support.pages import ROOT, Block, blocks
@@ -101,7 +102,11 @@ def test_it_keeps_the_promises_that_the_page_shows(made: Made, transcript: list[
 
 
 def test_it_trains_and_refuses_a_bad_position_as_the_page_says(
-    made: Made, transcript: list[tuple[str, str]], tmp_path: Path
+    made: Made,
+    transcript: list[tuple[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     done = kosmos("train", "--modalities", "board", *QUICK, path=made.path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -109,12 +114,16 @@ def test_it_trains_and_refuses_a_bad_position_as_the_page_says(
     head = told["kosmos train --modalities board --steps 300"].splitlines()[0]
     assert head in done.stdout + done.stderr
     assert (tmp_path / "runs/board-001/quarantine.jsonl").read_text() == ""
+    monkeypatch.chdir(tmp_path)
+    for folder in made.path:
+        monkeypatch.syspath_prepend(str(folder))
     for name in ("ends.fen", "bad.fen"):
-        (tmp_path / name).write_text(told[f"cat {name}"])
+        Path(name).write_text(told[f"cat {name}"])
         command = f"kosmos generate runs/board-001 --board {name}"
-        done = kosmos(*shlex.split(command)[1:], "--max-new-tokens", 2, path=made.path, cwd=tmp_path)
+        # The name has this process look anew at what is installed.
+        status = main([*shlex.split(command)[1:], "--max-new-tokens", "2", "--plugins", "board"])
         refused = name == "bad.fen"
-        assert (done.returncode, done.stderr) == ((3, told[command]) if refused else (0, ""))
+        assert (status, capsys.readouterr().err) == ((3, told[command]) if refused else (0, ""))
 
 
 @pytest.mark.slow
