@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kosmos import Media, PluginError
+from kosmos.cli import main
 from kosmos.plugins import Registry
 from kosmos.testing import Conditions, Promise, ScoreCard, promises_of
 from kosmos.testing.child import ChildFailed
@@ -138,14 +139,17 @@ def test_what_the_template_makes_keeps_every_fast_promise_and_kosmos_plugin_test
     assert {p["id"] for p in told["promises"] if p["outcome"] != "passed"} == {"two-ranks", "compiles"}
 
 
-def test_kosmos_plugin_test_fails_and_names_what_is_broken(tmp_path: Path) -> None:
-    site = make(tmp_path, "sonar")
-    samples = site / "kosmos_sonar" / "samples.py"
+def test_kosmos_plugin_test_fails_and_names_what_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = make(tmp_path, "lidar")
+    samples = site / "kosmos_lidar" / "samples.py"
     samples.write_text(samples.read_text().replace('self.split == "train", index', "index"))
-    done = kosmos("plugin", "test", "kosmos-sonar", "--fast", path=[site])
-    assert done.returncode == 1, done.stderr
-    assert "failed: dataset sonar-samples breaks parts-disjoint" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("kosmos-sonar 0.1.0: ")
+    monkeypatch.syspath_prepend(str(site))
+    assert main(["plugin", "test", "kosmos-lidar", "--fast", "--plugins", "lidar"]) == 1
+    printed = capsys.readouterr().out
+    assert "failed: dataset lidar-samples breaks parts-disjoint" in printed
+    assert printed.splitlines()[-1].startswith("kosmos-lidar 0.1.0: ")
 
 
 def test_a_run_that_one_process_cannot_train_is_told_as_of_one_process(tmp_path: Path) -> None:
