@@ -12,6 +12,7 @@ from kosmos.errors import ConfigError, TrainingError
 from kosmos.model.decoder import Decoder
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.sharding import check_strategy
 from kosmos.train.sharing import check_sharing
 
 
@@ -86,3 +87,18 @@ def test_ranks_of_a_group_that_read_different_rows_are_named() -> None:
     assert parallel.one_of_each_group([1, 1, 2, 2]) == [1, 2]
     with pytest.raises(TrainingError, match="ranks 2 and 3 train the same rows and have read different ones"):
         parallel.one_of_each_group([1, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("parallel", "line"),
+    [
+        ({"shards": 3}, "parallel.shards: only strategy hsdp shards within groups of ranks"),
+        ({"strategy": "hsdp", "shards": 4}, "parallel.shards: 6 ranks cannot be split into several groups of 4"),
+        ({"strategy": "hsdp", "shards": 6}, "parallel.shards: 6 ranks cannot be split into several groups of 6"),
+        ({"strategy": "ddp", "offload": True}, "parallel.offload: not with strategy ddp"),
+    ],
+)
+def test_a_strategy_that_so_many_ranks_cannot_train_by_is_refused(parallel: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        check_strategy(settings(**parallel), Parallel(world_size=6))
+    check_strategy(settings(strategy="hsdp", shards=3), Parallel(world_size=6))

@@ -195,6 +195,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 @cache
 def _measured_once(device: torch.device, dtype: torch.dtype, threads: int) -> float:
+    """``threads`` are PyTorch's, whose number the rate hangs on: after it was changed, it is measured again."""
     return measured_products(device, dtype)
 
 
