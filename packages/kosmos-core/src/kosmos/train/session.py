@@ -20,6 +20,7 @@ from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run, with_absolute_sources
+from kosmos.runtime.contention import Contention
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
 from kosmos.runtime.launch import launched_here
@@ -277,6 +278,7 @@ class Session:
         step = self.trainer.step
         before = self.scorings.take_up(step) if self.resumed and step else self._score()
         self._stop_if_asked()
+        contention = Contention(self.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
                 with self.clock.spending("productive"):
@@ -290,6 +292,8 @@ class Session:
             step = self.trainer.step
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._log(row)
+            if warning := contention.look():
+                self.reporter.say(f"warning: {warning}")
             self._keep_settings()
             self.scorings.after(step)
             if step % self.config.checkpoint.every_steps == 0 or step == steps:
