@@ -8,7 +8,7 @@ from fractions import Fraction
 import av
 import pytest
 
-from kosmos import Media, SampleError
+from kosmos import ConfigError, Media, SampleError
 from kosmos_video.container import Header, Limits, read_header
 from kosmos_video.decoding import frames_at
 from kosmos_video.frames import VideoProcessor
@@ -83,5 +83,5 @@ def test_films_sampled_at_their_own_odd_rate_show_every_frame_once():
 
 
 def test_clips_count_with_all_their_frames():
-    with pytest.raises(SampleError, match="needs 320 frames, over max_frames 256"):
-        VideoProcessor(CLIP, num_clips=40).plan(Media("video", numbered(9, 48, 32), rate_hz=10.0))
+    with pytest.raises(ConfigError, match="max_frames 256: every film takes 320 frames"):
+        VideoProcessor(CLIP, num_clips=40)

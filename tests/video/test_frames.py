@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from hypothesis import strategies as st
 from kosmos import ConfigError, Grid, Media, SampleError
 from kosmos_video.frames import VideoProcessor
 from support.films import CLIP, Picture, encoded, numbered, shown
+
+HOW = [{}, {"num_clips": 2}]
+"""Sampling by which all films have one plan, which reads nothing, and by which each has that of its header."""
+
+
+def cells_of(processor: VideoProcessor, media: Media) -> np.ndarray:
+    return processor.decode(media, processor.plan(media))
 
 
 @settings(max_examples=40, deadline=None)
@@ -126,6 +134,54 @@ def test_an_encoded_film_equals_its_array() -> None:
     )
 
 
+ONE_PLAN = [
+    (CLIP, {}),
+    (CLIP, {"time_marks": False, "num_clips": 3}),
+    (CLIP, {"time_marks": False, "num_clips": 2, "frame_rate_hz": 7.0}),
+    (Picture(), {"time_marks": False, "num_frames": 5}),
+]
+
+
+@pytest.mark.parametrize(("encoder_input", "sampling"), ONE_PLAN)
+def test_films_of_one_plan_are_opened_once_and_show_what_their_headers_would_have_planned(
+    encoder_input: Any, sampling: dict[str, Any], shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shared_data("video")
+    rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    media = [Media("video", folder / row["video"]) for row in rows[::6]]
+    media += [replace(media[0], clip=(0.2, 0.9)), Media("video", numbered(30), rate_hz=10.0)]
+    once = VideoProcessor(encoder_input, **sampling)
+    by_header = VideoProcessor(encoder_input, **sampling)
+    by_header.reads_headers, by_header._one_plan = True, None
+    opened, av_open = [], av.open
+    monkeypatch.setattr(av, "open", lambda *args, **options: opened.append(args) or av_open(*args, **options))
+    for medium in media:
+        opened.clear()
+        cells, plan = cells_of(once, medium), once.plan(medium)
+        assert len(opened) == (not isinstance(medium.source, np.ndarray))
+        assert plan.layout == by_header.plan(medium).layout
+        np.testing.assert_array_equal(cells, cells_of(by_header, medium))
+    assert not once.reads_headers
+
+
+@pytest.mark.parametrize(
+    ("encoder_input", "sampling"),
+    [
+        (CLIP, {"num_clips": 2}),
+        (CLIP, {"frame_rate_hz": 7.0}),
+        (Picture(), {"num_frames": 5}),
+        (Picture(), {"time_marks": False}),
+    ],
+)
+def test_films_whose_tokens_hang_on_how_long_they_are_have_plans_of_their_own(
+    encoder_input: Any, sampling: dict[str, Any]
+) -> None:
+    processor = VideoProcessor(encoder_input, **sampling)
+    plans = {processor.plan(Media("video", numbered(count), rate_hz=2.0)).layout for count in (10, 40)}
+    assert processor.reads_headers
+    assert len(plans) == 2
+
+
 def test_a_film_whose_header_has_no_duration_is_counted() -> None:
     whole = encoded(list(numbered(9)), [100 * i for i in range(9)])
     duration, tag = whole.index(b"\x44\x89\x88"), whole.index(b"DURATION")
@@ -136,6 +192,8 @@ def test_a_film_whose_header_has_no_duration_is_counted() -> None:
     processor = VideoProcessor(Picture(), frame_rate_hz=10.0)
     assert processor.plan(media).recipe.declared.num_frames == 9
     assert shown(processor, media) == list(range(9))
+    once, by_header = (VideoProcessor(Picture(), num_frames=5, time_marks=marks) for marks in (False, True))
+    np.testing.assert_array_equal(cells_of(once, media), cells_of(by_header, media))
 
 
 @pytest.mark.parametrize("name", ["rotated_90.mp4", "rotation_90.mp4"])
@@ -194,10 +252,11 @@ def test_every_corner_film_decodes_or_is_refused_with_a_reason(shared_data: Call
         assert run.stdout == "cells 12 12\n" if whole else run.stdout.startswith("refused "), (row, run.stdout)
 
 
-def test_a_sound_file_is_refused_by_what_it_holds(shared_data: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("how", HOW)
+def test_a_sound_file_is_refused_by_what_it_holds(how: dict[str, Any], shared_data: Callable[[str], Path]) -> None:
     media = Media("video", shared_data("corner/video") / "audio_only.mp4")
     with pytest.raises(SampleError, match="no video, only: audio"):
-        VideoProcessor(CLIP).plan(media)
+        cells_of(VideoProcessor(CLIP, **how), media)
 
 
 def test_truncated_films_are_never_silently_short(shared_data: Callable[[str], Path]) -> None:
@@ -227,37 +286,45 @@ def test_truncated_films_are_never_silently_short(shared_data: Callable[[str], P
         ({"max_bytes": 1000}, "over max_bytes 1000"),
         ({"max_pixels": 100}, "max_pixels 100"),
         ({"max_source_frames": 40}, "75 frames, over max_source_frames 40"),
-        ({"max_frames": 4}, "needs 8 frames, over max_frames 4"),
         ({"max_duration_s": 2.0}, "over max_duration_s 2"),
     ],
 )
+@pytest.mark.parametrize("how", HOW)
 def test_limits_are_checked_before_decoding(
-    limits: dict[str, Any], message: str, shared_data: Callable[[str], Path]
+    how: dict[str, Any], limits: dict[str, Any], message: str, shared_data: Callable[[str], Path]
 ) -> None:
     media = Media("video", shared_data("video/grid") / "brbk7n.mp4")
     with pytest.raises(SampleError, match=message):
-        VideoProcessor(CLIP, **limits).plan(media)
+        cells_of(VideoProcessor(CLIP, **how, **limits), media)
 
 
-def test_playlists_open_no_other_file(shared_data: Callable[[str], Path]) -> None:
+def test_a_film_that_needs_too_many_frames_is_refused() -> None:
+    with pytest.raises(SampleError, match="needs 8 frames, over max_frames 4"):
+        VideoProcessor(Picture(), frame_rate_hz=8.0, max_frames=4).plan(Media("video", numbered(8), rate_hz=8.0))
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_playlists_open_no_other_file(how: dict[str, Any], shared_data: Callable[[str], Path]) -> None:
     film = shared_data("video/asl") / "eat.mkv"
     for text in (f"ffconcat version 1.0\nfile '{film}'\n", f"#EXTM3U\n#EXTINF:1,\n{film}\n#EXT-X-ENDLIST\n"):
         with pytest.raises(SampleError, match="cannot be decoded"):
-            VideoProcessor(CLIP).plan(Media("video", text.encode()))
+            cells_of(VideoProcessor(CLIP, **how), Media("video", text.encode()))
 
 
+@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(
     "bad", [np.zeros((0, 4, 4, 3), np.uint8), np.zeros((2, 4, 4, 3)), np.zeros((4, 4, 3), np.uint8)]
 )
-def test_arrays_of_another_form_are_refused(bad: np.ndarray) -> None:
+def test_arrays_of_another_form_are_refused(bad: np.ndarray, how: dict[str, Any]) -> None:
     with pytest.raises(SampleError, match=r"must be uint8 \[T, H, W, 3\]"):
-        VideoProcessor(CLIP).plan(Media("video", bad, rate_hz=8.0))
+        cells_of(VideoProcessor(CLIP, **how), Media("video", bad, rate_hz=8.0))
 
 
+@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("rate_hz", [None, 0.0, -8.0, float("inf"), float("nan")])
-def test_an_array_without_a_rate_that_can_be_is_refused(rate_hz: float | None) -> None:
+def test_an_array_without_a_rate_that_can_be_is_refused(rate_hz: float | None, how: dict[str, Any]) -> None:
     with pytest.raises(SampleError, match=f"positive, finite rate_hz, got {rate_hz}"):
-        VideoProcessor(CLIP).plan(Media("video", numbered(4), rate_hz=rate_hz))
+        cells_of(VideoProcessor(CLIP, **how), Media("video", numbered(4), rate_hz=rate_hz))
 
 
 def test_an_array_of_infinitely_many_seconds_is_refused() -> None:
@@ -270,6 +337,9 @@ def test_options_that_do_not_fit_the_encoder_are_refused() -> None:
         (CLIP, {"num_frames": 4}),
         (CLIP, {"size_px": (64, 64)}),
         (CLIP, {"frame_rate_hz": 0.0}),
+        (CLIP, {"max_frames": 7}),
+        (CLIP, {"num_clips": 3, "max_frames": 20}),
+        (Picture(), {"num_frames": 9, "max_frames": 8}),
         (Picture(), {"num_clips": 2}),
         (Picture(), {"size_px": (8, 8)}),
         (Picture(), {"num_frames": 2, "frame_rate_hz": 1.0}),

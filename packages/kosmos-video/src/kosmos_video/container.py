@@ -49,14 +49,26 @@ def read_header(source: bytes | Path, limits: Limits) -> Header:
     """
     with opened(source, limits) as container:
         stream = video_stream(container, limits)
-        duration_s, num_frames = _declared(container, stream)
-        if duration_s is None:
-            duration_s, num_frames = _count_packets(container, stream, limits)
-        if num_frames is not None and num_frames > limits.max_source_frames:
-            raise SampleError(f"video declares {num_frames} frames, over max_source_frames {limits.max_source_frames}")
-        if duration_s <= 0:
-            raise SampleError(f"video declares a duration of {duration_s:g} s")
-        return Header(duration_s, num_frames, stream.width, stream.height)
+        stated = stated_header(container, stream, limits)
+        return stated or _checked(*_count_packets(container, stream, limits), stream, limits)
+
+
+def stated_header(container: Any, stream: Any, limits: Limits) -> Header | None:
+    """What the header of an opened film says, without a look at its packets; None where it has no duration.
+
+    Raises:
+        SampleError: over a limit, or a duration that none has.
+    """
+    duration_s, num_frames = _declared(container, stream)
+    return None if duration_s is None else _checked(duration_s, num_frames, stream, limits)
+
+
+def _checked(duration_s: float, num_frames: int | None, stream: Any, limits: Limits) -> Header:
+    if num_frames is not None and num_frames > limits.max_source_frames:
+        raise SampleError(f"video declares {num_frames} frames, over max_source_frames {limits.max_source_frames}")
+    if duration_s <= 0:
+        raise SampleError(f"video declares a duration of {duration_s:g} s")
+    return Header(duration_s, num_frames, stream.width, stream.height)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ in containers whose index says where keyframes are; whatever is odd behind such 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import floor
@@ -19,7 +19,10 @@ from av.sidedata.sidedata import Type as SideDataType
 from numpy.typing import NDArray
 
 from kosmos import SampleError
-from kosmos_video.container import Header, Limits, check_pixels, opened, video_stream
+from kosmos_video.container import Header, Limits, check_pixels, opened, read_header, stated_header, video_stream
+
+TimesOf = Callable[[Header], Sequence[float]]
+"""Which times of a film to show, in seconds, by its header."""
 
 INDEXED = frozenset({"mov", "mp4", "matroska", "webm"})
 """Containers that list their keyframes. Of MPEG program streams the index lists packets, and calls all keyframes."""
@@ -46,13 +49,27 @@ def frames_at(
     Raises:
         SampleError: the film ends before a time, a frame that is needed is damaged, or a limit is passed.
     """
-    wanted = sorted(set(times_s))
-    try:
-        found = _at_ascending(source, wanted, size_px, declared, limits, jumps=True)
-    except _AstrayError:
-        found = _at_ascending(source, wanted, size_px, declared, limits, jumps=False)
-    shown = dict(zip(wanted, found, strict=True))
-    return np.stack([shown[time] for time in times_s])
+    return _frames_at(source, lambda header: times_s, size_px, declared, limits)
+
+
+def frames_of(source: bytes | Path, times_of: TimesOf, size_px: tuple[int, int], limits: Limits) -> NDArray[np.uint8]:
+    """As ``frames_at``, of a film whose header nobody has read: it is opened once.
+
+    Args:
+        times_of: the times to show, of a film with this header; it may raise SampleError.
+    """
+    return _frames_at(source, times_of, size_px, None, limits)
+
+
+def _frames_at(
+    source: bytes | Path, times_of: TimesOf, size_px: tuple[int, int], declared: Header | None, limits: Limits
+) -> NDArray[np.uint8]:
+    for jumps in (True, False):
+        try:
+            return _shown(source, times_of, size_px, declared, limits, jumps=jumps)
+        except _AstrayError:
+            pass
+    raise AssertionError("nothing is astray where nothing jumps")
 
 
 def resize(frame: NDArray[np.uint8], size_px: tuple[int, int]) -> NDArray[np.uint8]:
@@ -66,24 +83,29 @@ class _AstrayError(SampleError):
     """Something was odd behind a jump: what it is, decoding from the start will tell."""
 
 
-def _at_ascending(
+def _shown(
     source: bytes | Path,
-    wanted: Sequence[float],
+    times_of: TimesOf,
     size_px: tuple[int, int],
-    declared: Header,
+    declared: Header | None,
     limits: Limits,
     *,
     jumps: bool,
-) -> list[NDArray[np.uint8]]:
-    """The frame at each of some ascending times. Raises _AstrayError only where it ``jumps``."""
+) -> NDArray[np.uint8]:
+    """The frames, as of ``frames_at``. Raises _AstrayError only where it ``jumps``."""
     frames: _Frames | None = None
     try:
         with opened(source, limits) as container:
             stream = video_stream(container, limits)
+            # Where packets have to be counted, the file is read to its end, and is opened anew behind it.
+            declared = declared or stated_header(container, stream, limits) or read_header(source, limits)
+            times_s = times_of(declared)
+            wanted = sorted(set(times_s))
             stream.thread_type = "NONE"  # data workers are processes already; frame threads also crash on broken files
             stream.codec_context.options = {"max_pixels": str(limits.max_pixels)}
             frames = _Frames(container, stream, limits, wanted if jumps else ())
-            return _pick(frames, wanted, size_px, declared)
+            found = dict(zip(wanted, _pick(frames, wanted, size_px, declared), strict=True))
+            return np.stack([found[time] for time in times_s])
     except SampleError as error:
         if frames is not None and frames.jumped:
             raise _AstrayError(str(error)) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from kosmos import ConfigError, Grid, Media, MediaPlan, PlanMismatch, SampleError, cut_blocks
 from kosmos_video.container import Header, Limits, read_header
-from kosmos_video.decoding import frames_at, resize
+from kosmos_video.decoding import frames_at, frames_of, resize
 from kosmos_video.sampling import at_rate, clip_starts, clip_times, count_at_rate, spread
 
 DEFAULT_SIDE_PX = 224
@@ -62,6 +63,10 @@ class Recipe:
     declared: Header
 
 
+Item = tuple[float, list[float]]
+"""Time mark, and times of the frames."""
+
+
 class VideoProcessor:
     """Films to cells: planned from the header, decoded by timestamps.
 
@@ -73,6 +78,9 @@ class VideoProcessor:
     equal stretches). A film with fewer frames than asked shows frames more than once, and a clip longer than its film
     holds the last frame: every item has its full shape. Frames are stretched to the encoder's size, whatever the
     shape of picture and pixels.
+
+    Where all films take the same tokens (one clip without ``frame_rate_hz``, or a number of items that is set without
+    time marks), planning opens no file: each is opened once, as it is decoded, which is where faults of it are found.
 
     ``Media.source`` is an encoded film (bytes or path) or uint8 [T, H, W, 3] with ``Media.rate_hz``.
 
@@ -129,21 +137,24 @@ class VideoProcessor:
             self._grid = Grid(1, self.size_px[0] // patch[0], self.size_px[1] // patch[1])
         self._patch_px = patch
         self.cell_dtype = np.dtype(np.uint8)
+        self.reads_headers = not self._same_for_all()
+        self._one_plan = None if self.reads_headers else self._plan_of(self._items(0.0, 1.0), 0.0, None)
 
     def plan(self, media: Media) -> MediaPlan:
         """Reads the header (or, where it lacks the duration, the packets), decodes nothing.
 
         Raises:
-            SampleError: no video in it, unreadable, over a limit, or ``Media.clip`` outside of it.
+            SampleError: no video in it, unreadable, over a limit, or ``Media.clip`` outside of it; where all films have
+                one plan, ``decode`` finds that.
         """
+        if self._one_plan is not None:
+            return self._one_plan
         declared = self._header(media)
         start_s, end_s = _span(media, declared)
         items = self._items(start_s, end_s)
-        times_s = tuple(time for _, times in items for time in times)
-        if max(times_s) > self.max_duration_s:
-            raise SampleError(
-                f"video is sampled up to {max(times_s):.1f} s, over max_duration_s {self.max_duration_s:g}"
-            )
+        return self._plan_of(items, start_s, Recipe(self._checked_times(items), declared))
+
+    def _plan_of(self, items: list[Item], start_s: float, recipe: Recipe | None) -> MediaPlan:
         gaps = [after - before for (before, _), (after, _) in pairwise(items)]
         digits = 1 if min(gaps, default=1.0) >= 0.1 else 2
         layout: list[str | Grid] = ["<video>"]
@@ -151,21 +162,42 @@ class VideoProcessor:
             if self.time_marks:
                 layout.append(f"{at_s - start_s:.{digits}f}s")
             layout.append(self._grid)
-        return MediaPlan((*layout, "</video>"), Recipe(times_s, declared))
+        return MediaPlan((*layout, "</video>"), recipe)
+
+    def _same_for_all(self) -> bool:
+        """Whether films take the same tokens whatever they hold: so many items, and no times that hang on the film."""
+        if self.clip is None:
+            return self.num_frames is not None and not self.time_marks
+        from_the_start = self.frame_rate_hz is None and self.num_clips in (None, 1)
+        return from_the_start or not self.time_marks
+
+    def _times(self, media: Media, declared: Header) -> tuple[float, ...]:
+        """Of the frames of a film. Raises as ``plan``."""
+        return self._checked_times(self._items(*_span(media, declared)))
+
+    def _checked_times(self, items: list[Item]) -> tuple[float, ...]:
+        times_s = tuple(time for _, times in items for time in times)
+        if max(times_s) > self.max_duration_s:
+            raise SampleError(
+                f"video is sampled up to {max(times_s):.1f} s, over max_duration_s {self.max_duration_s:g}"
+            )
+        return times_s
 
     def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:
         """uint8 [N, 3, cell_frames, h, w] for clips, [N, 3, h, w] for frames; N = the plan's cells.
 
         Raises:
-            SampleError: damaged, or shorter than its header declared.
+            SampleError: damaged, or shorter than its header declared; as of ``plan``, where that read no header.
         """
         recipe = plan.recipe
-        assert isinstance(recipe, Recipe), recipe
         if isinstance(media.source, np.ndarray):
+            times_s = self._times(media, self._header(media)) if recipe is None else recipe.times_s
             rate_hz = _rate_of(media)
             # A hundredth of a frame forgives the rounding of time * rate.
-            indices = [min(int(time * rate_hz + 0.01), len(media.source) - 1) for time in recipe.times_s]
+            indices = [min(int(time * rate_hz + 0.01), len(media.source) - 1) for time in times_s]
             frames = np.stack([resize(media.source[i], self.size_px) for i in indices])
+        elif recipe is None:
+            frames = frames_of(media.source, partial(self._times, media), self.size_px, self.limits)
         else:
             frames = frames_at(media.source, recipe.times_s, self.size_px, recipe.declared, self.limits)
         cells = cut_blocks(frames, (self._cell_frames, *self._patch_px)).reshape(-1, *self.cell_shape)
@@ -186,22 +218,24 @@ class VideoProcessor:
             raise ConfigError("num_clips: a picture encoder takes single frames; set num_frames or frame_rate_hz")
         if self.num_frames is not None and self.frame_rate_hz is not None:
             raise ConfigError("num_frames and frame_rate_hz: set one of them")
+        wanted = self.num_frames if self.clip is None else self.clip.frames * (self.num_clips or 1)
+        if wanted is not None and wanted > self.max_frames:
+            raise ConfigError(
+                f"max_frames {self.max_frames}: every film takes {wanted} frames; sample fewer or raise it"
+            )
 
     def _header(self, media: Media) -> Header:
         if isinstance(media.source, np.ndarray):
             return _array_header(media.source, _rate_of(media), self.limits)
         return read_header(media.source, self.limits)
 
-    def _items(self, start_s: float, end_s: float) -> list[tuple[float, list[float]]]:
-        """(time mark, times of the frames) of every item."""
+    def _items(self, start_s: float, end_s: float) -> list[Item]:
         if self.clip is None:
-            count = self.num_frames or count_at_rate(start_s, end_s, self.frame_rate_hz or 1.0)
-            self._check_count(count)
+            count = self.num_frames or self._count_at_rate(start_s, end_s)
             even = self.num_frames is not None
             times = spread(start_s, end_s, count) if even else at_rate(start_s, self.frame_rate_hz or 1.0, count)
             return [(time, [time]) for time in times]
         frames, num_clips = self.clip.frames, self.num_clips or 1
-        self._check_count(frames * num_clips)
         if self.frame_rate_hz is None:
             share_s = (end_s - start_s) / num_clips
             starts = [start_s + i * share_s for i in range(num_clips)]
@@ -209,11 +243,13 @@ class VideoProcessor:
         starts = clip_starts(start_s, end_s, frames / self.frame_rate_hz, num_clips)
         return [(first, clip_times(first, end_s, frames, self.frame_rate_hz)) for first in starts]
 
-    def _check_count(self, count: int) -> None:
+    def _count_at_rate(self, start_s: float, end_s: float) -> int:
+        count = count_at_rate(start_s, end_s, self.frame_rate_hz or 1.0)
         if count > self.max_frames:
             raise SampleError(
                 f"video needs {count} frames, over max_frames {self.max_frames}; sample fewer or raise it"
             )
+        return count
 
 
 def _span(media: Media, declared: Header) -> tuple[float, float]:
