@@ -16,6 +16,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 from kosmos.model.attention_cpu import attend_on_cpu
 from kosmos.model.attention_groups import groups_of, tell_padding
+from kosmos.model.precision import product_type
 from kosmos.model.segments import Segments
 
 EXACT_UP_TO = 512
@@ -44,7 +45,7 @@ def bounds_of(segments: Segments, x: Tensor, width: int) -> Bounds | None:
 
     None where the flash kernel does not take them.
     """
-    dtype = _type_of(x)
+    dtype = product_type(x)
     if not (
         x.is_cuda
         and segments.total
@@ -96,14 +97,15 @@ def attend(
     assert window is None or (causal and window > 0), (window, causal)
     if window is not None and window >= segments.longest:
         window = None
+    dtype = product_type(v)
     if not segments.total:
-        return q.new_zeros(0, q.shape[1], v.shape[2], dtype=_type_of(v)) + (q.sum() + k.sum() + v.sum()).to(_type_of(v))
+        return q.new_zeros(0, q.shape[1], v.shape[2], dtype=dtype) + (q.sum() + k.sum() + v.sum()).to(dtype)
     bounds = bounds_of(segments, v, q.shape[2]) if q.shape[2] == v.shape[2] else None
     if bounds is not None:
         return attend_within(q, k, v, bounds, causal=causal, scale=scale, window=window or 0)
     k, v = _expand_groups(k, v, q.shape[1])
     if q.device.type == "cpu" and window is None and type(q) is Tensor and q.shape[2] == v.shape[2]:
-        return attend_on_cpu(q, k, v, segments, causal=causal, scale=scale, dtype=_type_of(v))
+        return attend_on_cpu(q, k, v, segments, causal=causal, scale=scale, dtype=dtype)
     return _attend_groups(q, k, v, segments, causal, scale, window)
 
 
@@ -163,7 +165,7 @@ def attend_across(q: Tensor, k: Tensor, v: Tensor, queries: int, segments: Segme
     assert q.shape[0] == count * queries, (q.shape, count, queries)
     assert k.shape[0] == v.shape[0] == segments.total, (k.shape, v.shape, segments)
     if not count:
-        return (q + (k.sum() + v.sum())).to(_type_of(v))
+        return (q + (k.sum() + v.sum())).to(product_type(v))
     if len(set(segments.lengths)) == 1:
         own = (count, segments.longest)
         return _sdpa(_fold(q, (count, queries)), _fold(k, own), _fold(v, own), None).flatten(0, 1)
@@ -225,7 +227,7 @@ def _fold(x: Tensor, shape: tuple[int, int]) -> Tensor:
 def _sdpa(
     q: Tensor, k: Tensor, v: Tensor, scale: float | None, *, causal: bool = False, mask: Tensor | None = None
 ) -> Tensor:
-    dtype, kind = _type_of(v), q.device.type
+    dtype, kind = product_type(v), q.device.type
     exact = kind == "cpu" and dtype == torch.bfloat16 and k.shape[1] <= EXACT_UP_TO
     q, k, v = (x.to(torch.float32 if exact else dtype).transpose(1, 2) for x in (q, k, v))
     with torch.autocast(kind, enabled=False) if exact else nullcontext():  # it would cast them back
@@ -238,13 +240,6 @@ def _visible(t: int, S: int, window: int | None, device: torch.device) -> Tensor
     distance = torch.arange(S - t, S, device=device)[:, None] - torch.arange(S, device=device)
     seen = distance >= 0
     return seen if window is None else seen & (distance < window)
-
-
-def _type_of(v: Tensor) -> torch.dtype:
-    """Of what attention gives. Positions and norms leave q and k in fp32 under autocast."""
-    if torch.is_autocast_enabled(v.device.type) and v.dtype != torch.float64:
-        return torch.get_autocast_dtype(v.device.type)
-    return v.dtype
 
 
 def _expand_groups(k: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from kosmos.data.processor import Grid
 from kosmos.data.slots import OnePerCell, Pooled, SlotCount
 from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError
+from kosmos.model.precision import exact_type
 
 
 def pool_grids(features: Tensor, grids: Tensor, pool: Pooled) -> Tensor:
@@ -37,7 +38,7 @@ def pool_grids(features: Tensor, grids: Tensor, pool: Pooled) -> Tensor:
         slots.append(slot + start)
         weights.append(weight)
         start += pool(item)
-    exact = features.dtype if features.dtype == torch.float64 else torch.float32
+    exact = exact_type(features)
     share = to_device(torch.tensor(np.concatenate(weights), dtype=exact), features.device)[:, None]
     index = to_device(torch.tensor(np.concatenate(slots)), features.device)
     pooled = torch.zeros(start, features.shape[1], dtype=exact, device=features.device)

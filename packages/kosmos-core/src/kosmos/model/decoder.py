@@ -17,6 +17,7 @@ from kosmos.model.attention import Bounds, attend, attend_cached, attend_within,
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.norms import LayerNorm, RMSNorm
+from kosmos.model.precision import exact_type
 from kosmos.model.recompute import Recompute, run_block
 from kosmos.model.rotary import XPOS_LONGEST, Rotation, check_length, rotate, rotation
 from kosmos.model.segments import Segments
@@ -107,7 +108,7 @@ class Decoder(nn.Module):
             shape.positions,
             base=shape.rope_base,
             middle=longest // 2 if cache is None else 0,
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+            dtype=exact_type(x),
         )
         if isinstance(cache, KeyValueBatch):
             cache.begin(segments)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError
 from kosmos.model.attention import attend
+from kosmos.model.precision import exact_type
 from kosmos.model.recompute import Recompute, run_block
 from kosmos.model.rotary import Rotation, rotate, rotation
 from kosmos.model.segments import Segments
@@ -64,8 +65,7 @@ class ItemTransformer(nn.Module):
         lengths = torch.tensor(items.lengths, dtype=torch.int64)
         starts = torch.tensor(items.bounds[:-1], dtype=torch.int64).repeat_interleave(lengths)
         places = to_device(torch.arange(items.total) - starts, x.device)
-        exact = torch.float64 if x.dtype == torch.float64 else torch.float32
-        return rotation(places, self.width // self.heads, "rope", base=10_000.0, middle=0, dtype=exact)
+        return rotation(places, self.width // self.heads, "rope", base=10_000.0, middle=0, dtype=exact_type(x))
 
 
 class ItemBlock(nn.Module):

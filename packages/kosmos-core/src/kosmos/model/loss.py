@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
+from kosmos.model.precision import exact_type, product_type
 from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
 from kosmos.runtime.devices import has_triton
 
@@ -52,7 +53,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
     """
     assert hidden.shape[0] == targets.shape[0], (hidden.shape, targets.shape)
     assert hidden.shape[1] == weight.shape[1], (hidden.shape, weight.shape)
-    dtype = _type_of(hidden)
+    dtype = product_type(hidden)
     rows = chunk or _rows(hidden.device, dtype, weight.shape[0])
     train = torch.is_grad_enabled()
     return TokenLosses(*_Loss.apply(hidden, weight, targets, dtype, rows, train))  # type: ignore[no-untyped-call]
@@ -60,16 +61,9 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
 
 def computed_positions(count: int, weight: Tensor) -> int:
     """Positions that products with ``weight`` [V, D] are made of for so many trained ones: padding is among them."""
-    rows = _rows(weight.device, _type_of(weight), len(weight))
+    rows = _rows(weight.device, product_type(weight), len(weight))
     rest = count % rows
     return count - rest + min(recurring_size(rest, weight), rows)
-
-
-def _type_of(x: Tensor) -> torch.dtype:
-    """Of products with it."""
-    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(x.device.type)
-    return x.dtype
 
 
 def _has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
@@ -89,7 +83,7 @@ class _Loss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, dtype: torch.dtype, rows: int, train: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        exact = torch.float64 if dtype == torch.float64 else torch.float32
+        exact = exact_type(hidden)
         grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
         grad_weight = _Total(weight, exact) if train and ctx.needs_input_grad[1] else None
         wanted = grad_hidden is not None or grad_weight is not None

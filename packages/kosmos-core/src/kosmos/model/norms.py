@@ -1,6 +1,7 @@
 """Norms that are computed in fp32 (fp64 for fp64), whatever the type of their input.
 
-What they return goes into products: under autocast in its type, else in that of the input.
+What they return goes into products: under autocast in its type, else in that of the input. The several products that
+read it would each cast it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from kosmos.model.precision import exact_type, product_type
 
 
 class RMSNorm(nn.Module):
@@ -24,11 +27,11 @@ class RMSNorm(nn.Module):
         exact = exact_type(x)
         weight = self.weight.to(exact)
         if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
-            given = x.to(exact), weight, self.eps, result_type(x)
+            given = x.to(exact), weight, self.eps, product_type(x)
             if not torch.is_grad_enabled():  # autograd's way around a function takes as long as the norm of a token
                 return _normed(*given)[0]
             return cast(Tensor, _RMSNorm.apply(*given))  # type: ignore[no-untyped-call]
-        return F.rms_norm(x.to(exact), weight.shape, weight, self.eps).to(result_type(x))
+        return F.rms_norm(x.to(exact), weight.shape, weight, self.eps).to(product_type(x))
 
 
 class LayerNorm(nn.Module):
@@ -43,19 +46,7 @@ class LayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         exact = exact_type(x)
         weight, bias = self.weight.to(exact), self.bias.to(exact)
-        return F.layer_norm(x.to(exact), weight.shape, weight, bias, self.eps).to(result_type(x))
-
-
-def exact_type(x: Tensor) -> torch.dtype:
-    """What a norm of ``x`` is computed in."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-def result_type(x: Tensor) -> torch.dtype:
-    """What a norm of ``x`` returns. The several products that read it would each cast it."""
-    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(x.device.type)
-    return x.dtype
+        return F.layer_norm(x.to(exact), weight.shape, weight, bias, self.eps).to(product_type(x))
 
 
 def _normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

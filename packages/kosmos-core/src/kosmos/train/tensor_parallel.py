@@ -25,7 +25,8 @@ from torch.distributed.tensor.parallel import (
 )
 
 from kosmos.model.decoder import Decoder
-from kosmos.model.norms import LayerNorm, RMSNorm, exact_type, result_type
+from kosmos.model.norms import LayerNorm, RMSNorm
+from kosmos.model.precision import exact_type, product_type
 
 # It would have the norm of all gradients summed over both dimensions of the mesh at once, which costs one number twice.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
@@ -108,7 +109,7 @@ class SharedRMSNorm(RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         exact = x.to(exact_type(x))
         square = _mean(exact.square(), self.mesh)
-        return (exact * (square + self.eps).rsqrt() * _local(self.weight).to(exact.dtype)).to(result_type(x))
+        return (exact * (square + self.eps).rsqrt() * _local(self.weight).to(exact.dtype)).to(product_type(x))
 
 
 class SharedLayerNorm(LayerNorm):
@@ -121,7 +122,7 @@ class SharedLayerNorm(LayerNorm):
         centred = exact - _mean(exact, self.mesh)
         scaled = centred * (_mean(centred.square(), self.mesh) + self.eps).rsqrt()
         weight, bias = (_local(p).to(exact.dtype) for p in (self.weight, self.bias))
-        return (scaled * weight + bias).to(result_type(x))
+        return (scaled * weight + bias).to(product_type(x))
 
 
 def _mean(x: Tensor, mesh: DeviceMesh) -> Tensor:
