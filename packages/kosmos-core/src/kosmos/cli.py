@@ -20,9 +20,16 @@ from typer.core import TyperCommand, TyperGroup
 
 import kosmos
 from kosmos.components import Spec
-from kosmos.discovery import cause
 from kosmos.enabled import split_names
-from kosmos.errors import ConfigError, KosmosError, TrainingError, is_out_of_memory, missing_package, say_interrupted
+from kosmos.errors import (
+    ConfigError,
+    KosmosError,
+    TrainingError,
+    cause,
+    is_out_of_memory,
+    missing_package,
+    say_interrupted,
+)
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
 

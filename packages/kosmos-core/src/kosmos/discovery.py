@@ -20,6 +20,7 @@ import kosmos
 from kosmos import hookspecs
 from kosmos.components import API_VERSION, KINDS, ModalitySpec, Spec
 from kosmos.enabled import Off
+from kosmos.errors import cause
 from kosmos.hookspecs import GROUP, HOOKS
 from kosmos.names import did_you_mean, listed
 
@@ -196,12 +197,6 @@ def _import(target: Any) -> Any:
     for attribute in filter(None, attributes.strip().split(".")):
         found = getattr(found, attribute)
     return found
-
-
-def cause(error: BaseException) -> str:
-    """An exception as one line: ``ModuleNotFoundError: No module named 'x'``."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _api_problem(candidate: Candidate, plugin: Any) -> str | None:

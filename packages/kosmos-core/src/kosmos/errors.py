@@ -85,6 +85,12 @@ class TrainingError(KosmosError):
     exit_status = 4
 
 
+def cause(error: BaseException) -> str:
+    """An exception as one line: ``ModuleNotFoundError: No module named 'x'``."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that an allocation failed. By name: torch is not imported, and has no type for a CPU."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

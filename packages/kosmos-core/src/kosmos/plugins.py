@@ -20,9 +20,9 @@ from inspect import signature
 from typing import Any
 
 from kosmos.components import KINDS, Spec
-from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, cause, find_candidates, load
+from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candidates, load
 from kosmos.enabled import Enabling, enabling
-from kosmos.errors import ConfigError, KosmosError, PluginError, is_out_of_memory
+from kosmos.errors import ConfigError, KosmosError, PluginError, cause, is_out_of_memory
 from kosmos.names import did_you_mean, listed, nearest
 from kosmos.selection import asked_plugins, choose
 

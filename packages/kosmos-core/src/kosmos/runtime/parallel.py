@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from kosmos.errors import KosmosError, TrainingError
+from kosmos.errors import KosmosError, TrainingError, cause
 from kosmos.runtime.attempt import has_lasting_store, store_of_this_start
 from kosmos.runtime.dealing import check_lanes, num_groups
 from kosmos.runtime.launch import end_with_launcher, is_launched
@@ -130,7 +130,7 @@ class Parallel:
         except KosmosError as failure:
             error = failure
         except Exception as failure:
-            error = TrainingError(f"rank {self.rank}: {type(failure).__name__}: {' '.join(str(failure).split())}")
+            error = TrainingError(f"rank {self.rank}: {cause(failure)}")
             error.__cause__ = failure
         everyone = self.gather((mine, _plain(error)))
         first = next((rank for rank, (_, failed) in enumerate(everyone) if failed is not None), None)

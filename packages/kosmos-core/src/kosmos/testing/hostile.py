@@ -25,8 +25,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from kosmos.data.document import Media
-from kosmos.discovery import cause
-from kosmos.errors import SampleError
+from kosmos.errors import SampleError, cause
 from kosmos.testing.child import tell
 from kosmos.testing.search import as_array, described, search
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal, Protocol
 
-from kosmos.discovery import cause
+from kosmos.errors import cause
 
 
 class BrokenPromise(AssertionError):

@@ -11,8 +11,8 @@ from kosmos.components import EncoderSpec, ModalitySpec, Spec
 from kosmos.compose import Composition, compose
 from kosmos.data.document import Document, Media
 from kosmos.data.plan import PlannedMedia, Route, decode_cells
-from kosmos.discovery import PluginRecord, cause
-from kosmos.errors import KosmosError, SampleError
+from kosmos.discovery import PluginRecord
+from kosmos.errors import KosmosError, SampleError, cause
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
 from kosmos.testing.conditions import Conditions

@@ -13,6 +13,7 @@ from time import sleep, time
 from typing import Any, Literal, Protocol
 
 from kosmos.config import ComponentConfig, RunConfig
+from kosmos.errors import cause
 from kosmos.files import replace_text
 from kosmos.plugins import Registry
 
@@ -176,8 +177,7 @@ class Trackers:
             act()
         except Exception as error:  # a seam: whatever a tracker raises must not cost the run
             (self.trackers if kind == "tracker" else self.observers).pop(label, None)
-            cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            self.report(f"warning: {kind} {label} is off from here on: {cause}")
+            self.report(f"warning: {kind} {label} is off from here on: {cause(error)}")
 
 
 def _labelled(field: str, wanted: Sequence[ComponentConfig]) -> Iterator[tuple[str, str, ComponentConfig]]:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_model, save_model
 
 from kosmos.data.processor import Grid
-from kosmos.discovery import cause
+from kosmos.errors import cause
 from kosmos.testing.items import Item, apart, gradients, row, silence, told
 from kosmos.testing.promise import BrokenPromise, rule
 from kosmos.testing.search import rows_of, search

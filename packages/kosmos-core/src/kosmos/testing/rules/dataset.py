@@ -8,8 +8,7 @@ from typing import Any
 from kosmos.components import DatasetSpec
 from kosmos.data.document import Document, Media, Text
 from kosmos.data.shuffle import blocks_of
-from kosmos.discovery import cause
-from kosmos.errors import DataError
+from kosmos.errors import DataError, cause
 from kosmos.testing import child
 from kosmos.testing.jobs import fingerprint
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from kosmos.data.transfer import to_device
-from kosmos.discovery import cause
+from kosmos.errors import cause
 from kosmos.model.segments import Segments
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
 from kosmos.testing.items import row

@@ -10,8 +10,7 @@ import numpy as np
 
 from kosmos.data.document import Media
 from kosmos.data.processor import Grid, MediaPlan
-from kosmos.discovery import cause
-from kosmos.errors import SampleError
+from kosmos.errors import SampleError, cause
 from kosmos.testing import child
 from kosmos.testing.jobs import digest
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
