@@ -14,6 +14,8 @@ import typer
 
 RECENT_STEPS = 100
 """Throughput is the median of so many last steps: the first ones warm up, single ones wait for a save."""
+MOST_CAUSES = 10
+"""Causes of bad samples that are shown."""
 
 
 def report(
@@ -248,13 +250,13 @@ def _goodput_lines(found: Mapping[str, Any] | None) -> list[str]:
     return lines + [f"  {name:<16} {s:>12,.1f} s {100 * s / found['wall_s']:>6.2f} %" for name, s in spent if s > 0]
 
 
-def _bad_lines(bad: Mapping[str, Any], at_most: int = 10) -> list[str]:
+def _bad_lines(bad: Mapping[str, Any]) -> list[str]:
     if not bad["samples"]:
         return ["bad samples 0"]
     lines = [f"bad samples {bad['samples']:,}, each in quarantine.jsonl"]
-    for row in bad["causes"][:at_most]:
+    for row in bad["causes"][:MOST_CAUSES]:
         lines.append(f"  {row['samples']:>6,}  {row['source']}: {row['cause']}")
-    rest = bad["causes"][at_most:]
+    rest = bad["causes"][MOST_CAUSES:]
     return lines + ([f"  {sum(r['samples'] for r in rest):>6,}  {len(rest)} further causes"] if rest else [])
 
 

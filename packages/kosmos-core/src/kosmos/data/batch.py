@@ -83,11 +83,6 @@ class PackedBatch:
         """Lengths of the documents; their sum is T."""
         return tuple(d.length for d in self.documents)
 
-    @property
-    def document_ids(self) -> NDArray[np.int64]:
-        """Number of the document that each token belongs to: int64 [T]."""
-        return np.repeat(np.arange(len(self.documents)), self.lengths)
-
     def to(self, device: torch.device) -> PackedBatch:
         def move(t: Tensor) -> Tensor:
             return to_device(t, device)

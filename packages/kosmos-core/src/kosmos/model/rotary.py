@@ -12,6 +12,8 @@ from torch import Tensor
 
 from kosmos.errors import ConfigError
 
+XPOS_BASE = 512.0
+"""Tokens over which a factor zeta is lost in xPos."""
 XPOS_LONGEST = 32_768
 """Tokens of a document that xPos holds: its scales reach exp(80) there, and fp32 and bf16 end at exp(88)."""
 
@@ -30,13 +32,12 @@ def rotation(
     *,
     base: float,
     middle: int,
-    xpos_base: float = 512.0,
     dtype: torch.dtype = torch.float32,
 ) -> Rotation:
     """Tables for the positions of a row, which may start again at each document.
 
-    xPos multiplies the query at position n by zeta^(n / xpos_base) and the key at m by zeta^(-m / xpos_base), so
-    that a logit carries zeta^((n - m) / xpos_base), with zeta_i = (i + 0.4 d) / (1.4 d) at feature i = 0, 2, ..
+    xPos multiplies the query at position n by zeta^(n / XPOS_BASE) and the key at m by zeta^(-m / XPOS_BASE), so
+    that a logit carries zeta^((n - m) / XPOS_BASE), with zeta_i = (i + 0.4 d) / (1.4 d) at feature i = 0, 2, ..
 
     Args:
         position_ids: int [T].
@@ -45,7 +46,6 @@ def rotation(
         base: of the wavelengths.
         middle: subtracted from the positions in xPos' exponents. It cancels in every logit and keeps the scales
             near one; it has to be the same for all keys and queries that meet.
-        xpos_base: tokens over which a factor zeta is lost.
         dtype: fp32 or fp64.
 
     Source: RoPE arXiv 2104.09864; xPos arXiv 2212.10554, compared with microsoft/torchscale, which rotates
@@ -58,7 +58,7 @@ def rotation(
     if kind == "rope":
         return Rotation((cos, sin), (cos, sin))
     zeta = (feature + 0.4 * head_width) / (1.4 * head_width)
-    scale = (zeta.log() * ((position - middle) / xpos_base)).exp()[:, None]
+    scale = (zeta.log() * ((position - middle) / XPOS_BASE)).exp()[:, None]
     return Rotation((cos * scale, sin * scale), (cos / scale, sin / scale))
 
 

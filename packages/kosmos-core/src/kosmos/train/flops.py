@@ -199,16 +199,13 @@ def _measured_once(device: torch.device, dtype: torch.dtype, threads: int) -> fl
     return measured_products(device, dtype)
 
 
-def measured_products(
-    device: torch.device, dtype: torch.dtype, *, size: int | None = None, seconds: float = 0.3
-) -> float:
+def measured_products(device: torch.device, dtype: torch.dtype, *, seconds: float = 0.3) -> float:
     """Operations a second of products of square matrices: the best of those that fit into ``seconds``.
 
-    Args:
-        size: of the largest; by default 1,024, of a GPU 8,192: the launch of less would count. On a CPU it is come to
-            from small ones: where bf16 is slow, one product of 1,024 takes 2.3 s.
+    The largest are of 1,024, on a GPU of 8,192: the launch of less would count. On a CPU they are come to from small
+    ones: where bf16 is slow, one product of 1,024 takes 2.3 s.
     """
-    size = size or (8192 if device.type == "cuda" else 1024)
+    size = 8192 if device.type == "cuda" else 1024
     side = size if device.type == "cuda" else min(size, 128)
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     end, best = perf_counter() + seconds, 0.0

@@ -17,6 +17,8 @@ from kosmos.testing.promise import BrokenPromise, rule
 from kosmos.testing.subjects import ComponentUnderTest
 
 Optimizer = torch.optim.Optimizer
+RATE = 0.01
+"""At which optimizers are tried."""
 STEP_ROW = {
     "step": 1, "loss": 2.5, "tokens": 512, "text_tokens": 400, "media_tokens": 112, "target_tokens": 90,
     "documents": 8, "fill": 0.98, "loss_by_modality": {"text": 2.5}, "loss_by_source": {"sums": 2.5},
@@ -27,14 +29,14 @@ STEP_ROW = {
 SCORE_ROW = {"step": 1, "held_out": {"overall": {"documents": 8, "loss": 2.5, "perplexity": 12.2, "exact_match": 0.5}}}
 
 
-def _quadratic(optimizer: ComponentUnderTest, rate: float = 0.01) -> tuple[list[nn.Parameter], Optimizer]:
+def _quadratic(optimizer: ComponentUnderTest) -> tuple[list[nn.Parameter], Optimizer]:
     torch.manual_seed(0)
     matrix, vector = nn.Parameter(torch.randn(8, 4)), nn.Parameter(torch.randn(5))
     groups = [
-        {"name": "w", "names": ["w"], "params": [matrix], "lr": rate, "weight_decay": 0.1},
-        {"name": "b", "names": ["b"], "params": [vector], "lr": rate, "weight_decay": 0.0},
+        {"name": "w", "names": ["w"], "params": [matrix], "lr": RATE, "weight_decay": 0.1},
+        {"name": "b", "names": ["b"], "params": [vector], "lr": RATE, "weight_decay": 0.0},
     ]
-    return [matrix, vector], optimizer.build(groups, rate)
+    return [matrix, vector], optimizer.build(groups, RATE)
 
 
 def _steps(parameters: list[nn.Parameter], optimizer: Optimizer, count: int) -> list[float]:
