@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos import ConfigError, Grid, Media, MediaPlan, PlanMismatch, SampleError, cut_blocks
-from kosmos_video.container import Header, Limits, read_header
+from kosmos_video.container import Header, Limits, check_pixels, read_header
 from kosmos_video.decoding import frames_at, frames_of, resize
 from kosmos_video.sampling import at_rate, clip_starts, clip_times, count_at_rate, spread
 
@@ -275,8 +275,7 @@ def _array_header(film: NDArray[Any], rate_hz: float, limits: Limits) -> Header:
             f"video array must be uint8 [T, H, W, 3], none of them 0; got {film.dtype} {list(film.shape)}"
         )
     num_frames, height, width = film.shape[:3]
-    if height * width > limits.max_pixels:
-        raise SampleError(f"video frame is {width}x{height} pixels; need 1 to max_pixels {limits.max_pixels}")
+    check_pixels(width, height, limits)
     if num_frames > limits.max_source_frames:
         raise SampleError(f"video has {num_frames} frames, over max_source_frames {limits.max_source_frames}")
     duration_s = num_frames / rate_hz

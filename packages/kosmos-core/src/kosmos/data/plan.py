@@ -169,10 +169,7 @@ class Planner:
         Raises:
             SampleError: it has media and does not fit a row, it is empty, or a medium is unusable.
         """
-        draft = _Draft(self)
-        draft.mark(BOS, train=False)
-        for segment in document.segments:
-            draft.add(segment)
+        draft = self._draft(document)
         draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         plan = draft.finish(document)
         most = min(self.max_tokens, self.longest or self.max_tokens)
@@ -183,11 +180,14 @@ class Planner:
 
     def prompt(self, document: Document) -> DocumentPlan:
         """The document as the beginning of a text to be continued: no end token, nothing trained."""
+        return self._draft(document).finish(document)
+
+    def _draft(self, document: Document) -> _Draft:
         draft = _Draft(self)
         draft.mark(BOS, train=False)
         for segment in document.segments:
             draft.add(segment)
-        return draft.finish(document)
+        return draft
 
     def _check_fit(self, plan: DocumentPlan) -> None:
         if len(plan) > self.max_tokens:

@@ -296,7 +296,7 @@ class Session:
                 self.reporter.say(f"warning: {warning}")
             self._keep_settings()
             self.scorings.after(step)
-            if step % self.config.checkpoint.every_steps == 0 or step == steps:
+            if step % self.config.checkpoint.every_steps == 0:
                 self._save()
         self._save()
         self._wait_for_save()

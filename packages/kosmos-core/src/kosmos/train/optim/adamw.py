@@ -16,13 +16,7 @@ from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import equal_parts
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Passes
-from kosmos.train.optim.states import (
-    check_keys,
-    first_place,
-    flat,
-    put_back,
-    zeros_like,
-)
+from kosmos.train.optim.states import check_keys, first_place, flat, put_back, zeros_like
 
 
 class MasterAdamW(Parameterwise):

@@ -20,13 +20,7 @@ from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import Operands, Step, local
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Batch, Passes
-from kosmos.train.optim.states import (
-    check_keys,
-    first_place,
-    flat,
-    put_back,
-    zeros_like,
-)
+from kosmos.train.optim.states import check_keys, first_place, flat, put_back, zeros_like
 
 if TYPE_CHECKING:
     from kosmos.train.optim.together import Together
