@@ -39,7 +39,8 @@ class WhisperEncoder(nn.Module):
     Args:
         weights: local folder with ``config.json`` and the weights of a Whisper model (or of its encoder); the sizes
             then come from there. None: random weights, with the sizes below.
-        context: what an item sees beside itself.
+        context: what an item sees beside itself: nothing (``item``), or the silence that fills it up to 30 s (``30s``),
+            as published weights expect.
         width: features of a cell.
         layers: transformer layers.
         heads: attention heads; must divide ``width``.

@@ -152,7 +152,7 @@ class DataConfig(_Strict):
     sources: list[SourceConfig] = Field(default_factory=list)
     """What to train on; empty takes the sample sets of the modalities."""
     tokens_per_pack: int = Field(default=512, ge=16)
-    """Tokens in a row. Rows times lanes is the tokens of a step."""
+    """Tokens in a row. Times ``data.lanes`` they are the tokens of a step."""
     cells_per_pack: dict[str, int] = Field(default_factory=dict)
     """Most encoder cells of a stream in a row, by stream; a stream that is not named has no limit but the row's."""
     lanes: int = Field(default=1, ge=1)

@@ -28,6 +28,7 @@ class SumsSource:
     Args:
         split: a fixed tenth of the pairs is held out.
         largest: summand.
+        name: what metrics call it, where the source has no ``name`` beside its path.
     """
 
     split: Literal["train", "held_out"]

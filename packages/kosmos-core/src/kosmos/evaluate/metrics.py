@@ -9,7 +9,11 @@ TextMetric = Callable[[list[str], list[str]], float]
 
 
 def exact_match(*, ignore_case: bool = False) -> TextMetric:
-    """Share of predictions that equal their reference, white space at the ends aside."""
+    """Share of predictions that equal their reference, white space at the ends aside.
+
+    Args:
+        ignore_case: take capital and small letters as the same.
+    """
 
     def plain(text: str) -> str:
         return text.strip().lower() if ignore_case else text.strip()

@@ -30,7 +30,7 @@ def lion(
         betas: (0.9, 0.99), for language also (0.95, 0.98).
         master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
             bits (``bits8``, ``bits16``).
-        compile: compile the step on a CPU, for which a C++ compiler takes a second or two: two to four times as fast.
+        compile: compile the step on a CPU, for which a C++ compiler takes a second or two: two to three times as fast.
             ``auto`` does from 4 million parameters on, and warns where there is no compiler. GPUs take a Triton kernel.
         seed: of stochastic rounding.
     """

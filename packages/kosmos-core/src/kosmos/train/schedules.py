@@ -11,7 +11,10 @@ Schedule = Callable[[int], float]
 
 
 def linear(steps: int, warmup_steps: int, *, final: float = 0.0) -> Schedule:
-    """Linear warmup, then linear to ``final``, a share of the peak, which the step behind the last would have.
+    """Linear warmup, then linear to ``final``.
+
+    Args:
+        final: share of the peak that the step behind the last would have.
 
     Raises:
         ConfigError: ``final`` is no share from 0 to 1.
@@ -21,7 +24,10 @@ def linear(steps: int, warmup_steps: int, *, final: float = 0.0) -> Schedule:
 
 
 def cosine(steps: int, warmup_steps: int, *, final: float = 0.1) -> Schedule:
-    """Linear warmup, then half a cosine (arXiv 1608.03983, one cycle) to ``final`` as of ``linear``.
+    """Linear warmup, then half a cosine (arXiv 1608.03983, one cycle) to ``final``.
+
+    Args:
+        final: share of the peak that the step behind the last would have.
 
     Raises:
         ConfigError: ``final`` is no share from 0 to 1.
