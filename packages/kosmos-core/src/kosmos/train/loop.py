@@ -22,22 +22,21 @@ from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.data.transfer import on_its_way
 from kosmos.errors import CheckpointError, TrainingError, is_out_of_memory
-from kosmos.evaluate.meters import LossMeter
 from kosmos.model.recompute import uncompiled
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast, seed_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
-from kosmos.train.balance import balance_of, cells_of
 from kosmos.train.compiling import compilations, compile_blocks
-from kosmos.train.flops import Counted, FlopMeter
+from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
 from kosmos.train.sharding import distribute, settle
+from kosmos.train.step_sums import Spent, sum_up
 
 
 class RollBack(Exception):
@@ -117,7 +116,11 @@ class Trainer:
         # While a GPU computes the gradients, all is done that does not depend on them.
         if isinstance(self.optimizer, Parameterwise) and self.release is None:
             self.optimizer.prepare()
-        metrics, everyone = self._metrics(rows, batches, [arrived() for arrived in losses], targets)
+        spent = Spent(self.flops.count(batches), self.feeder.waited_s, memory.peak_bytes(self.device))
+        metrics, everyone = sum_up(
+            rows, batches, [arrived() for arrived in losses], spent,
+            targets=targets, parallel=self.parallel, settings=self.config.data,
+        )  # fmt: skip
         norm = float(norm_on_device)
         skipped = self._is_wrong(metrics["loss"], norm, batches)
         if not skipped and self.release is None:
@@ -145,7 +148,7 @@ class Trainer:
         """This rank's rows, and the target tokens of all ranks."""
         rows: list[Row] = []
 
-        def take() -> tuple[int, list[Incident], int, int] | None:
+        def take() -> _Taken | None:
             if should_stop():
                 return None
             try:
@@ -153,17 +156,18 @@ class Trainer:
             except StopWaiting:
                 return None
             targets = sum(int((row.arrays.labels != IGNORED).sum()) for row in rows)
-            return targets, [i for row in rows for i in row.incidents], sum(row.drawn for row in rows), _digest(rows)
+            incidents = [incident for row in rows for incident in row.incidents]
+            return _Taken(targets, incidents, sum(row.drawn for row in rows), _digest(rows))
 
         taken = [found for found in self.parallel.agreed(take) if found is not None]
         if len(taken) < self.parallel.world_size:
             raise StopWaiting
         everyone = self.parallel.one_of_each_group(taken)
-        incidents = [incident for _, theirs, _, _ in everyone for incident in theirs]
+        incidents = [incident for theirs in everyone for incident in theirs.incidents]
         if incidents:
             self.parallel.main_only(lambda: self.folder.note_bad(incident_row(i, self.step + 1) for i in incidents))
-        self.budget.add(sum(drawn for _, _, drawn, _ in everyone), incidents)
-        return rows, sum(targets for targets, _, _, _ in everyone)
+        self.budget.add(sum(theirs.drawn for theirs in everyone), incidents)
+        return rows, sum(theirs.targets for theirs in everyone)
 
     def _is_wrong(self, loss: float, norm: float, batches: list[PackedBatch]) -> bool:
         """Whether to leave the update out. Raises as ``train_step``."""
@@ -281,37 +285,6 @@ class Trainer:
         gradients.fill_missing(self.parameters)
         return gradients.norm_of(self.parameters)
 
-    def _metrics(
-        self, rows: list[Row], batches: list[PackedBatch], per_token: list[Tensor], targets: int
-    ) -> tuple[dict[str, Any], list[_Spent]]:
-        """Sums over all rows of the step, and what it cost each rank."""
-        meter = LossMeter()
-        found = [losses.double().numpy() for losses in per_token]
-        for batch, losses in zip(batches, found, strict=True):
-            meter.add(batch.documents, batch.trained.numpy(), losses)
-        tokens = sum(len(b.token_ids) for b in batches)
-        media = sum(len(m.slots) for b in batches for m in b.media.values())
-        documents = sum(len(b.documents) for b in batches)
-        spent = _Spent(self.flops.count(batches), self.feeder.waited_s, memory.peak_bytes(self.device))
-        total = float(sum(losses.sum() for losses in found))
-        cells = [cells_of(row) for row in rows]
-        everyone = self.parallel.gather((spent, (dict(meter.sums), total, tokens, media, documents, cells)))
-        gathered = [sums for _, sums in everyone][:: self.parallel.sharing]  # a group has the same rows
-        meter.merge([g[0] for g in gathered])
-        loss, tokens, media, documents = (sum(g[i] for g in gathered) for i in range(1, 5))
-        return {
-            "loss": loss / max(1, targets),
-            "tokens": tokens,
-            "text_tokens": tokens - media,
-            "media_tokens": media,
-            "target_tokens": targets,
-            "documents": documents,
-            "fill": tokens / (self.config.data.lanes * self.config.data.tokens_per_pack),
-            **balance_of([row for theirs in gathered for row in theirs[5]]),
-            "loss_by_modality": meter.means("modality"),
-            "loss_by_source": meter.means("source"),
-        }, [spent for spent, _ in everyone]
-
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """(tensors, plain values) that a checkpoint of this step holds; of tensors every rank has its shards."""
         settle(self.model)
@@ -364,12 +337,14 @@ class Trainer:
         self.flops.load(costs)
 
 
-class _Spent(NamedTuple):
-    """What a step cost a rank."""
+class _Taken(NamedTuple):
+    """What a rank has read for a step."""
 
-    counted: Counted
-    waited_s: float
-    peak_bytes: int
+    targets: int
+    incidents: list[Incident]
+    drawn: int
+    digest: int
+    """See ``_digest``."""
 
 
 def _seed(seed: int, step: int, lane: int, part: int) -> int:

@@ -1,0 +1,87 @@
+"""What a step came to: sums over the rows of all ranks, as its row of metrics tells them, and what it cost each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from kosmos.config import DataConfig
+from kosmos.data.batch import PackedBatch
+from kosmos.data.lane import Row
+from kosmos.evaluate.meters import LossMeter
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.balance import Cells, balance_of, cells_of
+from kosmos.train.flops import Counted
+
+
+class Spent(NamedTuple):
+    """What a step cost a rank."""
+
+    counted: Counted
+    waited_s: float
+    peak_bytes: int
+
+
+class _Sums(NamedTuple):
+    """What the rows of a rank come to."""
+
+    by: dict[tuple[str, str], list[float]]
+    """As of ``LossMeter``."""
+    loss: float
+    tokens: int
+    media: int
+    documents: int
+    cells: list[Cells]
+
+
+def sum_up(
+    rows: Sequence[Row],
+    batches: Sequence[PackedBatch],
+    per_token: Sequence[Tensor],
+    spent: Spent,
+    *,
+    targets: int,
+    parallel: Parallel,
+    settings: DataConfig,
+) -> tuple[dict[str, Any], list[Spent]]:
+    """All ranks call this.
+
+    Args:
+        rows: of this rank.
+        batches: the same, in smaller parts where memory asked for it.
+        per_token: the losses of each, on the CPU.
+        targets: of all ranks.
+
+    Returns:
+        Fields of the row of metrics, and what each rank has spent.
+    """
+    meter = LossMeter()
+    found = [losses.double().numpy() for losses in per_token]
+    for batch, losses in zip(batches, found, strict=True):
+        meter.add(batch.documents, batch.trained.numpy(), losses)
+    own = _Sums(
+        by=dict(meter.sums),
+        loss=float(sum(losses.sum() for losses in found)),
+        tokens=sum(len(b.token_ids) for b in batches),
+        media=sum(len(m.slots) for b in batches for m in b.media.values()),
+        documents=sum(len(b.documents) for b in batches),
+        cells=[cells_of(row) for row in rows],
+    )
+    everyone = parallel.gather((spent, own))
+    groups = [sums for _, sums in everyone][:: parallel.sharing]  # a group has the same rows
+    meter.merge([sums.by for sums in groups])
+    tokens, media = sum(sums.tokens for sums in groups), sum(sums.media for sums in groups)
+    return {
+        "loss": sum(sums.loss for sums in groups) / max(1, targets),
+        "tokens": tokens,
+        "text_tokens": tokens - media,
+        "media_tokens": media,
+        "target_tokens": targets,
+        "documents": sum(sums.documents for sums in groups),
+        "fill": tokens / (settings.lanes * settings.tokens_per_pack),
+        **balance_of([cells for sums in groups for cells in sums.cells]),
+        "loss_by_modality": meter.means("modality"),
+        "loss_by_source": meter.means("source"),
+    }, [spent for spent, _ in everyone]
