@@ -81,20 +81,22 @@ def train(
         return
     check_nproc(nproc)
     check_dealing(config.data.lanes, nproc, config.parallel.sharing)
-    named = {
-        "--modalities": ",".join(modalities) if modalities else None,
-        "--steps": steps,
-        "--output": output,
-        "--resume": resume,
-    }
-    again = [str(part) for name, value in named.items() if value is not None for part in (name, value)]
-    again += [part for path in data or () for part in ("--data", path)]
-    again += ["--accept-plugins"] if accept_plugins else []
-    again += ["--auto-resume"] if auto_resume else []
-    again += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
     with interrupted_in_words():  # before the first of the processes has started; from then on each says so itself
-        status = launch(nproc, ["train", *again, *context.args])
+        status = launch(nproc, ["train", *_given(context), *context.args])
     raise typer.Exit(status)
+
+
+def _given(context: typer.Context) -> list[str]:
+    """The options of this command for one of its processes: all but ``--nproc``."""
+    given = context.params
+    parts = [part for names in given["modalities"] or () for part in ("--modalities", names)]
+    parts += [part for path in given["data"] or () for part in ("--data", path)]
+    for name in ("steps", "output", "resume"):
+        parts += [f"--{name}", str(given[name])] if given[name] is not None else []
+    parts += ["--accept-plugins"] if given["accept_plugins"] else []
+    parts += ["--auto-resume"] if given["auto_resume"] else []
+    parts += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
+    return parts
 
 
 def _new(config: RunConfig) -> Planned:
