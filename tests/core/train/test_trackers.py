@@ -42,13 +42,13 @@ class Watcher:
 
     rows: list[dict] = []  # noqa: RUF012
 
-    def __init__(self, *, fails_at: int = 0) -> None:
-        self.fails_at = fails_at
+    def __init__(self, *, fails_at: int = 0, says: str = "seen enough") -> None:
+        self.fails_at, self.says = fails_at, says
 
     def __call__(self, row) -> None:
         self.rows.append(dict(row))
         if row["step"] == self.fails_at:
-            raise ValueError("seen enough")
+            raise ValueError(self.says)
 
 
 class Plugin:
@@ -223,6 +223,13 @@ def test_a_tracker_that_stands_twice_is_two_trackers(tmp_path, wandb_alone):
     ids = json.loads((tmp_path / "run" / "wandb" / "ids.json").read_text())
     assert sorted(ids) == ["one/run", "two/again"]
     assert len(set(ids.values())) == 2
+
+
+def test_an_observer_that_fails_without_a_word_is_told_by_the_kind_of_its_error(tmp_path, registry):
+    said: list[str] = []
+    config = small_run(tmp_path / "run", observers=[{"name": "watcher", "fails_at": 2, "says": ""}])
+    Trackers(config, registry, tmp_path, said.append).log({"step": 2, "loss": 1.0})
+    assert said == ["warning: observer watcher is off from here on: ValueError"]
 
 
 def test_of_two_observers_of_one_name_the_one_that_fails_is_named_by_its_place(tmp_path, registry):
