@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._inductor import config as inductor
 from torch.autograd.profiler import profile
 
+from kosmos.compose import compose
+from kosmos.errors import ConfigError
+from kosmos.runtime import devices
+from kosmos.train.compiling import check_compile, compile_blocks
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -85,3 +91,44 @@ def test_losses_of_a_compiled_run_are_bit_identical_after_a_resume(tmp_path: Pat
     losses = {name: [row["loss"] for row in of] for name, of in rows.items()}
     assert losses["cut"] == losses["whole"]
     assert rows["cut"][3]["compilations"] > 0  # in its very first step, which is counted no more
+
+
+@pytest.fixture
+def without_compilers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "")
+    devices.has_triton.cache_clear()
+    with inductor.patch({"cpp.cxx": (None, "no-such-compiler")}):  # it looks at $CXX when it is imported
+        yield
+    devices.has_triton.cache_clear()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_cannot_be_compiled_is_refused_in_one_line(device: str, without_compilers: None) -> None:
+    model = compose(small_run(), ticks_registry()).model
+    line = {"cpu": r"PyTorch finds no C\+\+ compiler", "cuda": r"a C compiler for it \(gcc or clang\), is missing"}
+    with pytest.raises(ConfigError, match=rf"^train\.compile: .*{line[device]}.*; install .* leave "):
+        check_compile(model, True, torch.device(device))
+    check_compile(model, "auto", torch.device(device))
+
+
+def test_a_gpu_without_a_compiler_compiles_no_block_by_itself(without_compilers: None) -> None:
+    model = compose(small_run(), ticks_registry()).model
+    assert compile_blocks(model, "auto", torch.device("cuda")) == 0
+
+
+def test_a_run_that_cannot_be_compiled_leaves_nothing_behind(tmp_path: Path, without_compilers: None) -> None:
+    with pytest.raises(ConfigError, match=r"train\.compile: PyTorch finds no C\+\+ compiler"):
+        train_model(small_run(tmp_path / "run", train={"compile": True}), registry=ticks_registry())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_without_blocks_is_not_said_to_be_compiled() -> None:
+    model = compose(small_run(), ticks_registry()).model
+    del model.backbone.blocks
+    with pytest.raises(
+        ConfigError, match=r"train\.compile: neither the backbone \(Decoder\) nor an encoder has blocks"
+    ):
+        check_compile(model, True, torch.device("cpu"))
+    check_compile(model, "auto", torch.device("cpu"))

@@ -7,10 +7,39 @@ from typing import Any, Literal, cast
 import torch
 from torch import nn
 
+from kosmos.errors import ConfigError
 from kosmos.model.omni import OmniModel
+from kosmos.runtime.devices import has_triton
 
 PROGRAMS = 8
 """What the blocks of one part may need: with and without gradients, for one length of row and for any, recomputed."""
+
+
+def check_compile(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> None:
+    """Whether blocks can be compiled, where they are to be whatever happens: ``auto`` takes what it finds.
+
+    Raises:
+        ConfigError: nothing has blocks, or PyTorch's compiler lacks one of C (a GPU) or C++ (a CPU).
+    """
+    if wanted is not True:
+        return
+    where = "train.compile"
+    if not any(_blocks(part) for part in _parts(model)):
+        kind = type(model.backbone).__name__
+        raise ConfigError(f"{where}: neither the backbone ({kind}) nor an encoder has blocks to compile; leave it out")
+    if device.type == "cuda" and not has_triton():
+        raise ConfigError(
+            f"{where}: Triton, or a C compiler for it (gcc or clang), is missing; install both or leave it out"
+        )
+    if device.type == "cpu":
+        from torch._inductor import cpp_builder, exc  # takes a second, as it will for the first block
+
+        try:
+            cpp_builder.get_cpp_compiler()
+        except exc.InvalidCxxCompiler as error:
+            raise ConfigError(
+                f"{where}: PyTorch finds no C++ compiler ($CXX, else g++); install one or leave {where} out"
+            ) from error
 
 
 def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> int:
@@ -22,13 +51,10 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
     Returns:
         The number of blocks.
     """
-    if wanted is False or (wanted == "auto" and device.type != "cuda"):
+    if wanted is False or (wanted == "auto" and not (device.type == "cuda" and has_triton())):
         return 0
-    parts: list[nn.Module] = [model.backbone]
-    for stream in model.streams.values():
-        encoder = cast(Any, stream).encoder
-        parts += [encoder] if getattr(encoder, "compiles", False) else []
-    blocks = [block for part in parts for block in getattr(part, "blocks", ())]
+    parts = _parts(model)
+    blocks = [block for part in parts for block in _blocks(part)]
     # Parts whose blocks are of one class share its code: beyond torch's limit a code's blocks would run uncompiled.
     limits = torch._dynamo.config
     limits.recompile_limit = max(limits.recompile_limit, PROGRAMS * len(parts))
@@ -36,6 +62,16 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
     for block in blocks:
         block.compile()
     return len(blocks)
+
+
+def _parts(model: OmniModel) -> list[nn.Module]:
+    """The backbone, and the encoders that can be compiled."""
+    encoders = [cast(Any, stream).encoder for stream in model.streams.values()]
+    return [model.backbone, *(encoder for encoder in encoders if getattr(encoder, "compiles", False))]
+
+
+def _blocks(part: nn.Module) -> list[nn.Module]:
+    return list(getattr(part, "blocks", ()))
 
 
 def compilations() -> int:

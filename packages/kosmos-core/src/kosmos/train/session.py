@@ -25,6 +25,7 @@ from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
 from kosmos.runtime.launch import launched_here
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.compiling import check_compile
 from kosmos.train.doubts import doubts
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
@@ -93,6 +94,7 @@ class Session:
         self.composition = replace(compose(by, self.registry, tokenizer_folder=tokenizer, draw=draw), config=config)
         check_strategy(config.parallel, parallel)
         check_sharing(self.composition.model, config.parallel, parallel.world_size)
+        check_compile(self.composition.model, config.train.compile, self.device)
         self.sources, self.held_out = open_both(config, self.registry)
         if config.evaluate.patience is not None and not self.held_out:
             raise ConfigError("evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out")
