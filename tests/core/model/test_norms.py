@@ -26,6 +26,19 @@ def test_the_rms_norm_and_its_gradients_are_those_of_torch() -> None:
     )
 
 
+@pytest.mark.parametrize("swapped", [(0, 1), (1, 2)])
+def test_a_gradient_of_any_strides_goes_through_the_rms_norm(swapped: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    norm, x = RMSNorm(12).double(), torch.randn(5, 3, 12, dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn(5, 3, 12, dtype=torch.float64)
+    strided = upstream.transpose(*swapped).contiguous().transpose(*swapped)
+    assert not strided.is_contiguous()
+    parts = (x, norm.weight)
+    torch.testing.assert_close(
+        torch.autograd.grad(norm(x), parts, strided), torch.autograd.grad(norm(x), parts, upstream)
+    )
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_few_rows_and_rows_of_zeros_are_finite(rows: int) -> None:
     norm, x = RMSNorm(4), torch.zeros(rows, 4, requires_grad=True)

@@ -69,8 +69,8 @@ class _RMSNorm(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, scale = ctx.saved_tensors
         gradient, width = gradients[0].to(x.dtype), x.shape[-1]
-        products = (gradient * x).view(-1, width)
-        of_weight = products.T @ scale.view(-1)
+        products = (gradient * x).reshape(-1, width)  # a gradient may have any strides
+        of_weight = products.T @ scale.reshape(-1)
         share = (products @ weight).view_as(scale) * scale.pow(3) / -width
         of_x = (gradient * weight).mul_(scale).addcmul_(x, share)
         return of_x, of_weight, None, None
