@@ -100,7 +100,7 @@ def test_a_run_that_goes_on_has_its_own_weights(first: Path, tmp_path: Path) -> 
 
 
 def test_bf16_weights_begin_with_those_of_fp32(first: Path, tmp_path: Path) -> None:
-    over = {"steps": 1, "weights": "bf16", "learning_rate": 1e-12, "weight_decay": 0}
+    over = {"steps": 1, "weights": "bf16", "precision": "bf16", "learning_rate": 1e-12, "weight_decay": 0}
     trained(tmp_path / "second", init=str(first), train=over)
     before, after = weights(first), weights(tmp_path / "second")
     assert all(torch.equal(before[n].bfloat16(), after[n].bfloat16()) for n in before if before[n].is_floating_point())

@@ -256,7 +256,7 @@ def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_w
     for over, line in (
         ({"train": {"optimizer": "adamw"}}, r"was made with train\.optimizer lion, whose state adamw has no use for"),
         (
-            {"train": {"optimizer": {"master": "bits8"}, "weights": "bf16"}},
+            {"train": {"optimizer": {"master": "bits8"}, "weights": "bf16", "precision": "bf16"}},
             r"train\.weights 'fp32', the run now has 'bf16'",
         ),
         ({"output": str(tmp_path / "other")}, r"output: the run in .* goes on there"),
@@ -278,7 +278,10 @@ def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_w
         ),
         ({"backbone": {"freeze": True}}, r"backbone\.freeze False, the run now has True; its weights are"),
         ({"streams": {"ticks": {"freeze": True}}}, r"streams\.ticks\.freeze False, the run now has True; its weights"),
-        ({"train": {"weights": "bf16"}}, r"train\.weights 'fp32', the run now has 'bf16'; its weights are"),
+        (
+            {"train": {"weights": "bf16", "precision": "bf16"}},
+            r"train\.weights 'fp32', the run now has 'bf16'; its weights are",
+        ),
     ],
 )
 def test_going_on_with_another_model_of_the_same_shapes_is_refused_by_its_field(tmp_path, over, line):

@@ -192,7 +192,8 @@ class TrainConfig(_Strict):
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Largest norm of the gradient of all parameters; None does not clip."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Type of matrix products. ``auto`` takes bf16 where the hardware multiplies it faster than fp32."""
+    """Type of matrix products. ``auto`` takes bf16 where the hardware multiplies it faster than fp32, and where
+    ``weights`` are bf16, which are multiplied in nothing else."""
     weights: Literal["fp32", "bf16"] = "fp32"
     """Type of the parameters. With ``bf16`` give the optimizer a ``master``, or small updates are rounded away."""
     release_gradients: bool = False

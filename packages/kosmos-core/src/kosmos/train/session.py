@@ -84,7 +84,7 @@ class Session:
         self.parallel = parallel = self.parallel.shared_by(config.parallel.sharing)
         hold_threads()
         self.device = pick_device(config.train.device, parallel.local_rank)
-        self.dtype = pick_precision(config.train.precision, self.device)
+        self.dtype = pick_precision(config.train.precision, self.device, config.train.weights)
         wanted = config.data.workers
         self.workers = helpers_of_rank(parallel.local_world_size) if wanted is None else wanted
         check_components(config, self.registry)
