@@ -41,6 +41,10 @@ LLAMA = {
 }  # fmt: skip
 
 
+IN_8_BITS = {"name": "lion8bit", "block": 64}
+ROWS_WITH_BLOCKS = {**SMALL["backbone"], "width": 64, "ffn_width": 128}  # type: ignore[dict-item]
+
+
 def release(world: int) -> dict[str, bool]:
     return {"release_gradients": world > 1}
 
@@ -96,6 +100,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             for way in ((1, "auto", 2), (2, "ddp", 3), (4, "hsdp", 4), (4, "fsdp", 5), (1, "auto", 6))
         ),
     ]
+    for name, steps in (("8-bit whole", STEPS), ("8-bit moved", 2)):
+        one = run(folder / name, strategy="auto", workers=0, steps=steps)
+        one["train"]["optimizer"] = IN_8_BITS
+        entries.append({"world": 1, "run": {**one, "backbone": ROWS_WITH_BLOCKS}})
+    entries += [goes_on(folder / "8-bit moved", *way) for way in ((4, "fsdp", 4), (2, "fsdp", 5), (1, "auto", STEPS))]
     for world in (1, 2):
         bad = run(folder / f"bad {world}", strategy="auto", workers=0)
         bad["data"]["sources"] = [{"path": "ticks", "options": {"infinite": [first_row_of_lane(1)]}}, "sums"]
@@ -143,7 +152,9 @@ def assert_same(output: Path, alone: Path) -> None:
                 assert score["loss"] == pytest.approx(one["held_out"]["source"][name]["loss"], rel=LOSS)
     weights, expected_weights = (read_whole(f.tensors) for f in loaded)
     for name, tensor in weights.items():
-        torch.testing.assert_close(tensor, expected_weights[name], rtol=LOSS, atol=1e-7)
+        # A sum in another order is seldom rounded to the code beside: measured 1 of 4,096.
+        atol = 1 if tensor.dtype is torch.int8 else 1e-7
+        torch.testing.assert_close(tensor, expected_weights[name], rtol=LOSS, atol=atol)
 
 
 @pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: " ".join(map(str, way)))
@@ -153,6 +164,14 @@ def test_any_topology_takes_the_same_documents_to_the_same_losses(trained: Calla
 
 def test_a_run_goes_on_in_any_other_topology(trained: Callable[..., Path]) -> None:
     assert_same(trained("moved"), trained(*WAYS[0]))
+
+
+def test_8_bit_momentum_goes_on_in_any_other_topology(trained: Callable[..., Path]) -> None:
+    whole, moved = trained("8-bit whole"), trained("8-bit moved")
+    assert_same(moved, whole)
+    found = load_newest(moved / "checkpoints")
+    assert found is not None
+    assert torch.int8 in {tensor.dtype for name, tensor in read_whole(found.tensors).items() if name.endswith("/codes")}
 
 
 def test_an_offloaded_run_has_the_losses_of_one_that_is_not(trained: Callable[..., Path]) -> None:
