@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.compose import compose, make_feed, open_sources
 from kosmos.data.feeder import open_feeder
 from kosmos.train.balance import balance_of
-from kosmos.train.progress import ConsoleReporter, fitting
+from kosmos.train.progress import ConsoleReporter, Reporter, fitting
 from kosmos.train.run import resume_run, train_model
-from support import ticks_encoder
+from support import ticks, ticks_encoder
 from support.runs import rows_of, small_run, ticks_registry
 
 
@@ -49,6 +50,28 @@ def test_figures_of_a_row(tmp_path):
         assert apart == pytest.approx([row[f"{kind}_tokens"] / row["step_s"] for kind in ("text", "media")])
         assert sum(apart) == pytest.approx(row["tokens_per_s"])
     assert [row["learning_rate"] for row in rows] == pytest.approx([1e-3, 2e-3, *[3e-3] * 4])
+
+
+def test_a_step_says_how_long_its_rows_were_waited_for(tmp_path, monkeypatch):
+    def slowly(self, media, plan, decode=ticks.TicksProcessor.decode):
+        time.sleep(0.01)
+        return decode(self, media, plan)
+
+    monkeypatch.setattr(ticks.TicksProcessor, "decode", slowly)
+    train_model(small_run(tmp_path / "run", data={"held_out": 0}, train={"steps": 3}), registry=ticks_registry())
+    for row in rows_of(tmp_path / "run" / "metrics.jsonl"):
+        assert 0.01 * row["documents"] <= row["data_wait_s"] < row["step_s"]  # each holds one medium
+
+
+def test_rows_that_a_worker_has_ready_are_not_waited_for(tmp_path):
+    class Slow(Reporter):
+        def step(self, row, steps):
+            time.sleep(0.3)
+
+    config = small_run(tmp_path / "run", data={"workers": 1}, train={"steps": 4})
+    train_model(config, registry=ticks_registry(), reporter=Slow())
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    assert max(row["data_wait_s"] for row in rows[1:]) < 0.1  # measured: 0.0001
 
 
 def test_the_cells_of_a_step_and_how_uneven_its_rows_are():
