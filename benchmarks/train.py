@@ -5,9 +5,8 @@
     python benchmarks/train.py --mixture captions --nanovlm FOLDER          # with a checkout of nanoVLM as a peer
     pip install accelerate                                   # what the Trainer needs beside transformers
 
-Limits: ``products`` is the step's time over the sum of its products, convolutions and attention, each run again by
-itself (``products.py``); ``peak`` is its time over all their operations at the rate that products of 1,024 x 1,024
-matrices reach on this machine. ``compiled`` is Kosmos with ``train.compile``, after the steps in which it compiles.
+Limit: ``products`` is the step's time over the sum of its products, convolutions and attention, each run again by
+itself (``products.py``). ``compiled`` is Kosmos with ``train.compile``, after the steps in which it compiles.
 Rounds are interleaved, each side in a process of its own; medians. Both sides are given the same documents, encoders
 and decoder shape; the Trainer pads a batch of 16 to its longest document, with and without grouping 4,096 documents, or
 256, by length, and is timed on batches spread evenly over all. Useful tokens: text tokens and slots of media, padding
@@ -35,6 +34,10 @@ SIDES = {
 }
 """Name to script and arguments. Grouping by length leaves less padding the more documents there are."""
 OWN = ("kosmos", "compiled")
+COLUMNS = (
+    "mixture", "side", "useful tokens/s", "Kosmos is", "compiled is", "media", "padding", "peak MiB", "products",
+    "data wait",
+)  # fmt: skip
 NANOVLM = {
     "nanovlm": ["train_nanovlm.py", "--batch", "8", "--length", "512"],
     "nanovlm-2": ["train_nanovlm.py", "--batch", "2", "--length", "1024"],
@@ -62,8 +65,8 @@ def main() -> None:
     parser.add_argument("--nanovlm", metavar="FOLDER", help="a checkout of huggingface/nanoVLM")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    print("| mixture | side | useful tokens/s | Kosmos is | media | padding | peak MiB | products | peak | data wait |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print(f"| {' | '.join(COLUMNS)} |")
+    print("|---" * len(COLUMNS) + "|")
     for mixture in given.mixture or ["all", "captions", "text"]:
         for precision in given.precision or ["fp32", "bf16"]:
             sides = [*(given.side or SIDES), *(NANOVLM if given.nanovlm and mixture == "captions" else ())]
@@ -77,17 +80,18 @@ def main() -> None:
 
 
 def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
-    own = median(r["tokens_per_s"] for r in found["kosmos"])
-    for side, rounds in found.items():
-        speed = median(r["tokens_per_s"] for r in rounds)
-        ratio = "-" if side == "kosmos" else f"{own / speed:.2f}x"
-        media, padding, memory = (median(r[key] for r in rounds) for key in ("media", "padding", "peak_mib"))
-        own_only = ["-"] * 3
-        if side in OWN:
-            products, peak, wait = (median(r[key] for r in rounds) for key in ("products", "limit", "data_wait"))
-            own_only = [f"{products:.2f}x" if side == "kosmos" else "-", f"{peak:.2f}x", f"{100 * wait:.1f} %"]
-        shares = f"{100 * media:.0f} %", f"{100 * padding:.1f} %"
-        cells = (name, side, f"{speed:,.0f}", ratio, *shares, f"{memory:,.0f}", *own_only)
+    def middle(side: str, key: str) -> float:
+        return median(r[key] for r in found[side])
+
+    for side in found:
+        speed = middle(side, "tokens_per_s")
+        ratios = [f"{middle(own, 'tokens_per_s') / speed:.2f}x" if own in found and own != side else "-" for own in OWN]
+        cells = [
+            name, side, f"{speed:,.0f}", *ratios, f"{100 * middle(side, 'media'):.0f} %",
+            f"{100 * middle(side, 'padding'):.1f} %", f"{middle(side, 'peak_mib'):,.0f}",
+            f"{middle(side, 'products'):.2f}x" if side == "kosmos" else "-",
+            f"{100 * middle(side, 'data_wait'):.1f} %" if side in OWN else "-",
+        ]  # fmt: skip
         print("| " + " | ".join(cells) + " |", flush=True)
 
 

@@ -85,7 +85,6 @@ def main() -> None:
         peak_mib=clock.peak_kib / 1024,
         step_s=seconds / len(counted),
         products=seconds / tokens / products,
-        limit=len(counted) / sum(row["mfu"] for row in counted),
         threads=torch.get_num_threads(),
     )
 
