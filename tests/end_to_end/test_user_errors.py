@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -329,3 +330,17 @@ def test_earlier_checkpoints_are_scored_and_asked(trained: Path, capsys: pytest.
     capsys.readouterr()
     assert main(["eval", str(trained), "--step", "7"]) == 3
     assert capsys.readouterr().err == (f"error[checkpoint]: {trained}/checkpoints: no checkpoint of step 7; steps: 1\n")
+
+
+def test_of_many_documents_with_one_cause_scoring_names_the_first_and_counts_the_others(
+    trained: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    gone = "".join(f'{{"image": "none{number}/a.png", "text": "gone"}}\n' for number in range(50))
+    rows.write_text('{"text": "here"}\n' + gone)
+    assert main(["eval", str(trained), "--data", str(rows), "--workers", "0"]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out: ")]
+    assert (len(said), said[-1]) == (21, "left out: 30 more: image: ...: no such file (--json names all)")
+    assert said[0].startswith(f"left out: {rows}:2: image: ")
+    assert main(["eval", str(trained), "--data", str(rows), "--workers", "0", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["incidents"]) == 50

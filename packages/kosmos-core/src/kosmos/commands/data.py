@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.arguments import Data, Modalities, one_file, short_options, split_extra
+from kosmos.commands.causes import incident_lines
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import make_run, parse_overrides, read_run_file
 
@@ -36,12 +36,6 @@ LOOKED_AT = 256
 """Documents of a source whose headers are read for the figures."""
 MAX_SHOWN = 2_000
 """Characters of one stretch of text that are printed."""
-MAX_NAMED = 20
-"""Documents of one cause that are named."""
-MAX_CAUSES = 20
-"""Causes that are told apart."""
-_OF_ITS_OWN = re.compile(r"[^\s:,;()'\"]*[\d/.][^\s:,;()'\"]*")
-"""Words of a cause that other documents have otherwise, such as a file's name, a place or a size."""
 STYLES = {"mark": "dim", "media": "cyan", "text": ""}
 """Of what is not learned."""
 
@@ -131,7 +125,7 @@ def data_(
     if as_json:
         print(one_line(_plain(result)))
     else:
-        for line in _incident_lines(incidents):
+        for line in incident_lines(incidents, "cannot be used"):
             print(line)
     if check:
         _conclude(result["checked"], incidents, config.data.quarantine, say=not as_json)
@@ -267,19 +261,6 @@ def _conclude(checked: int, incidents: Sequence[Incident], share: float, *, say:
         )
     if say:
         print(f"all {checked:,} documents can be used")
-
-
-def _incident_lines(incidents: Sequence[Incident]) -> Iterator[str]:
-    """The first documents of each cause, and how many more have it: of 100,000 lines nobody reads the causes."""
-    by_cause: dict[str, list[Incident]] = {}
-    for incident in incidents:
-        cause = _OF_ITS_OWN.sub("...", incident.cause)
-        known = cause in by_cause or len(by_cause) < MAX_CAUSES
-        by_cause.setdefault(cause if known else "other causes", []).append(incident)
-    for cause, found in by_cause.items():
-        yield from (f"cannot be used: {i.origin}: {i.cause}" for i in found[:MAX_NAMED])
-        if len(found) > MAX_NAMED:
-            yield f"cannot be used: {len(found) - MAX_NAMED:,} more: {cause} (--json names all)"
 
 
 def _plain(result: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.arguments import check_free, refuse_empty, refuse_ranks
+from kosmos.commands.causes import incident_lines
 from kosmos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ def evaluate(
     result = {"output": output, "step": run.step, **asdict(scores)}
     if generate:
         result["generated"] = _generated(run, sources, generate, answers)
-    print(one_line(result) if as_json else "\n".join(table(result)))
+    if as_json:
+        print(one_line(result))
+    else:
+        print("\n".join([*table(result), *incident_lines(scores.incidents, "left out")]))
 
 
 def _warn(line: str) -> None:
@@ -136,6 +140,4 @@ def table(result: dict[str, Any]) -> list[str]:
         lines.append(f"{name:<20} {s['documents']:>9} {loss:>9} {perplexity:>11} {exact:>12}")
     for name, values in result.get("generated", {}).items():
         lines.append(f"generated, {name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in values.items()))
-    for incident in result["incidents"]:
-        lines.append(f"left out: {incident['origin']}: {incident['cause']}")
     return lines

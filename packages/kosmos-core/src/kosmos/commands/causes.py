@@ -1,0 +1,34 @@
+"""Documents that cannot be used, as lines that people read: grouped by what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kosmos.data.quarantine import Incident
+
+MAX_NAMED = 20
+"""Documents of one cause that are named."""
+MAX_CAUSES = 20
+"""Causes that are told apart."""
+_OF_ITS_OWN = re.compile(r"[^\s:,;()'\"]*[\d/.][^\s:,;()'\"]*")
+"""Words of a cause that other documents have otherwise, such as a file's name, a place or a size."""
+
+
+def incident_lines(incidents: Sequence[Incident], what: str) -> Iterator[str]:
+    """The first documents of each cause, and how many more have it: of 100,000 lines nobody reads the causes.
+
+    Args:
+        what: has become of them, which each line begins with, such as ``left out``. The command has ``--json``.
+    """
+    by_cause: dict[str, list[Incident]] = {}
+    for incident in incidents:
+        cause = _OF_ITS_OWN.sub("...", incident.cause)
+        known = cause in by_cause or len(by_cause) < MAX_CAUSES
+        by_cause.setdefault(cause if known else "other causes", []).append(incident)
+    for cause, found in by_cause.items():
+        yield from (f"{what}: {i.origin}: {i.cause}" for i in found[:MAX_NAMED])
+        if len(found) > MAX_NAMED:
+            yield f"{what}: {len(found) - MAX_NAMED:,} more: {cause} (--json names all)"
