@@ -268,14 +268,14 @@ def test_folders_that_are_named_by_splits_are_no_classes(open_, tmp_path):
 
 
 def test_a_modality_in_place_of_data_is_said_to_be_one(open_):
-    with pytest.raises(DataError, match=r"data 'image': is a modality, not a data set; .*--modalities image without"):
+    with pytest.raises(DataError, match=r"data 'image': is a modality, not a data set; name a .* train --modalities image "):
         open_("image")
 
 
 @pytest.mark.parametrize("given", ["image,audio", "audio, text"])
 def test_modalities_in_place_of_data_are_said_to_be_some(open_, given):
     several = given.replace(" ", "")
-    said = rf"data '{given}': these are modalities, not data sets; for .* give --modalities {several} without --data"
+    said = rf"data '{given}': these are modalities, not data sets; name .* train --modalities {several} without --data"
     with pytest.raises(DataError, match=said):
         open_(given)
 

@@ -231,8 +231,8 @@ def _refuse_several(request: Request, registry: Components) -> None:
         if len(names) > 1:
             what, whose = ("these are modalities, not data sets", "their sample sets")
         raise DataError(
-            f"data {request.path!r}: {what}; for {whose} give --modalities {','.join(names)} without --data, or name "
-            f"a data set ({listed(datasets)}), a file or a folder"
+            f"data {request.path!r}: {what}; name a data set ({listed(datasets)}), a file or a folder; "
+            f"kosmos train --modalities {','.join(names)} without --data takes {whose}"
         )
     if len(names) > 1 and all(name in (*datasets, *modalities) or os.path.exists(name) for name in names):
         raise DataError(f"data {request.path!r}: these are {len(names)} sources; give each a --data of its own")
