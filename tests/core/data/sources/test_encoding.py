@@ -20,8 +20,9 @@ def test_rows_in_utf_16_or_32_are_refused_with_what_to_do(tmp_path, open_, kind,
     (tmp_path / f"rows.{kind}").write_bytes(OF_KIND[kind].encode(encoding))
     name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
     said = rf"rows.{kind}: expected UTF-8, got {name}; convert it \(iconv -f {name} -t UTF-8 OLD > NEW\), or save it as"
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=said) as caught:
         open_(tmp_path / f"rows.{kind}")
+    assert ("Excel" in str(caught.value)) == (kind in ("csv", "tsv"))
 
 
 @pytest.mark.parametrize("kind", OF_KIND)
@@ -43,7 +44,7 @@ def test_a_text_file_in_utf_16_costs_its_own_documents_and_says_so(tmp_path, ope
     (tmp_path / "b.txt").write_bytes("größer\n".encode("utf-16"))
     source = open_(tmp_path, held_out=0.0)
     assert source.document(0).segments[0].text == "whole\n"
-    with pytest.raises(SampleError, match=r"b.txt:1: expected UTF-8, got UTF-16; convert it"):
+    with pytest.raises(SampleError, match=r"b.txt:1: expected UTF-8, got UTF-16; convert it .*, or save it as UTF-8$"):
         source.document(1)
 
 

@@ -15,6 +15,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
+_TABLES, _IN_EXCEL = (".csv", ".tsv"), " (Excel: CSV UTF-8)"
 _UNMARKED = {"UTF-32LE": (4, 0), "UTF-32BE": (4, 3), "UTF-16LE": (2, 0), "UTF-16BE": (2, 1)}
 """Without such a mark: the bytes of a character, and the one of them which is not zero in letters of Latin."""
 
@@ -22,7 +23,7 @@ _UNMARKED = {"UTF-32LE": (4, 0), "UTF-32BE": (4, 3), "UTF-16LE": (2, 0), "UTF-16
 def refuse_wide(head: bytes, path: Path) -> None:
     """Raises DataError, about ``path``, where its first bytes are those of UTF-16 or UTF-32."""
     if (found := _wide(head[:HEAD_BYTES])) is not None:
-        raise DataError(f"{path}: {_is_wide(found)}")
+        raise DataError(f"{path}: {_is_wide(found)}{_IN_EXCEL if path.suffix.lower() in _TABLES else ''}")
 
 
 def not_utf8(byte: int, of: str, head: bytes = b"") -> str:
@@ -60,7 +61,7 @@ def decoded(data: bytes, name: str) -> str:
 
 
 def _is_wide(name: str) -> str:
-    return f"expected UTF-8, got {name}; {_convert(name)}, or save it as UTF-8 (Excel: CSV UTF-8)"
+    return f"expected UTF-8, got {name}; {_convert(name)}, or save it as UTF-8"
 
 
 def _convert(name: str) -> str:
