@@ -188,7 +188,7 @@ class TrainConfig(_Strict):
     schedule: ScheduleConfig = ScheduleConfig()
     """Learning rate over the steps, as a share of the peak."""
     warmup_steps: int = Field(default=60, ge=0)
-    """Steps of linear warmup."""
+    """Steps of linear warmup; a run of fewer steps ends within it, below the peak."""
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Largest norm of the gradient of all parameters; None does not clip."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"

@@ -36,7 +36,9 @@ def doubts(
 
 def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
     train, backbone = config.train, config.backbone
-    if train.warmup_steps > train.steps and not resumed:
+    # Where nobody said how long it warms up, it is a run of a few steps to see whether it works.
+    said = "warmup_steps" in train.model_fields_set
+    if said and train.warmup_steps > train.steps and not resumed:
         yield (
             f"train.warmup_steps {train.warmup_steps} is more than train.steps {train.steps}: the learning rate never "
             "reaches train.learning_rate"
