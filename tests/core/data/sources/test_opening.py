@@ -268,7 +268,7 @@ def test_folders_that_are_named_by_splits_are_no_classes(open_, tmp_path):
 
 
 def test_a_modality_in_place_of_data_is_said_to_be_one(open_):
-    with pytest.raises(DataError, match=r"data 'image': is a modality, not a data set; name a .* train --modalities image "):
+    with pytest.raises(DataError, match=r"data 'image': is a modality, not a data set; name .*--modalities image w"):
         open_("image")
 
 

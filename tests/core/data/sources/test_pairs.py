@@ -149,3 +149,17 @@ def test_a_named_file_that_is_wrong_costs_its_row(open_, rows, name, cause):
     with pytest.raises(SampleError, match=cause):
         source.document(0)
     assert source.document(1).segments == (Text("good", True),)
+
+
+@pytest.mark.parametrize("modalities", [(), ("audio",)])
+def test_captions_are_not_taken_for_running_text_where_the_modality_was_forgotten(open_, folder, modalities):
+    path = folder(named={"1.png": None, "1.txt": "A cat.", "2.png": None, "2.txt": "A dog.", "README.txt": "Pets."})
+    with pytest.raises(DataError, match=r"no row is left \(.*2 with image.*\); this needs a run with image among"):
+        open_(path, modalities=modalities)
+    source = open_(path, modalities=modalities, template="→ {text}")
+    assert [d.segments[-1].text for d in map(source.document, range(len(source)))] == ["A cat.", "A dog."]
+
+
+def test_texts_of_which_a_few_have_pictures_are_running_text_where_no_picture_is_asked_for(open_, folder):
+    path = folder(named={"book.txt": "One.", "book.png": None, "other.txt": "Two."})
+    assert len(open_(path, modalities=(), held_out=0.0)) == 2

@@ -283,9 +283,14 @@ def _data_kinds(files: Sequence[str]) -> dict[str, list[str]]:
     kinds: dict[str, list[str]] = {}
     for name in files:
         suffix = suffix_of(name)
-        if suffix in DATA and not stem_of(name).lower().startswith(_NOT_DATA):
+        if suffix in DATA and not tells_of_data(name):
             kinds.setdefault(suffix, []).append(name)
     return kinds
+
+
+def tells_of_data(name: str) -> bool:
+    """Whether a file holds no rows, whatever its suffix: a README, a licence."""
+    return stem_of(name).lower().startswith(_NOT_DATA)
 
 
 def _counts(kinds: Mapping[str, Sequence[str]]) -> str:

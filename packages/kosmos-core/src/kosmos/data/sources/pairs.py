@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from kosmos.data.open_files import forget, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import decoded
-from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, suffix_of
+from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, suffix_of, tells_of_data
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.splits import Split, split_of
@@ -78,6 +78,8 @@ def find_pairs(
 ) -> PairTable | None:
     """Pairs of a folder, or None where no medium of the run has a text of its name, or where files of rows lie there.
 
+    Where every text is that of a medium, they are pairs whatever the run's modalities are.
+
     Args:
         files: as ``folders.list_files`` gives them.
         suffixes: as ``folders.suffix_table`` gives them.
@@ -92,10 +94,13 @@ def find_pairs(
     for name in files if texts else ():
         if suffix_of(name) in suffixes:
             media.setdefault(_stem(name), []).append(name)
+    num_texts = len([name for name in texts if not tells_of_data(name)])
     texts = [name for name in texts if _stem(name) in media]
     paired = {stem: media[stem] for stem in map(_stem, texts)}
     used = {suffix_of(name): name for names in paired.values() for name in names}
-    if row_files(files) or not any(set(suffixes[suffix]) & set(asked) for suffix in used):
+    # Where each text has a medium, they are no data of a run on text alone, whose modalities were forgotten.
+    wanted = any(set(suffixes[suffix]) & set(asked) for suffix in used) or 0 < num_texts <= len(texts)
+    if row_files(files) or not wanted:
         return None
     modalities = {suffix: modality_of(folder / name, suffix, suffixes) for suffix, name in used.items()}
     taken = {*texts, *(name for names in paired.values() for name in names)}
