@@ -41,6 +41,12 @@ def _one_is_a_list(value: Any) -> Any:
     return [value] if isinstance(value, str | Mapping) else value
 
 
+def _names_are_a_list(value: Any) -> Any:
+    """A list of components; names may stand side by side with commas, as modalities do."""
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else []
+    return names if len(names) > 1 else _one_is_a_list(value)
+
+
 def _number_alone(annotation: Any) -> Literal["int_type", "float_type"] | None:
     """pydantic's error for what is none of the numbers that a field takes; None where it takes none, or true too."""
     types = get_args(annotation) or (annotation,)
@@ -264,7 +270,7 @@ class EvaluateConfig(_Strict):
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """Further metrics of generated texts, for ``kosmos eval``."""
 
-    _lists = field_validator("metrics", mode="before")(_one_is_a_list)
+    _lists = field_validator("metrics", mode="before")(_names_are_a_list)
 
     @model_validator(mode="after")
     def _patience_needs_scorings(self) -> EvaluateConfig:
@@ -324,7 +330,7 @@ class RunConfig(_Strict):
     init: Path | None = None
     """Folder of a run or of its checkpoint, with whose weights this one begins; what it has besides is drawn."""
 
-    _lists = field_validator("trackers", "observers", mode="before")(_one_is_a_list)
+    _lists = field_validator("trackers", "observers", mode="before")(_names_are_a_list)
     _home = field_validator("output", "init", mode="before")(_at_home)
 
     @model_validator(mode="before")
