@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from kosmos.config import RunConfig
+from kosmos.elsewhere import ELSEWHERE
 from kosmos.errors import ConfigError
-from kosmos.mistakes import ELSEWHERE
 from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run_file, with_absolute_sources
 
 
@@ -146,6 +146,16 @@ def test_what_others_call_a_field_leads_to_one_that_is_there():
             for part in path.split("."):
                 assert part in value, path
                 value = value[part]
+
+
+@pytest.mark.parametrize("given", ["tensorboard,wandb", "tensorboard, wandb", ["tensorboard", "wandb"]])
+def test_components_may_be_named_with_commas_as_modalities_are(given):
+    assert [tracker.name for tracker in make_run({"trackers": given}).trackers] == ["tensorboard", "wandb"]
+
+
+def test_fields_that_do_not_go_together_are_said_in_our_words():
+    with pytest.raises(ConfigError, match=r"^run: evaluate: patience counts scorings during training: set evaluate\."):
+        make_run({"evaluate": {"patience": 2}})
 
 
 def test_overrides_reach_any_field_and_read_their_values_as_yaml():

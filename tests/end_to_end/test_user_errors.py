@@ -45,6 +45,23 @@ TRAIN = {
     "--modalities audio streams.audio.encoder.heads=7": (2, "error[config]: streams.audio.encoder.heads: 7 does not"),
     "--modalities image --modalities smell": (3, "error[plugin]: modality 'smell': no installed plugin brings it"),
     "--resum run": (2, "error[config]: --resum: unknown option; did you mean --resume?"),
+    "--save_steps 9": (
+        2,
+        "error[config]: --save_steps: unknown option; a field is set by its path: checkpoint.every_steps=VALUE",
+    ),
+    "--dataset x": (2, "error[config]: --dataset: unknown option; did you mean --data?"),
+    "--max_steps 5": (2, "error[config]: --max_steps: unknown option; did you mean --steps?"),
+    "--lora_rank 8": (2, "error[config]: --lora_rank: unknown option; there is no LoRA here: backbone.freeze and"),
+    "columns.text=caption": (2, "error[config]: command line: columns: unknown field; did you mean data.sources.N.col"),
+    "--modalities image backbone.lora_rank=8": (
+        2,
+        "error[config]: backbone.lora_rank: unknown field; there is no LoRA",
+    ),
+    "--modalities image train.optimizer.lr=1": (
+        2,
+        "error[config]: train.optimizer.lr: unknown field; did you mean train.learning_rate?",
+    ),
+    "--modalities image backbone=gpt2": (3, "error[plugin]: backbone 'gpt2': no installed plugin brings it"),
     "trian.steps=3": (2, "error[config]: command line: trian: unknown field; did you mean train?"),
     "data.lanez=3": (2, "error[config]: command line: data.lanez: unknown field; did you mean lanes?"),
     "train.steps=many": (2, "error[config]: command line: train.steps: input should be a valid integer, unable to"),
@@ -344,3 +361,10 @@ def test_of_many_documents_with_one_cause_scoring_names_the_first_and_counts_the
     assert said[0].startswith(f"left out: {rows}:2: image: ")
     assert main(["eval", str(trained), "--data", str(rows), "--workers", "0", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["incidents"]) == 50
+
+
+def test_a_model_in_the_place_of_a_component_is_said_to_be_an_option_of_some(call: Call) -> None:
+    _, (line,) = call("train", "--modalities", "image", "backbone=gpt2")
+    assert line.endswith("; where it is a model, hf may have it: {name: hf, model: gpt2}")
+    _, (line,) = call("train", "--modalities", "image", "streams.image.encoder=resnet18")
+    assert " or timm may have it: {name: NAME, model: resnet18}" in line

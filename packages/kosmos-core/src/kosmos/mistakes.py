@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from kosmos.config import RunConfig
+from kosmos.elsewhere import elsewhere
 from kosmos.names import did_you_mean, plain
 
 AT_MOST = 4
 """Mistakes that are told."""
-
-ELSEWHERE = {
-    "a step takes data.lanes rows of data.tokens_per_pack tokens": (
-        "batch_size micro_batch_size global_batch_size per_device_batch_size per_device_train_batch_size"
-    ),
-    "data.lanes says what a step takes, and each process accumulates its part": "gradient_accumulation_steps",
-    "train.steps says how long; kosmos data tells how many steps take every document once": (
-        "epochs num_epochs num_train_epochs"
-    ),
-    "a model of transformers is backbone: {name: hf, model: ID}": (
-        "model model_id model_name model_name_or_path model_path"
-    ),
-    "kosmos train --resume FOLDER": "resume resume_from_checkpoint",
-    "every step is a row of metrics.jsonl": "logging_steps log_interval",
-    "rows are always packed": "packing neat_packing",
-    "streams.NAME.freeze": "freeze_vit freeze_vision_tower freeze_encoder",
-    "train.precision is auto, fp32 or bf16": "bf16 fp16 dtype torch_dtype mixed_precision",
-    "train.steps": "max_steps",
-    "train.learning_rate": "lr",
-    "train.optimizer": "optim",
-    "train.schedule": "scheduler lr_scheduler lr_scheduler_type",
-    "train.warmup_steps": "warmup warmup_ratio",
-    "train.clip_norm": "grad_clip gradient_clipping max_grad_norm",
-    "train.compile": "torch_compile",
-    "data.tokens_per_pack": "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length",
-    "data.held_out": "val_size val_ratio validation_split test_size",
-    "streams.NAME.encoder": "encoder vision_tower vision_model audio_tower",
-    "init": "init_from pretrained_checkpoint load_from",
-    "data.workers": "num_workers dataloader_num_workers",
-    "data.sources": "dataset datasets dataset_path train_data data_path",
-    "evaluate.every_steps": "eval_steps",
-    "evaluate.patience": "early_stopping_patience",
-    "checkpoint.every_steps": "save_steps",
-    "checkpoint.keep_last": "save_total_limit",
-    "parallel.strategy": "deepspeed fsdp",
-    "parallel.tensor": "tensor_parallel_size",
-    "trackers": "report_to logger",
-    "output": "output_dir save_dir",
-}
-"""Where that is said here which other trainers call so."""
-_BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
+OPTIONS = {"data.sources": "--data", "output": "--output", "train.steps": "--steps"}
+"""The short ways of commands to fields."""
 
 
 def explain(error: ValidationError) -> str:
@@ -77,6 +39,8 @@ def explain(error: ValidationError) -> str:
 def _told(kind: str, location: Sequence[int | str], message: str) -> str:
     if kind == "extra_forbidden":
         return f"unknown field; {_meant(str(location[-1]), location[:-1])}"
+    if kind == "value_error":  # of our own, in our words
+        return message.removeprefix("Value error, ")
     if kind in ("model_type", "model_attributes_type"):
         return f"expected fields, such as {', '.join(_fields_at(location)[:4])}"
     return f"{message[0].lower()}{message[1:]}"
@@ -108,16 +72,18 @@ def _meant(name: str, location: Sequence[int | str]) -> str:
     if same := _of_that_name(name):
         return f"did you mean {same}?"
     fields = _fields_at(location)
-    if said := _BY_NAME.get(plain(name)):
+    if said := elsewhere(name):
         here = said.rpartition(".")[2]
         return said if " " in said else f"did you mean {here if here in fields else said}?"
     return did_you_mean(name, fields) or f"fields here: {', '.join(fields)}"
 
 
-def field_meant(option: str) -> str:
-    """What an unknown option may have been meant for: a field of the run file, or nothing."""
+def field_meant(option: str, options: Collection[str] = ()) -> str:
+    """What an unknown option may have been meant for: a field of the run file, one of ``options``, or nothing."""
     name = option.lstrip("-")
-    said = _of_that_name(name) or _BY_NAME.get(plain(name), "")
+    said = _of_that_name(name) or elsewhere(name)
+    if OPTIONS.get(said) in options:
+        return f"did you mean {OPTIONS[said]}?"
     return f"a field is set by its path: {said}=VALUE" if said and " " not in said.replace(" or ", "") else said
 
 

@@ -125,7 +125,7 @@ class Registry:
         factory = self.resolve(kind, name)
         checked = check_options(
             factory, options or {}, path=path or f"{kind} {name}", positional=len(args),
-            owner=lambda option: self._owner_of(option, kind, len(args)),
+            owner=lambda option: next(iter(self._owners_of(option, kind, len(args))), None),
         )  # fmt: skip
         try:
             return factory(*args, **checked)
@@ -140,15 +140,16 @@ class Registry:
             where = f"{path}: " if path else ""
             raise PluginError(f"{where}{who} cannot be made with these options: {cause(error)}") from error
 
-    def _owner_of(self, option: str, kind: str, positional: int) -> str | None:
-        """A component of the kind that has the option."""
+    def _owners_of(self, option: str, kind: str, positional: int) -> list[str]:
+        """The components of the kind that have the option."""
         from kosmos.options import fields_of
 
+        owners = []
         for name in self.specs(kind):
             with suppress(KosmosError):  # a broken plugin is not what is asked for
                 if option in fields_of(self.resolve(kind, name), positional):
-                    return name
-        return None
+                    owners.append(name)
+        return owners
 
     def _absence(self, kind: str, name: str) -> str:
         there = self.specs(kind)
@@ -169,9 +170,17 @@ class Registry:
             install = _install_hint(kind, name)
             said = (
                 f"{kind} {name!r}: no installed plugin brings it ({_plural(kind)}: {listed(there)}); "
-                f"install the package that does ({install})"
+                f"install the package that does ({install}){self._of_models(kind, name)}"
             )
         return said + self._doubts()
+
+    def _of_models(self, kind: str, name: str) -> str:
+        """What to write where the name is that of a model, which some components of the kind take as an option."""
+        takers = self._owners_of("model", kind, 0)
+        if not takers:
+            return ""
+        taker = takers[0] if len(takers) == 1 else "NAME"
+        return f"; where it is a model, {' or '.join(takers)} may have it: {{name: {taker}, model: {name}}}"
 
     def why_absent(self, kind: str, name: str) -> str:
         """What is to be said of plugins, behind a message, where a component that may have been meant is not there.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ Modalities = Annotated[
 Data = Annotated[list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")]
 
 
-def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[str], list[str]]:
+def split_extra(arguments: Sequence[str], options: Collection[str]) -> tuple[list[str], list[str]]:
     """Overrides (``a.b=1``, ``--a.b=1``, ``--a.b 1``) and the rest, which may be files.
 
     Args:
@@ -39,7 +39,7 @@ def split_extra(arguments: Sequence[str], options: Iterable[str]) -> tuple[list[
         name, equals, _ = argument.partition("=")
         if argument.startswith("-"):
             if "." not in name:
-                hint = did_you_mean(name, options) or field_meant(name) or f"options: {listed(options)}"
+                hint = field_meant(name, options) or did_you_mean(name, options) or f"options: {listed(options)}"
                 raise ConfigError(f"{name}: unknown option; {hint}")
             value = argument if equals else f"{argument}={next(pending, '')}"
             overrides.append(value.lstrip("-"))

@@ -1,0 +1,60 @@
+"""What other trainers call the fields of a run file."""
+
+from __future__ import annotations
+
+from kosmos.names import plain
+
+ELSEWHERE = {
+    "a step takes data.lanes rows of data.tokens_per_pack tokens": (
+        "batch_size micro_batch_size global_batch_size per_device_batch_size per_device_train_batch_size"
+    ),
+    "data.lanes says what a step takes, and each process accumulates its part": "gradient_accumulation_steps",
+    "train.steps says how long; kosmos data tells how many steps take every document once": (
+        "epochs num_epochs num_train_epochs"
+    ),
+    "a model of transformers is backbone: {name: hf, model: ID}": (
+        "model model_id model_name model_name_or_path model_path"
+    ),
+    "kosmos train --resume FOLDER": "resume resume_from_checkpoint",
+    "every step is a row of metrics.jsonl": "logging_steps log_interval",
+    "rows are always packed": "packing neat_packing",
+    "streams.NAME.freeze": "freeze_vit freeze_vision_tower freeze_encoder",
+    "there is no LoRA here: backbone.freeze and streams.NAME.freeze say what is trained": (
+        "finetuning_type lora lora_alpha lora_r lora_rank lora_target peft train_type tuner_type use_lora use_peft"
+    ),
+    "evaluate.every_steps says how often, in steps": "eval_strategy evaluation_strategy",
+    "each run has a folder of its own, and none is written over": "overwrite_output_dir",
+    "data.sources.N.template lays out rows; the marks of chats are the same for every model": "chat_template template",
+    "data.sources.N.columns": "columns column_mapping image_column text_column caption_column audio_column",
+    "data.sources.N.weight": "probs interleave_probs",
+    "trackers: [tensorboard, wandb]": "use_wandb use_tensorboard wandb tensorboard wandb_project",
+    "train.precision is auto, fp32 or bf16": "bf16 fp16 dtype torch_dtype mixed_precision",
+    "train.steps": "max_steps",
+    "train.learning_rate": "lr",
+    "train.optimizer": "optim",
+    "train.schedule": "scheduler lr_scheduler lr_scheduler_type",
+    "train.warmup_steps": "warmup warmup_ratio",
+    "train.clip_norm": "grad_clip gradient_clipping max_grad_norm",
+    "train.compile": "torch_compile",
+    "data.tokens_per_pack": "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length",
+    "data.held_out": "val_size val_ratio validation_split test_size",
+    "streams.NAME.encoder": "encoder vision_tower vision_model audio_tower",
+    "init": "init_from pretrained_checkpoint load_from",
+    "data.workers": "num_workers dataloader_num_workers",
+    "data.sources": "dataset datasets dataset_path train_data data_path",
+    "evaluate.every_steps": "eval_steps",
+    "evaluate.patience": "early_stop_patience early_stopping early_stopping_patience",
+    "checkpoint.every_steps": "save_steps",
+    "checkpoint.keep_last": "save_total_limit",
+    "parallel.strategy": "deepspeed fsdp",
+    "parallel.tensor": "tensor_parallel_size",
+    "trackers": "report_to logger",
+    "output": "output_dir save_dir",
+}
+"""Fields, or what is to be said in place of one, to the names that other trainers have for it."""
+_BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
+
+
+def elsewhere(name: str) -> str:
+    """The path of the field that other trainers call so, or a sentence in its place; empty where none does."""
+    return _BY_NAME.get(plain(name), "")
