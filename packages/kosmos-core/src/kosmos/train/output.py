@@ -66,7 +66,8 @@ class RunFolder:
         """A new folder, which is a run's only when ``write_config`` has been called.
 
         Raises:
-            ConfigError: the folder holds a run already, or cannot be made, or its checkpoints could not be read.
+            ConfigError: the folder holds a run already or data of the run, or cannot be made, or its checkpoints could
+                not be read.
         """
         path = config.output or _free_name(config)
         try:
@@ -79,6 +80,10 @@ class RunFolder:
         if folder.run_file.exists():
             raise ConfigError(
                 f"{path}: holds a run already; go on with '{resume_command(path)}' or name another --output"
+            )
+        if any(os.path.realpath(entry.path) == os.path.realpath(path) for entry in config.data.sources):
+            raise ConfigError(
+                f"{path}: holds the data, whose files those of the run would lie among; name another --output"
             )
         try:
             folder.checkpoints.mkdir(parents=True, exist_ok=True)

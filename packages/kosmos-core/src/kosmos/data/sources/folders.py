@@ -34,6 +34,8 @@ METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Rows beside the media that they name, as ``datasets`` has them in its folders of pictures, sounds and films."""
 
 DATA = (".jsonl", ".parquet", ".tar", ".txt", *DELIMITED)
+OF_A_RUN = frozenset({"checkpoints", "metrics.jsonl", "quarantine.jsonl"})
+"""What the folder of a run holds from its beginning on."""
 _ASIDE = (".txt", ".tar", *DELIMITED)
 """Of these what lies beside media in class folders without a word: lists of labels, what they were unpacked from."""
 _NOT_DATA = ("readme", "license", "licence", "notice", "changelog", "credits", "requirements")
@@ -42,7 +44,8 @@ _NOT_DATA = ("readme", "license", "licence", "notice", "changelog", "credits", "
 def list_files(folder: Path) -> list[str]:
     """Paths of the files below a folder, sorted, ``/`` between their parts.
 
-    Hidden ones, linked folders, pipes, sockets and devices are left out.
+    Hidden ones, linked folders, pipes, sockets and devices are left out, and folders of runs, which would change the
+    data of whoever trains in the folder of the data.
 
     Raises:
         DataError: the folder cannot be read.
@@ -51,7 +54,10 @@ def list_files(folder: Path) -> list[str]:
     while waiting:
         base = waiting.pop()
         try:
-            with os.scandir(folder / base) as entries:
+            with os.scandir(folder / base) as scanned:
+                entries = list(scanned)
+                if base and {entry.name for entry in entries} >= OF_A_RUN:
+                    continue
                 for entry in entries:
                     if entry.name.startswith("."):
                         continue
