@@ -87,7 +87,8 @@ def run_file_reference() -> str:
         "options of the one before. What is not written has the default; a field that does not exist is refused "
         "with the nearest name, and so is a file without any (`{}` means none). `OUTPUT/run.yaml` holds "
         "a run with every field resolved. Where a text says None, write `null`; "
-        "a list of one may stand without brackets, names of components with commas (`tensorboard,wandb`), and `none` is an empty one. Relative paths begin "
+        "a list of one may stand without brackets, names of components with commas (`tensorboard,wandb`), and `none` "
+        "is an empty one. Relative paths begin "
         "in the folder in which the command runs, wherever the file lies; `~` is the user's. Options of components "
         "are in [components](components.md), whole files in [examples](../examples/README.md).\n",
     ]

@@ -130,10 +130,32 @@ def test_an_output_folder_that_holds_a_run_is_not_written_over(call: Call, train
     assert (trained / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_run_is_not_written_into_the_folder_of_its_data(call: Call, tmp_path: Path) -> None:
+    data = tmp_path / "texts"
+    data.mkdir()
+    (data / "1.txt").write_text("one\n")
+    status, (line,) = call("train", "--data", data, "--output", tmp_path / "." / "texts", *FEW)
+    assert (status, line) == (
+        2, f"error[config]: {data}: holds the data, whose files those of the run would lie among; name another --output"
+    )  # fmt: skip
+    assert [file.name for file in data.iterdir()] == ["1.txt"]
+
+
+def test_a_run_goes_on_that_lies_in_a_folder_of_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(30):
+        Path(f"{number}.txt").write_text(f"text {number}\n")
+    train = [str(part) for part in ("train", "--data", ".", "--modalities", "text", *FEW)]
+    assert main(train) == 0
+    assert main(["train", "--resume", "runs/text-001", "--steps", "2"]) == 0
+    assert main(train) == 0
+
+
 def test_a_run_cannot_go_on_in_other_lanes(call: Call, trained: Path) -> None:
     status, lines = call("train", "--resume", trained, "data.lanes=4")
     assert (status, len(lines)) == (3, 1)
     assert "was made with data.lanes 1, the run now has 4; the order of samples would not go on" in lines[0]
+    assert lines[0].endswith(f"or start a new run that begins with its weights (init={trained})")
 
 
 def test_more_processes_than_lanes_are_refused_before_any_is_started(call: Call, trained: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -224,6 +225,10 @@ def test_limits_hold_before_decoding() -> None:
             with pytest.raises(SampleError, match=said):
                 ImageProcessor(encoder_input, **limit).decode(media, ImageProcessor(encoder_input).plan(media))
     assert ImageProcessor(VARIABLE, max_pixels=5000, max_bytes=len(data)).plan(media).cells == 18
+    small = encoded(Image.new("RGB", (4, 4)), "BMP")
+    huge = small[:18] + struct.pack("<ii", 65_500, 65_500) + small[26:]
+    with pytest.raises(SampleError, match=r"^picture of 4290250000 pixels is over max_pixels 40000000$"):
+        ImageProcessor(VARIABLE).plan(Media("image", huge))
 
 
 def test_pictures_of_one_size_are_planned_without_a_look_at_their_files() -> None:

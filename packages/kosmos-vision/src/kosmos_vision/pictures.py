@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -139,7 +140,8 @@ def _opened(source: bytes | Path, limits: Limits) -> Iterator[IO[bytes]]:
     except UnidentifiedImageError as error:
         raise SampleError("not a picture that can be read (JPEG, PNG, WebP, GIF, TIFF, BMP, AVIF, ...)") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise SampleError(f"picture is over max_pixels {limits.max_pixels}: {error}") from error
+        pixels = next(iter(re.findall(r"\((\d+) pixels\)", str(error))), "too many")
+        raise SampleError(f"picture of {pixels} pixels is over max_pixels {limits.max_pixels}") from error
     except FileNotFoundError as error:
         raise SampleError(f"picture {source if isinstance(source, Path) else ''} does not exist") from error
     except Exception as error:  # decoders raise anything: OSError, ValueError, struct.error, MemoryError, ...

@@ -99,9 +99,11 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
 
 def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, why: str) -> None:
     for path, before, after in _differences(saved, now, ""):
+        # The weights suit other data as well.
+        go_on = f" that begins with its weights (init={where.parent.parent})" if path.startswith("data.") else ""
         raise CheckpointError(
             f"{where}: was made with {path} {_shown(before)}, the run now has {_shown(after)}; {why}. "
-            f"Leave {path} as it was, or start a new run"
+            f"Leave {path} as it was, or start a new run{go_on}"
         )
 
 
