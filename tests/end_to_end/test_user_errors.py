@@ -227,6 +227,7 @@ def test_media_in_front_of_the_runs_folder_are_not_taken_for_it(call: Call, trai
         ("RUN --max-documents 0", 2, "error[usage]: Invalid value for '--max-documents': "),
         ("RUN --workers -1", 2, "error[usage]: Invalid value for '--workers': "),
         ("RUN --jsn", 2, "error[usage]: No such option: --jsn"),
+        ("RUN --data image", 3, "error[data]: data 'image': is a modality, not a data set; name a data set"),
         ("", 2, "error[usage]: Missing argument 'output'."),
     ],
 )
@@ -390,3 +391,23 @@ def test_a_model_in_the_place_of_a_component_is_said_to_be_an_option_of_some(cal
     assert line.endswith("; where it is a model, hf may have it: {name: hf, model: gpt2}")
     _, (line,) = call("train", "--modalities", "image", "streams.image.encoder=resnet18")
     assert " or timm may have it: {name: NAME, model: resnet18}" in line
+
+
+def test_columns_that_scoring_cannot_be_told_of_are_to_be_in_the_file(
+    call: Call, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("image,caption\na.png,a cat\n")
+    _, (line,) = call("eval", trained, "--data", "rows.csv")
+    assert "name it (columns: {text: COLUMN})" in line
+    assert line.endswith(
+        "take neither, only data.sources of a run do: write rows in which the columns have these names"
+    )
+
+
+def test_generate_says_what_the_run_has_where_another_modality_is_given(call: Call, trained: Path) -> None:
+    assert call("generate", trained, "--audio", "a.flac") == (
+        2, ["error[config]: --audio: the run was not trained on audio; it has image"],
+    )  # fmt: skip
+    assert call("generate", trained)[1] == [
+        "error[config]: nothing to continue: give --prompt TEXT or a medium, such as --image FILE"
+    ]

@@ -18,7 +18,7 @@ from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.splits import Split
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.errors import ConfigError, EmptySplit, KosmosError
+from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
@@ -292,12 +292,25 @@ def open_named(
         for other in config.data.sources:
             if _overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
-        parts = _open(config, registry, SourceConfig(path=path))
+        parts = _open_as_it_is(config, registry, path)
         try:
             sources.append(parts.part("held_out", 0.0))
         except EmptySplit:
             sources.append(parts.part("train", 0.0))
     return _distinct(sources, "--data", "score them one after the other")
+
+
+def _open_as_it_is(config: RunConfig, registry: Registry, path: str) -> Parts:
+    """A source that is named without settings, whose advice would be to give some."""
+    try:
+        return _open(config, registry, SourceConfig(path=path))
+    except DataError as error:
+        if "columns: {" not in str(error):
+            raise
+        raise type(error)(
+            f"{error}; data that are named to be scored take neither, only data.sources of a run do: write rows in "
+            "which the columns have these names"
+        ) from error
 
 
 def _number_in_run(config: RunConfig, path: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,9 +70,11 @@ def generate(
     run = load_run(Path(output), step=step)
     for line in run.warnings():
         print(f"warning: {line}", file=sys.stderr)
-    segments = read_segments(context.args, list(run.composition.planner.routes))
+    modalities = list(run.composition.planner.routes)
+    segments = read_segments(context.args, modalities, installed=run.composition.registry.specs("modality"))
     if not segments:
-        raise ConfigError("nothing to continue: give --prompt TEXT or a medium, such as --image FILE")
+        media = f" or a medium, such as --{modalities[0]} FILE" if modalities else ""
+        raise ConfigError(f"nothing to continue: give --prompt TEXT{media}")
     if not chat and system is None and (learned := chats_among(run.composition.config.data.sources)):
         print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
     document = prompt_document(segments, chat=chat, system=system)
@@ -103,8 +105,14 @@ def prompt_document(segments: Sequence[Text | Media], *, chat: bool, system: str
     return Document("command line", tuple(segments))
 
 
-def read_segments(arguments: Sequence[str], modalities: Sequence[str]) -> list[Text | Media]:
+def read_segments(
+    arguments: Sequence[str], modalities: Sequence[str], *, installed: Collection[str] = ()
+) -> list[Text | Media]:
     """``--prompt TEXT`` and ``--MODALITY FILE`` in the order given.
+
+    Args:
+        modalities: those of the run.
+        installed: modalities that other runs may have.
 
     Raises:
         ConfigError: an unknown flag, one without its value, a value without its flag, or a prompt that is no text.
@@ -119,6 +127,9 @@ def read_segments(arguments: Sequence[str], modalities: Sequence[str]) -> list[T
             media = f"a medium is named as {named}, and " if modalities else ""
             raise ConfigError(f"{argument}: belongs to no option; {media}a prompt of several words needs quotes")
         if not argument.startswith("--") or name not in ("prompt", *modalities):
+            if name in installed:
+                has = listed(modalities) if modalities else "text alone"
+                raise ConfigError(f"--{name}: the run was not trained on {name}; it has {has}")
             known = [f"--{k}" for k in ("prompt", *modalities, *OPTIONS)]
             hint = did_you_mean(f"--{name}", known) or f"options: {listed(known)}"
             raise ConfigError(f"{argument}: unknown option; {hint}")
