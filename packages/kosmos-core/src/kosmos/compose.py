@@ -18,7 +18,7 @@ from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.splits import Split
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
+from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError, PluginError
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
@@ -138,6 +138,11 @@ def _stream(
     )
     path = f"streams.{name}"
     built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
+    if lacking := [part for part in ("input", "width") if not hasattr(built, part)]:
+        raise PluginError(
+            f"{path}.encoder: {encoder.name} ({type(built).__name__}) has no {' and no '.join(lacking)}; an encoder "
+            "has input (what a processor makes for it), width (features of a cell) and forward(values, grids)"
+        )
     joined = registry.build(
         "connector", connector.name, built.width, width, options=connector.options, path=f"{path}.connector"
     )

@@ -170,7 +170,7 @@ class Registry:
             install = _install_hint(kind, name)
             said = (
                 f"{kind} {name!r}: no installed plugin brings it ({_plural(kind)}: {listed(there)}); "
-                f"install the package that does ({install}){self._of_models(kind, name)}"
+                f"install the package that does ({install}){'' if self._doubts() else self._of_models(kind, name)}"
             )
         return said + self._doubts()
 

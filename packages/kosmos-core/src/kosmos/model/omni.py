@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from kosmos.data.batch import PackedBatch
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
+from kosmos.errors import PluginError
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
@@ -59,6 +60,7 @@ class Stream(nn.Module):
         """
         super().__init__()
         self.width = width
+        self.encoder_width = encoder.width
         self.takes_empty = bool(getattr(encoder, "takes_empty", True))
         self.takes_padding = bool(getattr(encoder, "takes_padding", False))
         self.touch = False
@@ -81,7 +83,11 @@ class Stream(nn.Module):
         return recurring_size(cells, next(self.connector.parameters())) - cells if self.takes_padding else 0
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
-        """values [N, *cell], grids int64 [items, 3] on the CPU -> [M, D]."""
+        """values [N, *cell], grids int64 [items, 3] on the CPU -> [M, D].
+
+        Raises:
+            PluginError: the encoder gives another number of cells or features than it has to.
+        """
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
         else:
@@ -90,10 +96,20 @@ class Stream(nn.Module):
                 values, grids = _with_padding(values, grids, padding)
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
                 cells = self.encoder(values, grids)
+            self._check(cells, len(values))
             slots = self.connector(cells, grids)
             if padding:
                 slots = slots[: len(slots) - self.slots(Grid(padding, 1, 1))]
         return touched(slots, self) if self.touch else slots
+
+    def _check(self, cells: Any, number: int) -> None:
+        """Raises PluginError where an encoder does not give its width for each of so many cells."""
+        given = list(cells.shape) if isinstance(cells, Tensor) else type(cells).__name__
+        if given != (expected := [number, self.encoder_width]):
+            raise PluginError(
+                f"encoder {type(self.encoder).__name__}: forward gave {given}; expected a tensor {expected}, of its "
+                "width for each cell"
+            )
 
 
 def _with_padding(values: Tensor, grids: Tensor, cells: int) -> tuple[Tensor, Tensor]:
