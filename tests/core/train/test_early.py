@@ -18,3 +18,13 @@ def test_scores_of_another_number_of_documents_begin_anew() -> None:
     assert (after.best, after.best_step, after.since) == (2.0, 3, 0)
     after.look(Score(32, 1.8, 6.0, None), 4)
     assert (after.best_step, after.wanted) == (4, False)
+
+
+def test_a_loss_that_is_lower_by_too_little_is_not_said_to_be_higher() -> None:
+    early = EarlyStopping(EvaluateConfig(patience=1, every_steps=1, least_gain=0.5))
+    early.look(Score(8, 1.0, 2.7, None), 1)
+    early.look(Score(8, 0.9, 2.5, None), 2)
+    assert early.wanted
+    assert str(early) == (
+        "the held-out loss was 1.0000 at step 1, 1 scoring ago, and none since lower by evaluate.least_gain 0.5"
+    )

@@ -41,7 +41,12 @@ class EarlyStopping:
         return self.patience is not None and self.since >= self.patience
 
     def __str__(self) -> str:
-        return f"the held-out loss was lowest at step {self.best_step} ({self.best:.4f}), {self.since} scorings ago"
+        ago = f"{self.since} scoring{'s' * (self.since != 1)} ago"
+        if not self.least_gain:
+            return f"the held-out loss was lowest at step {self.best_step} ({self.best:.4f}), {ago}"
+        # It may have become lower since, by less.
+        least = f"evaluate.least_gain {self.least_gain:g}"
+        return f"the held-out loss was {self.best:.4f} at step {self.best_step}, {ago}, and none since lower by {least}"
 
     def state(self) -> dict[str, Any]:
         best = self.best if self.best_step else None
