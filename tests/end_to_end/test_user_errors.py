@@ -178,7 +178,8 @@ def test_what_cannot_be_written_is_one_line(call: Call, tmp_path: Path) -> None:
 GENERATE = {
     "": (2, "error[config]: nothing to continue: give --prompt TEXT or a medium, such as --image FILE"),
     "--imag x.png": (2, "error[config]: --imag: unknown option; did you mean --image?"),
-    "--audio x.flac": (2, "error[config]: --audio: unknown option; options: --prompt, --image, --max-new-tokens"),
+    "--audio x.flac": (2, "error[config]: --audio: the run was not trained on audio; it has image"),
+    "--sound x.flac": (2, "error[config]: --sound: unknown option; options: --prompt, --image, --max-new-tokens"),
     "x.png": (2, "error[config]: x.png: belongs to no option; a medium is named as --image FILE, and a prompt of"),
     "--prompt What now": (2, "error[config]: now: belongs to no option; a medium is named as --image FILE, and a"),
     "--image": (2, "error[config]: --image: needs a value"),
