@@ -54,7 +54,7 @@ def test_threads_without_cores_of_their_own_are_told_of_once(window, crowded_cor
     line = watched.look()
     assert line is not None
     assert "each of its 2 threads" in line
-    assert "set OMP_NUM_THREADS" in line
+    assert "with OMP_NUM_THREADS set" in line
     compute()
     assert watched.look() is None
 

@@ -38,9 +38,9 @@ class Contention:
             return None
         self.done = True
         return (
-            f"for {share:.0%} of the last {passed:.0f} s this run had to wait for a core, and each of its "
-            f"{self.threads} threads for the others: other programs use its {usable_cores()} cores too, and a step may "
-            "take ten times as long. Stop them, or set OMP_NUM_THREADS to the cores that are free and go on (--resume)"
+            f"for {100 * share:.0f} % of the last {passed:.0f} s this run had to wait for a core, and each of its "
+            f"{self.threads} threads for the others: other programs use its {usable_cores()} cores too, and steps may "
+            "take ten times as long. Stop them, or go on (--resume) with OMP_NUM_THREADS set to the cores that are free"
         )
 
     def _begin(self) -> None:
