@@ -1,43 +1,37 @@
-"""One session of a run: compose what is installed, train, score before and after, save, and stop in good order."""
+"""One session of a run: open it, train, score before and after, save, and stop in good order."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kosmos.checkpoint.folder import Loaded, committed, load_newest, reading
+from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.checkpoint.saver import Saver
-from kosmos.compose import check_components, compose, make_feed, open_both
 from kosmos.config import RunConfig
-from kosmos.data.feeder import StopWaiting, open_feeder
+from kosmos.data.feeder import Feeder, StopWaiting, open_feeder
 from kosmos.data.quarantine import incident_row
 from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry
-from kosmos.run_file import make_run, with_absolute_sources
 from kosmos.runtime.contention import Contention
-from kosmos.runtime.cores import helpers_of_rank, hold_threads
-from kosmos.runtime.devices import pick_device, pick_precision, slower_without_triton
+from kosmos.runtime.devices import slower_without_triton
 from kosmos.runtime.launch import launched_here
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.compiling import check_compile
 from kosmos.train.doubts import doubts
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
 from kosmos.train.initial import open_initial, take_weights
 from kosmos.train.loop import RollBack, Trainer
-from kosmos.train.optim.release import check_release
+from kosmos.train.opening import open_run
 from kosmos.train.order import check_goes_on, made_by, sample_order
 from kosmos.train.output import RunFolder, resume_command
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.scorings import Scorings
-from kosmos.train.sharding import check_strategy
-from kosmos.train.sharing import check_sharing
 from kosmos.train.stopping import StopRequest
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
@@ -59,64 +53,36 @@ class RunResult:
 
 
 class Session:
-    """One call of ``train_model`` or ``resume_run``."""
+    """One call of ``train_model`` or ``resume_run``.
+
+    ``__init__`` opens the run, whose folder is there from then on; ``_begin`` opens what is closed however it ends
+    (watch, trainer, trackers and saver, in this order); ``_train`` takes the steps. No other method adds an attribute.
+    """
 
     def __init__(
         self, config: RunConfig, folder: RunFolder | None, registry: Registry, reporter: Reporter, parallel: Parallel
     ) -> None:
         self.clock = Goodput()
-        self.registry, self.parallel = registry, parallel
+        self.registry, self.resumed, self.settings_kept = registry, folder is not None, False
+        self.opened = open_run(config, folder, registry, parallel)
+        self.parallel = self.opened.parallel
         self.reporter = reporter if parallel.is_main else Reporter()
-        self.resumed, self.settings_kept = folder is not None, False
-        # From the start, so that a bad sample has one name before and after a resume.
-        self.config, self.given = with_absolute_sources(config, registry.specs("dataset")), folder
-        # A checkpoint has all weights: the files that they began with are needed no more.
-        saved = folder is not None and parallel.main_only(lambda: bool(committed(folder.checkpoints)))
-        self.without_files = parallel.main_only(folder.read_model) if folder is not None and saved else {}
-        parallel.agreed(self._compose)
-        self.folder = RunFolder(parallel.main_only(lambda: self._folder().path))
+        self.folder = RunFolder(parallel.main_only(lambda: (folder or self._new_folder()).path))
         self.folder.report = self.reporter.say
-        self.config = self.config.model_copy(update={"output": self.folder.path})
+        self.config = self.opened.composition.config.model_copy(update={"output": self.folder.path})
+        self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
+        self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
+        self.stop = StopRequest()
 
-    def _compose(self) -> None:
-        """All that can fail before a run leaves anything behind. Tells other ranks nothing."""
-        config, folder = self.config, self.given
-        self.parallel = parallel = self.parallel.shared_by(config.parallel.sharing)
-        hold_threads()
-        self.device = pick_device(config.train.device, parallel.local_rank)
-        self.dtype = pick_precision(config.train.precision, self.device, config.train.weights)
-        wanted = config.data.workers
-        self.workers = helpers_of_rank(parallel.local_world_size) if wanted is None else wanted
-        check_components(config, self.registry)
-        tokenizer = folder.tokenizer if folder else None
-        draw = folder is None and parallel.world_size == 1  # else a checkpoint may be read, or each rank holds a share
-        by = make_run(config.model_dump(mode="json"), self.without_files) if self.without_files else config
-        self.composition = replace(compose(by, self.registry, tokenizer_folder=tokenizer, draw=draw), config=config)
-        check_strategy(config.parallel, parallel)
-        check_sharing(self.composition.model, config.parallel, parallel.world_size)
-        check_compile(self.composition.model, config.train.compile, self.device)
-        self.sources, self.held_out = open_both(config, self.registry)
-        if config.evaluate.patience is not None and not self.held_out:
-            raise ConfigError("evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out")
-        self.feed = make_feed(self.composition, self.sources)
-        self.lanes = parallel.lanes(config.data.lanes)
-        if config.train.release_gradients:
-            check_release(
-                clip_norm=config.train.clip_norm, rows_per_step=len(self.lanes),
-                world_size=parallel.world_size, is_sharded=config.parallel.strategy != "ddp",
-                is_offloaded=config.parallel.offload,
-            )  # fmt: skip
-
-    def _folder(self) -> RunFolder:
-        """The run's folder, on the first rank. It holds a run once its run file stands there."""
-        if self.given is not None:
-            return self.given
-        folder = RunFolder.create(self.config)
+    def _new_folder(self) -> RunFolder:
+        """On the first rank. It holds a run once its run file stands there."""
+        composition = self.opened.composition
+        folder = RunFolder.create(composition.config)
         try:
-            self.composition.tokenizer.save(folder.tokenizer)
+            composition.tokenizer.save(folder.tokenizer)
             keep_lock(folder.path, self.registry)
-            folder.write_model(self.composition.without_files())
-            folder.write_config(self.config.model_copy(update={"output": folder.path.resolve()}))
+            folder.write_model(composition.without_files())
+            folder.write_config(composition.config.model_copy(update={"output": folder.path.resolve()}))
         except OSError as error:  # such as a full disk
             folder.discard()
             raise TrainingError(f"{folder.path}: cannot write ({error.strerror}); nothing was trained") from error
@@ -128,45 +94,42 @@ class Session:
     def go(self) -> RunResult:
         """Train to the end, or until something stops it."""
         with ExitStack() as stack:
-            self.stop = StopRequest()  # first of all: the folder is there, and how to go on with it wants to be said
-            stack.callback(self.stop.install())
+            stack.callback(self.stop.install())  # first of all: the folder is there, and how to go on wants to be said
             stack.callback(self.folder.release)
             self.parallel.main_only(self.folder.hold)
-            return self._go(stack)
+            self._begin(stack)
+            return self._train()
 
-    def _go(self, stack: ExitStack) -> RunResult:
-        order = sample_order(self.config, self.sources)
+    def _begin(self, stack: ExitStack) -> None:
+        """What is opened last is closed first. Ranks meet in all of it."""
+        opened = self.opened
+        order = sample_order(self.config, opened.sources)
         with self.clock.spending("checkpoint_load"):
             loaded = self.parallel.main_only(lambda: self._load(order)) if self.resumed else None
-        self.reporter.start(
-            RunStart(self.composition, self.sources, self.held_out, self.device, self.dtype, self.folder.path)
-        )
-        doubtful = doubts(self.config, self.sources, resumed=self.resumed, backbone=self.composition.model.backbone)
-        for warning in (slower_without_triton(self.device), *doubtful):
-            if warning:
-                self.reporter.say(f"warning: {warning}")
+        self._say_what_begins()
         stack.callback(self.clock.close)
         self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
         self.watch.start()
         stack.push(self._end_watch)
         with self._or_nothing_left():
-            self.parallel.agreed(lambda: self._open_feeder(loaded))
-            stack.callback(self.feeder.close)
+            feeders: list[Feeder] = []  # each rank's own, which it tells nobody
+            self.parallel.agreed(lambda: feeders.append(self._open_feeder(loaded)))
+            stack.callback(feeders[0].close)
             self.trainer = Trainer(
-                self.composition, self.feeder, self.folder,
-                device=self.device, dtype=self.dtype, parallel=self.parallel, order=order,
+                opened.composition, feeders[0], self.folder,
+                device=opened.device, dtype=opened.dtype, parallel=self.parallel, order=order,
                 report=self.reporter.say, at=self.watch.at, draw=loaded is None,
             )  # fmt: skip
             if loaded is None and self.config.init is not None:
                 self._begin_with(self.config.init)
         self.stop.go_on = resume_command(self.folder.path, launched_here())
-        self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
-        self.went_back: list[int] = []
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
         if self.parallel.is_main:
             self.clock.open(self.folder.goodput, self.trainer.step)
-        tracked = self.config if self.parallel.is_main else _silent(self.config)
+        tracked = self.config
+        if not self.parallel.is_main:
+            tracked = tracked.model_copy(update={"trackers": [], "observers": []})
         self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say)
         stack.callback(self.trackers.close)
         if self.resumed:
@@ -180,7 +143,14 @@ class Session:
         self.saver.newest = self.trainer.step if loaded else None  # it is whole, and stays as it is
         stack.callback(self.saver.close)
         stack.callback(self.reporter.close)
-        return self._train()
+
+    def _say_what_begins(self) -> None:
+        run, made = self.opened, self.opened.composition
+        self.reporter.start(RunStart(made, run.sources, run.held_out, run.device, run.dtype, self.folder.path))
+        doubtful = doubts(self.config, run.sources, resumed=self.resumed, backbone=made.model.backbone)
+        for warning in (slower_without_triton(run.device), *doubtful):
+            if warning:
+                self.reporter.say(f"warning: {warning}")
 
     @contextmanager
     def _or_nothing_left(self) -> Iterator[None]:
@@ -213,10 +183,11 @@ class Session:
                 check_goes_on(loaded.state, self.config, order, loaded.folder)
         return loaded
 
-    def _open_feeder(self, loaded: Loaded | None) -> None:
+    def _open_feeder(self, loaded: Loaded | None) -> Feeder:
+        opened = self.opened
         with reading(loaded):
             state = loaded.state["data"] if loaded else None
-            self.feeder = open_feeder(self.feed, self.lanes, workers=self.workers, state=state)
+            return open_feeder(opened.feed, opened.lanes, workers=opened.workers, state=state)
 
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:
@@ -236,7 +207,8 @@ class Session:
                 "each of which would take a step of its own; leave it out, or begin a run with it"
             )
         noted = loaded.state.get("noted") if loaded else None  # older ones lack it
-        self.parallel.main_only(lambda: self._rewind(noted))
+        kept = self.trainer.step or -1  # held-out scores of step 0 are made again with it
+        self.parallel.main_only(lambda: self.folder.truncate(kept, same_data=True, noted=noted))
         where = loaded.folder if loaded else "no checkpoint was saved yet"
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
         if self.trainer.step >= (steps := self.config.train.steps):
@@ -249,11 +221,6 @@ class Session:
             for line in take_weights(model, initial, alone=self.parallel.world_size == 1):
                 self.reporter.say(line)
 
-    def _rewind(self, noted: Mapping[str, int] | None) -> None:
-        self.folder.truncate(
-            self.trainer.step or -1, same_data=True, noted=noted
-        )  # held-out scores of step 0 are made again with it
-
     def _keep_settings(self) -> None:
         """Those of a run that goes on become its own once a step was taken with them: none that fail stay behind."""
         if self.resumed and not self.settings_kept:
@@ -261,26 +228,22 @@ class Session:
         self.settings_kept = True
 
     def _write_settings(self) -> None:
-        if not self.without_files:  # else built by what stands there, the parts know of no files
-            self.folder.write_model(self.composition.without_files())
+        if self.opened.from_files:  # else built by what stands there, the parts know of no files
+            self.folder.write_model(self.opened.composition.without_files())
         self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
         keep_lock(self.folder.path, self.registry)
 
     def _is_as_written(self) -> bool:
-        """Whether settings and plugins are those that the folder keeps."""
-
-        def look() -> bool:
-            changed = check_lock(self.folder.path, self.registry, accept=True)
-            return not changed and self.folder.goes_on_with({}) == self.config
-
-        return self.parallel.main_only(look)
+        """Whether settings and plugins are those that the folder keeps. On the first rank."""
+        changed = check_lock(self.folder.path, self.registry, accept=True)
+        return not changed and self.folder.goes_on_with({}) == self.config
 
     def _train(self) -> RunResult:
         steps = self.config.train.steps
         step = self.trainer.step
         before = self.scorings.take_up(step) if self.resumed and step else self._score()
         self._stop_if_asked()
-        contention = Contention(self.device)
+        contention = Contention(self.opened.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
                 with self.clock.spending("productive"):
@@ -304,7 +267,7 @@ class Session:
         self._wait_for_save()
         if self.scorings.early.wanted:
             self.reporter.say(f"stopped early at step {self.trainer.step}: {self.scorings.early}")
-        after = self.scorings.last(self.trainer.step, as_written=self._is_as_written)
+        after = self.scorings.last(self.trainer.step, as_written=lambda: self.parallel.main_only(self._is_as_written))
         self._keep_settings()
         self.parallel.main_only(self.folder.finish)
         self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
@@ -369,7 +332,7 @@ class Session:
         return self.parallel.main_only(self.folder.first_and_last_scores)
 
     def _score(self) -> Scores | None:
-        if not self.held_out:
+        if not self.opened.held_out:
             return None
         try:
             scores = self._scores()
@@ -383,23 +346,19 @@ class Session:
         return scores
 
     def _scores(self) -> Scores:
+        run = self.opened
         with self.reporter.pause("scoring held-out documents"), self.clock.spending("evaluation"):
             return score(
-                self.composition, self.held_out,
-                device=self.device, dtype=self.dtype, max_documents=self.config.evaluate.max_documents,
-                workers=self.workers, parallel=self.parallel, losses=self.trainer.distributed.losses,
+                run.composition, run.held_out,
+                device=run.device, dtype=run.dtype, max_documents=self.config.evaluate.max_documents,
+                workers=run.workers, parallel=self.parallel, losses=self.trainer.distributed.losses,
                 should_stop=self.stop.wanted, at=self.watch.at,
             )  # fmt: skip
 
     def _log(self, row: Mapping[str, Any]) -> None:
         trained = "loss" in row
-        self.parallel.main_only(
-            lambda: self.folder.append(self.folder.metrics if trained else self.folder.held_out, [row])
-        )
+        file = self.folder.metrics if trained else self.folder.held_out
+        self.parallel.main_only(lambda: self.folder.append(file, [row]))
         self.trackers.log(row)
         if trained:
             self.reporter.step(row, self.config.train.steps)
-
-
-def _silent(config: RunConfig) -> RunConfig:
-    return config.model_copy(update={"trackers": [], "observers": []})

@@ -1,0 +1,91 @@
+"""What a run is made of, opened and checked before it leaves anything behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kosmos.checkpoint.folder import committed
+from kosmos.compose import Composition, check_components, compose, make_feed, open_both
+from kosmos.config import RunConfig
+from kosmos.data.document import Source
+from kosmos.data.lane import Feed
+from kosmos.errors import ConfigError
+from kosmos.plugins import Registry
+from kosmos.run_file import make_run, with_absolute_sources
+from kosmos.runtime.cores import helpers_of_rank, hold_threads
+from kosmos.runtime.devices import pick_device, pick_precision
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.compiling import check_compile
+from kosmos.train.optim.release import check_release
+from kosmos.train.output import RunFolder
+from kosmos.train.sharding import check_strategy
+from kosmos.train.sharing import check_sharing
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run as one rank sees it."""
+
+    parallel: Parallel
+    device: torch.device
+    dtype: torch.dtype
+    """Of matrix products."""
+    workers: int
+    composition: Composition
+    from_files: bool
+    """Whether the model was built by the files that the run file names, else by what the run's folder keeps."""
+    sources: Sequence[Source]
+    held_out: Sequence[Source]
+    feed: Feed
+    lanes: Sequence[int]
+    """Those of this rank."""
+
+
+def open_run(config: RunConfig, folder: RunFolder | None, registry: Registry, parallel: Parallel) -> Opened:
+    """Open a new run, or that of ``folder``. All ranks call it, and all raise the same KosmosError."""
+    # From the start, so that a bad sample has one name before and after a resume.
+    absolute = with_absolute_sources(config, registry.specs("dataset"))
+    # A checkpoint has all weights: the files that they began with are needed no more.
+    saved = folder is not None and parallel.main_only(lambda: bool(committed(folder.checkpoints)))
+    kept = parallel.main_only(folder.read_model) if folder is not None and saved else {}
+    opened: list[Opened] = []  # each rank's own, which it tells nobody
+    parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept)))
+    return opened[0]
+
+
+def _open(
+    config: RunConfig, folder: RunFolder | None, registry: Registry, parallel: Parallel, kept: Mapping[str, Any]
+) -> Opened:
+    """Tells other ranks nothing. Of several mistakes the first that is looked for here is told."""
+    parallel = parallel.shared_by(config.parallel.sharing)
+    hold_threads()
+    device = pick_device(config.train.device, parallel.local_rank)
+    dtype = pick_precision(config.train.precision, device, config.train.weights)
+    wanted = config.data.workers
+    workers = helpers_of_rank(parallel.local_world_size) if wanted is None else wanted
+    check_components(config, registry)
+    tokenizer = folder.tokenizer if folder else None
+    draw = folder is None and parallel.world_size == 1  # else a checkpoint may be read, or each rank holds a share
+    by = make_run(config.model_dump(mode="json"), kept) if kept else config
+    composition = replace(compose(by, registry, tokenizer_folder=tokenizer, draw=draw), config=config)
+    check_strategy(config.parallel, parallel)
+    check_sharing(composition.model, config.parallel, parallel.world_size)
+    check_compile(composition.model, config.train.compile, device)
+    sources, held_out = open_both(config, registry)
+    if config.evaluate.patience is not None and not held_out:
+        raise ConfigError("evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out")
+    feed = make_feed(composition, sources)
+    lanes = parallel.lanes(config.data.lanes)
+    if config.train.release_gradients:
+        check_release(
+            clip_norm=config.train.clip_norm, rows_per_step=len(lanes), world_size=parallel.world_size,
+            is_sharded=config.parallel.strategy != "ddp", is_offloaded=config.parallel.offload,
+        )  # fmt: skip
+    return Opened(
+        parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
+        from_files=not kept, sources=sources, held_out=held_out, feed=feed, lanes=lanes,
+    )  # fmt: skip
