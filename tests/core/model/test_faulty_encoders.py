@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -9,33 +10,73 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kosmos import EncoderSpec, hookimpl, make_run
+from kosmos import ConnectorSpec, EncoderSpec, Grid, hookimpl, make_run, train_model
 from kosmos.compose import compose
-from kosmos.errors import PluginError
+from kosmos.errors import ConfigError, PluginError
+from kosmos.plugins import Registry
 from support.runs import SMALL, ticks_registry
 
 
 class Faulty(nn.Module):
-    """Gives ``rows`` rows too many of ``width`` features, and says that it gives 8."""
+    """Gives ``rows`` rows too many of ``width`` features, and says that it gives 8. ``fails`` as it says."""
 
-    def __init__(self, *, rows: int = 0, width: int = 8, lacks: str = "", of_torch: bool = True) -> None:
+    def __init__(
+        self, *, rows: int = 0, width: int = 8, lacks: str = "", of_torch: bool = True, fails: str = ""
+    ) -> None:
         super().__init__()
         has = {"input": 4, "width": 8}
         for name in has.keys() - {lacks}:
             setattr(self, name, has[name])
-        self.rows, self.features, self.of_torch = rows, width, of_torch
+        self.rows, self.features, self.of_torch, self.fails = rows, width, of_torch, fails
 
     def forward(self, values: Tensor, grids: Tensor) -> Any:
+        if self.fails == "here":
+            raise ValueError("no such thing")
+        if self.fails == "in torch":
+            nn.functional.linear(values, torch.zeros(2, 3))
+        if self.fails == "for memory":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        if self.fails == "between ranks":
+            torch.distributed.all_reduce(values)
+        if self.fails == "in its own words":
+            raise ConfigError("streams.ticks.encoder.fails: leave it out")
         given = torch.zeros(len(values) + self.rows, self.features)
         return given if self.of_torch else given.numpy()
 
 
-def stream_of(**options: Any) -> nn.Module:
+class OfOneArgument(nn.Module):
+    """A connector that was written for something else."""
+
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__()
+        self.slots = all_cells
+        self.linear = nn.Linear(width_in, width_out)
+
+    def forward(self, features: Tensor) -> Any:
+        return self.linear(features)
+
+
+def all_cells(grid: Grid) -> int:
+    return grid.cells
+
+
+def faulty_registry() -> Registry:
     plugin = ModuleType("faulty")
-    spec = EncoderSpec(name="faulty", target=f"{__name__}:Faulty", summary="Breaks its promises.")
-    vars(plugin).update(KOSMOS_API=1, kosmos_encoders=hookimpl(lambda: [spec]))
-    run = make_run(SMALL, {"streams": {"ticks": {"encoder": {"name": "faulty", **options}}}})
-    return compose(run, ticks_registry(faulty=plugin)).model.streams["ticks"]
+    encoder = EncoderSpec(name="faulty", target=f"{__name__}:Faulty", summary="Breaks its promises.")
+    connector = ConnectorSpec(name="narrow", target=f"{__name__}:OfOneArgument", summary="Takes too little.")
+    vars(plugin).update(KOSMOS_API=1, kosmos_encoders=hookimpl(lambda: [encoder]))
+    vars(plugin).update(kosmos_connectors=hookimpl(lambda: [connector]))
+    return ticks_registry(faulty=plugin)
+
+
+def stream_of(connector: str = "linear", **options: Any) -> nn.Module:
+    parts = {"encoder": {"name": "faulty", **options}, "connector": connector}
+    run = make_run(SMALL, {"streams": {"ticks": parts}})
+    return compose(run, faulty_registry()).model.streams["ticks"]
+
+
+def run_three_cells(stream: nn.Module) -> None:
+    stream(torch.zeros(3, 4), torch.tensor([[3, 1, 1]]))
 
 
 @pytest.mark.parametrize(
@@ -44,8 +85,9 @@ def stream_of(**options: Any) -> nn.Module:
 )
 def test_what_an_encoder_gives_is_held_against_what_it_has_to_give(options: dict[str, Any], given: str) -> None:
     stream = stream_of(**options)
-    with pytest.raises(PluginError, match=rf"^encoder Faulty: forward gave {given}; expected a tensor \[3, 8\], of"):
-        stream(torch.zeros(3, 4), torch.tensor([[3, 1, 1]]))
+    said = rf"^streams\.ticks\.encoder: faulty \(Faulty\): forward gave {given}; expected a tensor \[3, 8\], of"
+    with pytest.raises(PluginError, match=said):
+        run_three_cells(stream)
 
 
 @pytest.mark.parametrize("lacks", ["input", "width"])
@@ -54,3 +96,43 @@ def test_an_encoder_that_lacks_a_part_is_named_with_it(lacks: str) -> None:
         PluginError, match=rf"^streams\.ticks\.encoder: faulty \(Faulty\) has no {lacks}; an encoder has"
     ):
         stream_of(lacks=lacks)
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        ("here", r"ValueError: no such thing \(test_faulty_encoders\.py:\d+\)$"),
+        ("in torch", r"RuntimeError: mat1 and mat2 .* \(test_faulty_encoders\.py:\d+\)$"),
+    ],
+)
+def test_an_encoder_that_fails_is_named_with_the_place(fails: str, said: str) -> None:
+    stream = stream_of(fails=fails)
+    with pytest.raises(
+        PluginError, match=rf"^streams\.ticks\.encoder: faulty \(Faulty\): forward failed: {said}"
+    ) as raised:
+        run_three_cells(stream)
+    assert raised.value.__cause__ is not None
+
+
+def test_a_connector_that_fails_is_named() -> None:
+    said = r"^streams\.ticks\.connector: narrow \(OfOneArgument\): forward failed: TypeError: .*takes 2 positional"
+    with pytest.raises(PluginError, match=said):
+        run_three_cells(stream_of("narrow"))
+
+
+@pytest.mark.parametrize(
+    ("fails", "kind"),
+    [("for memory", torch.OutOfMemoryError), ("between ranks", ValueError), ("in its own words", ConfigError)],
+)
+def test_what_is_not_the_encoders_own_fault_stays_what_it_is(fails: str, kind: type[Exception]) -> None:
+    stream = stream_of(fails=fails)
+    with pytest.raises(kind) as raised:
+        run_three_cells(stream)
+    assert type(raised.value) is kind
+
+
+def test_a_run_ends_with_the_name_of_the_encoder_that_failed(tmp_path: Path) -> None:
+    parts = {"encoder": {"name": "faulty", "fails": "here"}}
+    run = make_run(SMALL, {"streams": {"ticks": parts}, "output": str(tmp_path / "run")})
+    with pytest.raises(PluginError, match=r"^streams\.ticks\.encoder: faulty \(Faulty\): forward failed: ValueError"):
+        train_model(run, registry=faulty_registry())

@@ -140,14 +140,21 @@ def _stream(
     built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
     if lacking := [part for part in ("input", "width") if not hasattr(built, part)]:
         raise PluginError(
-            f"{path}.encoder: {encoder.name} ({type(built).__name__}) has no {' and no '.join(lacking)}; an encoder "
-            "has input (what a processor makes for it), width (features of a cell) and forward(values, grids)"
+            f"{_title(f'{path}.encoder', built, encoder)} has no {' and no '.join(lacking)}; an encoder has input "
+            "(what a processor makes for it), width (features of a cell) and forward(values, grids)"
         )
     joined = registry.build(
         "connector", connector.name, built.width, width, options=connector.options, path=f"{path}.connector"
     )
-    parts |= {f"{path}.encoder": (built, encoder), f"{path}.connector": (joined, connector)}
-    return Stream(built, joined, width=width, freeze=settings.freeze)
+    both = {"encoder": (built, encoder), "connector": (joined, connector)}
+    parts |= {f"{path}.{part}": made for part, made in both.items()}
+    titles = {part: _title(f"{path}.{part}", *made) for part, made in both.items()}
+    return Stream(built, joined, width=width, freeze=settings.freeze, titles=titles)
+
+
+def _title(path: str, part: Any, by: ComponentConfig) -> str:
+    """What errors call a part: its place in the run file, its name and its class."""
+    return f"{path}: {by.name} ({type(part).__name__})"
 
 
 def _or_default(stated: ComponentConfig | None, name: str | None, options: Mapping[str, Any]) -> ComponentConfig:

@@ -16,6 +16,7 @@ from kosmos.data.batch import PackedBatch
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.errors import PluginError
+from kosmos.model.failures import raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
@@ -52,11 +53,20 @@ def touched(x: Tensor, module: nn.Module) -> Tensor:
 class Stream(nn.Module):
     """An encoder with its connector."""
 
-    def __init__(self, encoder: Encoder, connector: Connector, *, width: int, freeze: bool = False) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        connector: Connector,
+        *,
+        width: int,
+        freeze: bool = False,
+        titles: Mapping[str, str] | None = None,
+    ) -> None:
         """
         Args:
             width: D, of the backbone that the connector writes for.
             freeze: train none of the encoder's parameters; it then runs in evaluation mode. The connector is trained.
+            titles: what errors call ``encoder`` and ``connector``: their places in the run file and their names.
         """
         super().__init__()
         self.width = width
@@ -68,6 +78,8 @@ class Stream(nn.Module):
         self.encoder = cast(nn.Module, encoder)
         self.connector = cast(nn.Module, connector)
         self.slots = connector.slots
+        parts = {"encoder": encoder, "connector": connector}
+        self.titles = titles or {part: f"{part} {type(module).__name__}" for part, module in parts.items()}
         self.frozen = freeze
         if freeze:
             self.encoder.requires_grad_(False)
@@ -86,7 +98,8 @@ class Stream(nn.Module):
         """values [N, *cell], grids int64 [items, 3] on the CPU -> [M, D].
 
         Raises:
-            PluginError: the encoder gives another number of cells or features than it has to.
+            PluginError: encoder or connector fails, or the encoder gives another number of cells or features than it
+                has to.
         """
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
@@ -95,20 +108,27 @@ class Stream(nn.Module):
             if padding:
                 values, grids = _with_padding(values, grids, padding)
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-                cells = self.encoder(values, grids)
+                cells = self._run("encoder", values, grids)
             self._check(cells, len(values))
-            slots = self.connector(cells, grids)
+            slots = self._run("connector", cells, grids)
             if padding:
                 slots = slots[: len(slots) - self.slots(Grid(padding, 1, 1))]
         return touched(slots, self) if self.touch else slots
+
+    def _run(self, part: str, values: Tensor, grids: Tensor) -> Any:
+        try:
+            return getattr(self, part)(values, grids)
+        except Exception as error:  # a seam: code of plugins
+            raise_as_its_own(error, self.titles[part])
+            raise
 
     def _check(self, cells: Any, number: int) -> None:
         """Raises PluginError where an encoder does not give its width for each of so many cells."""
         given = list(cells.shape) if isinstance(cells, Tensor) else type(cells).__name__
         if given != (expected := [number, self.encoder_width]):
             raise PluginError(
-                f"encoder {type(self.encoder).__name__}: forward gave {given}; expected a tensor {expected}, of its "
-                "width for each cell"
+                f"{self.titles['encoder']}: forward gave {given}; expected a tensor {expected}, of its width for each "
+                "cell"
             )
 
 
