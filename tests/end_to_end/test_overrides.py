@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import timm
 from PIL import Image
+from safetensors.torch import save_file
 
 from kosmos import ConfigError, make_run
 from kosmos.cli import main
 from kosmos.compose import compose
+from kosmos.plugins import load_plugins
 from kosmos.run_file import dump_run, parse_overrides, read_run_file
 from kosmos.train.doubts import doubts
 from support.command import SMALL, lines_in
@@ -104,6 +108,29 @@ def test_what_is_hardly_meant_is_said() -> None:
     assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=2048))) == []
     (positions,) = doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=512))
     assert positions.endswith("was made for 512 tokens; set data.tokens_per_pack=512 unless the documents are shorter")
+
+
+def test_an_encoder_that_is_frozen_as_it_was_drawn_is_said(tmp_path: Path) -> None:
+    def said(encoder: dict[str, Any], *more: dict[str, Any], modality: str = "image") -> list[str]:
+        streams = {"streams": {modality: {"encoder": encoder, "freeze": True}}}
+        run = make_run({"modalities": [modality]}, streams, *more)
+        built = compose(run, load_plugins()).model.streams.items()
+        now, later = (doubts(run, (), resumed=resumed, streams=built) for resumed in (False, True))
+        assert not any(".freeze" in line for line in later)
+        return [line for line in now if ".freeze" in line]
+
+    drawn = {"name": "timm", "model": "test_vit"}
+    (line,) = said(drawn)
+    assert line == (
+        "streams.image.freeze: the encoder's weights are drawn at random, and it never learns; leave freeze out, or "
+        "give it weights (streams.image.encoder.pretrained, streams.image.encoder.weights, init)"
+    )
+    (line,) = said({}, modality="audio")
+    assert line.endswith("leave freeze out, or give it weights (init)")
+    weights = tmp_path / "weights.safetensors"
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), weights)
+    assert said({**drawn, "weights": str(weights)}) == []
+    assert said(drawn, {"init": str(tmp_path)}) == said(drawn, {"streams": {"image": {"freeze": False}}}) == []
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -32,6 +34,8 @@ class ConformerEncoder(nn.Module):
     Raises:
         ConfigError: the numbers do not fit each other.
     """
+
+    without_files: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,

@@ -5,6 +5,8 @@ N = cells, R = mel frames (N * frames_per_cell), D = width.
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,6 +34,7 @@ class LogMelEncoder(ItemTransformer):
     """
 
     takes_padding = True
+    without_files: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,

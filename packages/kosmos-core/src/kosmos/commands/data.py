@@ -109,7 +109,8 @@ def data_(
     sources, held_out = open_both(config, registry)
     wanted = (0 if check else 3) if documents is None else documents
     figures, shown, incidents = look(composition, sources, wanted)
-    warnings = list(doubts(config, sources, resumed=False, backbone=composition.model.backbone))
+    model = composition.model
+    warnings = list(doubts(config, sources, resumed=False, backbone=model.backbone, streams=model.streams.items()))
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     result: dict[str, Any] = {"sources": told, "warnings": warnings, "shown": shown}
     if not as_json:

@@ -25,7 +25,8 @@ class Encoder(Protocol):
     # number of cells (t, 1, 1): a CPU in bf16 then appends one of zeros, so that N recurs; see ``recurring``.
     # ``computed_cells(cells: int) -> int`` where an item of so many costs as much as one of more, for what counts
     # operations. ``without_files``, where it was built from files (weights, a configuration): a dict of options that,
-    # laid over its own, build it again without them, for a checkpoint to fill. Connectors and backbones may have it.
+    # laid over its own, build it again without them, for a checkpoint to fill; an empty one says that its weights are
+    # drawn. Connectors and backbones may have it.
 
     def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].

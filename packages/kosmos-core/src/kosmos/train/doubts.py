@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from inspect import signature
+from typing import Any
 
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
 
 
 def doubts(
-    config: RunConfig, sources: Sequence[Source], *, resumed: bool, backbone: object | None = None
+    config: RunConfig,
+    sources: Sequence[Source],
+    *,
+    resumed: bool,
+    backbone: object | None = None,
+    streams: Iterable[tuple[str, Any]] = (),
 ) -> Iterator[str]:
     """Warnings about a run.
 
@@ -17,8 +24,11 @@ def doubts(
         sources: what it trains on.
         resumed: whether it goes on, so that a fresh one was warned.
         backbone: its language model.
+        streams: its streams by their names.
     """
     yield from _settings(config, resumed=resumed)
+    if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
+        yield from _frozen_as_drawn(streams)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
     if made_for is not None and tokens > made_for and not resumed:
         yield (
@@ -31,6 +41,20 @@ def doubts(
             yield (
                 f"no document holds {modality}, so what encodes it learns nothing; leave it out of modalities, or name "
                 "data that hold it (kosmos data shows what was found)"
+            )
+
+
+def _frozen_as_drawn(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    for name, stream in streams:
+        encoder = stream.encoder
+        # One that does not tell of files may have read some all the same.
+        drawn = getattr(encoder, "without_files", None) == {} and next(encoder.parameters(), None) is not None
+        if stream.frozen and drawn:
+            known = signature(type(encoder)).parameters
+            options = [f"streams.{name}.encoder.{option}" for option in ("pretrained", "weights") if option in known]
+            yield (
+                f"streams.{name}.freeze: the encoder's weights are drawn at random, and it never learns; leave freeze "
+                f"out, or give it weights ({', '.join([*options, 'init'])})"
             )
 
 

@@ -147,7 +147,10 @@ class Session:
     def _say_what_begins(self) -> None:
         run, made = self.opened, self.opened.composition
         self.reporter.start(RunStart(made, run.sources, run.held_out, run.device, run.dtype, self.folder.path))
-        doubtful = doubts(self.config, run.sources, resumed=self.resumed, backbone=made.model.backbone)
+        doubtful = doubts(
+            self.config, run.sources, resumed=self.resumed,
+            backbone=made.model.backbone, streams=made.model.streams.items(),
+        )  # fmt: skip
         for warning in (slower_without_triton(run.device), *doubtful):
             if warning:
                 self.reporter.say(f"warning: {warning}")
