@@ -54,7 +54,13 @@ def test_a_wrong_field_is_one_line_with_path_and_remedy(values, line):
             r"train.gradient_checkpointing: .* or .*'selective', got 'sel",
         ),
         ({"train": {"compile": "Yess"}}, r"train.compile: input should be a valid boolean.* or .*'auto', got 'Yess'$"),
-        ({"data": "photos"}, r"data: expected fields, such as sources, tokens_per_pack, .*, got 'photos'$"),
+        ({"data": 3}, r"data: expected fields, such as sources, tokens_per_pack, .*, got 3$"),
+        (
+            {"data": "photos"},
+            r"^run: data: expected fields; name what to train on as data: \{sources: \[photos\]\}, got 'photos'$",
+        ),
+        ({"data": ["my photos", "*.txt"]}, r"as data: \{sources: \[my photos, '\*\.txt'\]\}, got \["),
+        ({"data": [{"path": "photos"}]}, r"as data: \{sources: \[PATH\]\}, got \["),
         ({"checkpoint": 100}, r"checkpoint: expected fields, such as every_steps, keep_last, keep_every, got 100$"),
         ({"data": {"cells_per_pack": {"image": "x"}}}, r"data.cells_per_pack.image: .*, got 'x'$"),
         (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from kosmos.config import RunConfig
@@ -27,7 +29,7 @@ def explain(error: ValidationError) -> str:
     for one in found:  # a field of several types has an error for each
         path = _field_of(one["loc"])
         said = by_field.setdefault((".".join(map(str, path)), repr(one["input"])), [])
-        said.append(_told(one["type"], path, one["msg"]))
+        said.append(_told(one["type"], path, one["msg"], one["input"]))
     told = [
         f"{path}: {' or '.join(dict.fromkeys(said))}" + ("" if said[0].startswith("unknown") else f", got {value}")
         for (path, value), said in by_field.items()
@@ -36,14 +38,25 @@ def explain(error: ValidationError) -> str:
     return "; ".join(told[:AT_MOST]) + more
 
 
-def _told(kind: str, location: Sequence[int | str], message: str) -> str:
+def _told(kind: str, location: Sequence[int | str], message: str, found: Any) -> str:
     if kind == "extra_forbidden":
         return f"unknown field; {_meant(str(location[-1]), location[:-1])}"
     if kind == "value_error":  # of our own, in our words
         return message.removeprefix("Value error, ")
     if kind in ("model_type", "model_attributes_type"):
+        if tuple(location) == ("data",) and isinstance(found, str | list):
+            return f"expected fields; name what to train on as {_as_sources(found)}"
         return f"expected fields, such as {', '.join(_fields_at(location)[:4])}"
     return f"{message[0].lower()}{message[1:]}"
+
+
+def _as_sources(found: str | list[Any]) -> str:
+    """How to write what stands in the place of all fields of the data."""
+    paths = found if isinstance(found, list) else [found]
+    if not 0 < len(paths) <= AT_MOST or not all(isinstance(path, str) and path for path in paths):
+        paths = ["PATH"]
+    written = yaml.safe_dump(paths, default_flow_style=True, width=sys.maxsize, allow_unicode=True)
+    return f"data: {{sources: {written.strip()}}}"
 
 
 def _field_of(location: Sequence[int | str]) -> tuple[int | str, ...]:
