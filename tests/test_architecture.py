@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "enabled": {"errors", "files"},
     "discovery": SURFACE | {"enabled"},
     "selection": SURFACE | {"enabled", "discovery"},
-    "plugins": FOUND,
+    "plugins": FOUND | {"elsewhere"},
     "lock": FOUND | {"files"},
     "builtin": {"components", "hookspecs"},
     "config": FOUND,

@@ -83,6 +83,8 @@ TRAIN = {
     "backbone.name=decodr": (3, "error[plugin]: backbone 'decodr': unknown; did you mean decoder?"),
     "train.optimizer.betaz=1": (2, "error[config]: train.optimizer.betaz: unknown field; did you mean betas?"),
     "trackers=[tensorbord]": (3, "error[plugin]: tracker 'tensorbord': unknown; did you mean tensorboard?"),
+    "evaluate.metrics=wer": (3, "error[plugin]: metric 'wer': unknown; did you mean word_error_rate? (metrics: "),
+    "evaluate.metrics=exact-match": (3, "error[plugin]: metric 'exact-match': unknown; did you mean exact_match?"),
     "nothere.yaml": (2, "error[config]: nothere.yaml: cannot read the run file (No such file or directory)"),
     "image": (2, "error[config]: image: no such run file; fields are set as FIELD.PATH=VALUE, modalities named as "),
     "a.yaml b.yaml": (2, "error[config]: expected one run file, got a.yaml, b.yaml"),

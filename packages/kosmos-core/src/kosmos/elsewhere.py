@@ -1,4 +1,4 @@
-"""What other trainers call the fields of a run file."""
+"""What other trainers call the fields of a run file, and components."""
 
 from __future__ import annotations
 
@@ -54,7 +54,16 @@ ELSEWHERE = {
 """Fields, or what is to be said in place of one, to the names that other trainers have for it."""
 _BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
 
+COMPONENTS = {"metric": {"word_error_rate": "wer", "exact_match": "em accuracy acc", "bleu": "sacrebleu corpus_bleu"}}
+"""By kind, components to the names that others have for them."""
+
 
 def elsewhere(name: str) -> str:
     """The path of the field that other trainers call so, or a sentence in its place; empty where none does."""
     return _BY_NAME.get(plain(name), "")
+
+
+def component_elsewhere(kind: str, name: str) -> str:
+    """The component of a kind that others call so; empty where none does."""
+    known = COMPONENTS.get(kind, {}).items()
+    return next((ours for ours, names in known if plain(name) in map(plain, names.split())), "")

@@ -21,6 +21,7 @@ from typing import Any
 
 from kosmos.components import KINDS, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candidates, load
+from kosmos.elsewhere import component_elsewhere
 from kosmos.enabled import Enabling, enabling
 from kosmos.errors import ConfigError, KosmosError, PluginError, cause, is_out_of_memory
 from kosmos.names import did_you_mean, listed, nearest
@@ -155,7 +156,7 @@ class Registry:
         there = self.specs(kind)
         if brings := self._disabled(kind, name):
             return f"{kind} {name!r}: {brings}"
-        near = nearest(name, there)
+        near = nearest(name, there) or nearest(component_elsewhere(kind, name), there)
         likely = self._likely(kind, name)
         if near:
             said = f"{kind} {name!r}: unknown; did you mean {near}? ({_plural(kind)}: {listed(there)})"
