@@ -110,6 +110,18 @@ def test_what_is_hardly_meant_is_said() -> None:
     assert positions.endswith("was made for 512 tokens; set data.tokens_per_pack=512 unless the documents are shorter")
 
 
+def test_a_short_run_by_the_file_of_a_longer_one_is_no_doubt(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(dump_run(make_run({"train": {"steps": 100}})))
+
+    def said(**train: int) -> list[str]:
+        return list(doubts(make_run(read_run_file(file), {"train": train}), (), resumed=False))
+
+    assert said(steps=5) == []
+    (warmup,) = said(warmup_steps=101)
+    assert warmup.startswith("train.warmup_steps 101 is more than train.steps 100")
+
+
 def test_an_encoder_that_is_frozen_as_it_was_drawn_is_said(tmp_path: Path) -> None:
     def said(encoder: dict[str, Any], *more: dict[str, Any], modality: str = "image") -> list[str]:
         streams = {"streams": {modality: {"encoder": encoder, "freeze": True}}}
