@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kosmos.cli import main
-from support.command import SMALL, command, environment, install_plugin, kosmos
+from support.command import SMALL, command, environment
 
 Call = Callable[..., tuple[int, list[str]]]
 FEW = (*SMALL, "--steps", 1, "data.workers=0", "evaluate.max_documents=2")
@@ -141,6 +141,11 @@ def test_a_run_is_not_written_into_the_folder_of_its_data(call: Call, tmp_path: 
         2, f"error[config]: {data}: holds the data, whose files those of the run would lie among; name another --output"
     )  # fmt: skip
     assert [file.name for file in data.iterdir()] == ["1.txt"]
+
+
+def test_a_run_may_be_called_as_a_data_set_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([str(part) for part in ("train", "--data", "sums", "--output", "sums", *FEW)]) == 0
 
 
 def test_a_run_goes_on_that_lies_in_a_folder_of_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,63 +288,6 @@ def test_a_mistake_in_training_a_tokenizer_is_one_line_before_any_text_is_read(
     assert not (tmp_path / "tok").exists()
 
 
-HEAD = "from kosmos import EncoderSpec, ModalitySpec, hookimpl\nKOSMOS_API = 1\n"
-TWIN = "yield ModalitySpec(name='image', target='a:b', summary='', encoder='timm')"
-
-
-@pytest.fixture
-def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed plugins; a command with ``--plugins`` looks anew at what is installed."""
-    folder = tmp_path_factory.mktemp("installed") / "site"
-    monkeypatch.syspath_prepend(str(folder))
-    return folder
-
-
-def test_broken_plugins_disturb_no_run_that_does_not_need_them(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    install_plugin(site, "depth", "raise RuntimeError('no\\n licence')")
-    install_plugin(site, "zwilling", f"{HEAD}@hookimpl\ndef kosmos_modalities(): {TWIN}")
-    install_plugin(site, "typo", f"{HEAD}@hookimpl\ndef kosmos_encoder(): return []")
-    done = kosmos("train", "--output", tmp_path / "run", *FEW, path=[site])
-    assert done.returncode == 0, done.stderr
-    assert "warning" not in done.stderr
-    everything = ("--plugins", "depth,typo,vision,zwilling")
-    train = ["train", "--modalities", "depth", "--output", str(tmp_path / "other"), *map(str, FEW), *everything]
-    assert main(train) == 3
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error[plugin]: modality 'depth': no installed plugin brings it")
-    assert "depth (acme-depth 1.2): cannot be imported: RuntimeError: no licence" in line
-    assert main(["plugins", *everything]) == 0
-    problems = [line for line in capsys.readouterr().out.splitlines() if line.startswith("problem: ")]
-    assert [problem.split(":")[1].split()[0] for problem in problems] == ["depth", "typo", "zwilling"]
-    assert "kosmos_encoder is no hook; did you mean kosmos_encoders?" in problems[1]
-    assert "modality 'image' is refused" in problems[2]
-
-
-BOMB = f"""{HEAD}
-@hookimpl
-def kosmos_encoders():
-    yield EncoderSpec(name="bomb", target="acme_bomb:Bomb", summary="")
-
-class Bomb:
-    def __init__(self):
-        raise ZeroDivisionError("by\\n nothing")
-"""
-
-
-def test_a_component_that_raises_is_named_with_its_plugin(site: Path, tmp_path: Path, call: Call) -> None:
-    install_plugin(site, "bomb", BOMB)
-    choice = ("--modalities", "image", "streams.image.encoder.name=bomb")
-    status, (line,) = call("train", *choice, "--output", tmp_path / "run", *FEW, "--plugins", "bomb,vision")
-    assert status == 3
-    said = (
-        "encoder 'bomb' of plugin bomb (acme-bomb 1.2) cannot be made with these options: ZeroDivisionError: by nothing"
-    )
-    assert line == f"error[plugin]: streams.image.encoder: {said}"
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_model_that_memory_does_not_hold_is_said_to_be_too_large(tmp_path: Path) -> None:
     train = command("train", "--data", "sums", "backbone.preset=18b", "--output", tmp_path / "run", "trackers=[]")
     limited = ["bash", "-c", 'ulimit -v 24000000; exec "$@"', "-", *train]  # a third of its weights
@@ -405,12 +353,3 @@ def test_columns_that_scoring_cannot_be_told_of_are_to_be_in_the_file(
     assert line.endswith(
         "take neither, only data.sources of a run do: write rows in which the columns have these names"
     )
-
-
-def test_generate_says_what_the_run_has_where_another_modality_is_given(call: Call, trained: Path) -> None:
-    assert call("generate", trained, "--audio", "a.flac") == (
-        2, ["error[config]: --audio: the run was not trained on audio; it has image"],
-    )  # fmt: skip
-    assert call("generate", trained)[1] == [
-        "error[config]: nothing to continue: give --prompt TEXT or a medium, such as --image FILE"
-    ]

@@ -81,7 +81,8 @@ class RunFolder:
             raise ConfigError(
                 f"{path}: holds a run already; go on with '{resume_command(path)}' or name another --output"
             )
-        if any(os.path.realpath(entry.path) == os.path.realpath(path) for entry in config.data.sources):
+        named = (entry.path for entry in config.data.sources if os.path.isabs(entry.path))  # else it is registered
+        if any(os.path.realpath(source) == os.path.realpath(path) for source in named):
             raise ConfigError(
                 f"{path}: holds the data, whose files those of the run would lie among; name another --output"
             )
