@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import kosmos.model.attention_cpu  # noqa: F401  # registers its operation
+
 aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 ATTENTION_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -23,6 +25,7 @@ COUNTED = {
     aten.mm.default, aten.mm.out, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.bmm.out,
     aten.baddbmm.default, aten.baddbmm_.default, aten.baddbmm.out,
     aten.convolution.default, aten.convolution_backward.default, ATTENTION, ATTENTION_BACKWARD,
+    torch.ops.kosmos.attention_in_products.default,
 }  # fmt: skip
 
 

@@ -48,11 +48,10 @@ class Shapes(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
             self.products.add(tuple(a.shape for a in args if isinstance(a, Tensor) and a.dim() == 2))
-        if (
-            func is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-            and args[0].dtype == torch.bfloat16
-        ):
+        if func is torch.ops.kosmos.attention_in_products.default:
             self.attended.add(args[0].shape[2])
+        if func is ATTENTION:
+            assert args[0].dtype == torch.float32
         if func.overloadpacket in (torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.baddbmm_):
             self.batches.add(tuple(a.shape for a in args[-2:]))
         return func(*args, **(kwargs or {}))

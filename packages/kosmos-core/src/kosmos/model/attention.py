@@ -194,19 +194,12 @@ def _attend_groups(
 ) -> Tensor:
     groups = groups_of(segments, causal=causal, device=q.device)
     tell_padding(groups, segments, q, v)
-    if len(groups) == 1 and groups[0].tokens is None:
-        shape = groups[0].count, groups[0].length
-        a, b, c = (_fold(x, shape) for x in (q, k, v))
-        return _attend_batch(a, b, c, causal, scale, window).flatten(0, 1)
-    sizes = [group.count * group.length for group in groups]
-    places = torch.cat([group.places for group in groups])
+    rows = [groups.spread(x) for x in (q, k, v)]
     found = []
-    for group, *parts in zip(groups, *(torch.split(x.index_select(0, places), sizes) for x in (q, k, v)), strict=True):
-        a, b, c = (_fold(part, (group.count, group.length)) for part in parts)
-        out = _attend_batch(a, b, c, causal, scale, window, group.seen)
-        found.append(group.found(out.transpose(1, 2)))
-    together, rows = torch.cat(found), torch.cat([group.rows for group in groups])
-    return torch.empty_like(together).index_copy_(0, rows, together)
+    for group in groups.each:
+        a, b, c = (group.of(x).transpose(1, 2) for x in rows)
+        found.append(_attend_batch(a, b, c, causal, scale, window, group.seen).flatten(0, 1))
+    return groups.gathered(torch.cat(found))
 
 
 def _attend_batch(

@@ -9,24 +9,25 @@ Letters: T = tokens of the row, H = heads, d = width of a head; L = tokens of a 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from math import prod
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from kosmos.model.attention_groups import Group, groups_of, tell_padding
+from kosmos.model.attention_groups import Group, Groups, groups_of, tell_padding
 from kosmos.model.recurring import MULTIPLE, rounded
 from kosmos.model.segments import Segments
 
-PRODUCTS_FROM = 96
-"""Longer documents attend in bf16 where the row is multiplied in bf16, shorter ones in fp32. Torch's kernel for the
-backward pass is slow in bf16 and is not taken. Forward and backward of 20 documents of 100 tokens, 10 of 197, 5 of 400
-and 2 of 800 took 11.6, 14.5, 22.3 and 25.1 ms in fp32 and 11.0, 10.6, 13.2 and 15.8 ms in bf16 (6 heads of 64, two
-cores of an Intel Xeon with AMX)."""
-BLOCK, SCRATCH = 512, 2**23
-"""Queries, and elements, of the shares that are held at once in the backward pass in bf16."""
+PRODUCTS_FROM = 128
+"""Longer documents attend by products in bf16 where the row is multiplied in bf16, shorter ones by torch's kernels in
+fp32, as those for bf16 are slow. Forward and backward of 15 documents of 128 tokens, 10 of 197, 5 of 400 and 2 of 800
+took 15.9, 20.6, 32.7 and 37.6 ms in fp32 and 20.5, 21.7, 24.2 and 28.1 ms by products (6 heads of 64, two cores of an
+AMD EPYC with AVX512-BF16); with AMX products were ahead from 100 tokens on."""
+BLOCK, SCRATCH = 256, 2**23
+"""Queries, and elements, of the shares that are held at once. Blocks of 512 took 10 to 25 % longer backward."""
 SPANS = 32
 """Lengths at most that the keys have which blocks of a long document see: each costs kernels of its own. Of 32,767
 tokens they kept 1 GB when every block had its own length (AMD EPYC with AVX512-BF16)."""
@@ -49,51 +50,51 @@ def attend_on_cpu(
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, groups: list[Group], causal: bool, scale: float, dtype: torch.dtype
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, groups: Groups, causal: bool, scale: float, dtype: torch.dtype
     ) -> Tensor:
-        out = torch.empty(q.shape, dtype=dtype)
+        rows = [groups.spread(x) for x in (q, k, v)]
+        out = torch.empty(rows[0].shape, dtype=dtype)
         saved: list[Tensor] = []
         with torch.autocast("cpu", enabled=False):
-            for group in groups:
+            for group in groups.each:
                 kind = _kind(group, dtype)
-                parts = [group.take(x, kind) for x in (q, k, v)]
-                given, logsumexp = _forward(*parts, 0.0, causal, attn_mask=_bias(group, kind), scale=scale)
-                group.put(given, out)
-                if kind != torch.bfloat16:
-                    saved += [logsumexp] if kind == dtype else [logsumexp, given]
+                parts, bias = [group.of(x).to(kind) for x in rows], _bias(group, kind)
+                if kind == torch.bfloat16:
+                    given = attention_in_products(*parts, bias, causal, scale)
+                else:
+                    given, logsumexp = _forward(*parts, 0.0, causal, attn_mask=bias, scale=scale)
+                    saved += [given, logsumexp]
+                group.of(out).copy_(given)
                 saved += parts
-        ctx.save_for_backward(out, *saved)
+        ctx.save_for_backward(*saved)
         ctx.settings = groups, causal, scale, dtype
         ctx.dtypes = q.dtype, k.dtype, v.dtype
-        return out
+        return groups.gathered(out)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         groups, causal, scale, dtype = ctx.settings
-        out, *rest = ctx.saved_tensors
-        saved = iter(rest)
-        outs = [torch.empty(gradients[0].shape, dtype=own) for own in ctx.dtypes]
+        saved = iter(ctx.saved_tensors)
+        upstream = groups.spread(gradients[0], clear=True)
+        outs = [torch.empty(upstream.shape, dtype=own) for own in ctx.dtypes]
         with torch.autocast("cpu", enabled=False):
-            for group in groups:
+            for group in groups.each:
                 kind = _kind(group, dtype)
-                upstream = group.take(gradients[0], kind, clear=True)
-                bias = _bias(group, kind)
+                own, bias = group.of(upstream).to(kind), _bias(group, kind)
                 if kind == torch.bfloat16:
-                    found = _products_backward(upstream, [next(saved) for _ in range(3)], bias, causal, scale)
+                    found = _products_backward(own, [next(saved) for _ in range(3)], bias, causal, scale)
                 else:
-                    logsumexp = next(saved)
-                    given = group.take(out, kind) if kind == dtype else next(saved)
-                    parts = [next(saved) for _ in range(3)]
-                    found = _backward(upstream, *parts, given, logsumexp, 0.0, causal, attn_mask=bias, scale=scale)
+                    given, logsumexp, *parts = (next(saved) for _ in range(5))
+                    found = _backward(own, *parts, given, logsumexp, 0.0, causal, attn_mask=bias, scale=scale)
                 for x, total in zip(found, outs, strict=True):
-                    group.put(x, total)
-        return (*outs, None, None, None, None)
+                    group.of(total).copy_(x)
+        return (*(groups.gathered(x) for x in outs), None, None, None, None)
 
 
 def _kind(group: Group, dtype: torch.dtype) -> torch.dtype:
     """What a group attends in."""
-    short = group.tokens is not None or group.own <= PRODUCTS_FROM
+    short = group.own is None or group.own <= PRODUCTS_FROM
     return torch.float32 if dtype == torch.bfloat16 and short else dtype
 
 
@@ -102,6 +103,23 @@ def _bias(group: Group, kind: torch.dtype) -> Tensor | None:
     if group.seen is None:
         return None
     return torch.zeros(group.seen.shape, dtype=kind).masked_fill_(~group.seen, float("-inf"))
+
+
+# Of its own, so that it is counted and kept as attention, and not as products.
+@library.custom_op("kosmos::attention_in_products", mutates_args=())
+def attention_in_products(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, scale: float) -> Tensor:
+    """Of q, k and v, all [count, H, L, d] in bf16, one document after another; ``bias`` is [1, 1, 1, L]."""
+    count, heads, length, _ = q.shape
+    out = v.new_empty(count, length, heads, v.shape[3]).transpose(1, 2)
+    for queries, keys, values, own in zip(q, k, v, out, strict=True):
+        for block in _blocks(queries, None if bias is None else bias[0, 0], causal):
+            torch.bmm(block.shares(queries, keys, scale), values[:, block.keys], out=own[:, block.queries])
+    return out
+
+
+@attention_in_products.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, scale: float) -> Tensor:
+    return v.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
 
 
 def _products_backward(
@@ -125,29 +143,51 @@ def _document_backward(
     causal: bool,
     scale: float,
 ) -> None:
-    """Shares are made again, a block of queries at a time, in memory that stays: fresh pages would take longer."""
-    heads, length, _ = q.shape
     dq, dk, dv = outs
-    rows, step = _rows(heads, length), _span_step(length)
-    for low in reversed(range(0, length, rows)):
-        high = min(low + rows, length)
-        seen = min(rounded(high, step), length) if causal else length
-        queries, keys = slice(low, high), slice(0, seen)
-        logits, shares = (_scratch(name, heads, high - low, seen) for name in ("logits", "shares"))
-        hidden = _hidden(low, high, seen, length) if causal else bias
-        start, beta = (logits, 0) if hidden is None else (hidden, 1)
-        torch.baddbmm(start, q[:, queries], k[:, keys].mT, beta=beta, alpha=scale, out=logits)
-        torch._softmax(logits, -1, False, out=shares)
-        torch.bmm(upstream[:, queries], v[:, keys].mT, out=logits)
-        changes = torch._softmax_backward_data(logits, shares, -1, torch.bfloat16, grad_input=logits)
+    for number, block in enumerate(_blocks(q, bias, causal)):
+        queries, keys = block.queries, block.keys
+        shares = block.shares(q, k, scale)
+        changes = torch.bmm(upstream[:, queries], v[:, keys].mT, out=block.scratch("logits", q))
+        torch._softmax_backward_data(changes, shares, -1, torch.bfloat16, grad_input=changes)
         torch.bmm(changes, k[:, keys], out=dq[:, queries]).mul_(scale)
-        if high == length:  # the first of the blocks
+        if number == 0:  # the last queries, which see all keys
             torch.bmm(shares.mT, upstream[:, queries], out=dv)
             torch.bmm(changes.mT, q[:, queries], out=dk)
         else:
             dv[:, keys].baddbmm_(shares.mT, upstream[:, queries])
             dk[:, keys].baddbmm_(changes.mT, q[:, queries])
     dk.mul_(scale)
+
+
+class _Block(NamedTuple):
+    """Queries of a document, and the keys that they see. What it computes lies in memory that stays, until the next
+    asks for it: fresh pages would take longer."""
+
+    queries: slice
+    keys: slice
+    hidden: Tensor | None
+    """[queries, keys] or [1, keys]: minus infinity where a key is not seen."""
+
+    def shares(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        """q, k [H, L, d] -> softmax [H, queries, keys]."""
+        logits, shares = (self.scratch(name, q) for name in ("logits", "shares"))
+        start, beta = (logits, 0) if self.hidden is None else (self.hidden, 1)
+        torch.baddbmm(start, q[:, self.queries], k[:, self.keys].mT, beta=beta, alpha=scale, out=logits)
+        return torch._softmax(logits, -1, False, out=shares)
+
+    def scratch(self, name: str, q: Tensor) -> Tensor:
+        """[H, queries, keys] of anything."""
+        return _scratch(name, len(q), self.queries.stop - self.queries.start, self.keys.stop)
+
+
+def _blocks(q: Tensor, bias: Tensor | None, causal: bool) -> Iterator[_Block]:
+    """Of a document with queries [H, L, d], its last queries first."""
+    heads, length, _ = q.shape
+    rows, step = _rows(heads, length), _span_step(length)
+    for low in reversed(range(0, length, rows)):
+        high = min(low + rows, length)
+        seen = min(rounded(high, step), length) if causal else length
+        yield _Block(slice(low, high), slice(0, seen), _hidden(low, high, seen, length) if causal else bias)
 
 
 def _rows(heads: int, length: int) -> int:

@@ -23,7 +23,10 @@ Recompute = bool | Literal["selective"]
 _AS_WRITTEN: ContextVar[bool] = ContextVar("_AS_WRITTEN", default=False)
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "grouped_mm_fallback")
 """Among them those of experts: torch's own, and that of transformers for what it cannot take."""
-_ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "_varlen_attn", "flex_attention")
+_ATTENTION = (
+    "_scaled_dot_product", "_flash_attention", "_efficient_attention", "_varlen_attn", "flex_attention",
+    "attention_in_products",
+)  # fmt: skip
 
 
 def run_block(block: nn.Module, *arguments: Any, recompute: Recompute) -> Any:

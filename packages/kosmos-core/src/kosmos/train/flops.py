@@ -32,7 +32,7 @@ PEAKS = {
 BACKBONE, HEAD = "backbone", "head"
 CONNECTOR = ".connector"
 """Behind a stream's name: its connector, which may be trained where the encoder is not."""
-ATTENTION = ("scaled_dot_product", "varlen_attn", "attention_of_padding")
+ATTENTION = ("scaled_dot_product", "varlen_attn", "attention_in_products", "attention_of_padding")
 
 
 Computed = Callable[[int], int]
@@ -272,6 +272,7 @@ def _mapping() -> dict[Any, Callable[..., int]]:
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,
         torch.ops.aten.addmm_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
         torch.ops.torch_attn._varlen_attn: _varlen_flops,
+        torch.ops.kosmos.attention_in_products: _sdpa_flops,
         torch.ops.kosmos.attention_of_padding: lambda q, width, pairs, **kwargs: -2 * q[1] * (q[2] + width) * pairs,
         torch.ops.kosmos.add_product_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
     }
