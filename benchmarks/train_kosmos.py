@@ -67,7 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = make_run(
             settings,
-            {"train": {"steps": given.steps + given.noted, "warmup_steps": 1, "compile": given.compile}},
+            {"train": {"steps": given.steps + given.noted, "warmup_steps": 1, "compile": given.compile or "auto"}},
             {"output": f"{folder}/run"},
             {"evaluate": {"max_documents": 1}},
         )

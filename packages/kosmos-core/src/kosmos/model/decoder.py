@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from kosmos.model.attention import Bounds, attend, attend_cached, attend_within, bounds_of
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
+from kosmos.model.cpu_kernels import WithKernels, can_take, swiglu
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.norms import LayerNorm, RMSNorm
 from kosmos.model.precision import exact_type
@@ -174,7 +175,7 @@ class Block(nn.Module):
         return x + F.dropout(added, self.dropout, self.training)
 
 
-class Attention(nn.Module):
+class Attention(WithKernels):
     """Causal attention within documents.
 
     Queries, keys and values have a projection each, and so have gate and value of the feed-forward, because tensor
@@ -198,7 +199,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         width = self.shape.head_width
         q, k, v = (part(x).unflatten(-1, (-1, width)) for part in (self.query, self.key, self.value))
-        q, k = rotate(self.query_norm(q), table.query), rotate(self.key_norm(k), table.key)
+        q = rotate(self.query_norm(q), table.query, by_kernels=self.by_kernels)
+        k = rotate(self.key_norm(k), table.key, by_kernels=self.by_kernels)
         if isinstance(cache, KeyValueBatch):
             out = cache.attend(self.number, q, k.to(v.dtype), v)
         elif cache is not None:
@@ -212,7 +214,7 @@ class Attention(nn.Module):
         return cast(Tensor, self.output(self.sub_norm(out.flatten(1))))
 
 
-class FeedForward(nn.Module):
+class FeedForward(WithKernels):
     """SwiGLU (arXiv 2002.05202) or GELU."""
 
     def __init__(self, shape: DecoderShape) -> None:
@@ -224,8 +226,12 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(shape.ffn_width, shape.width, bias=shape.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = F.gelu(self.inner(x)) if self.gate is None else F.silu(self.gate(x)) * self.inner(x)
+        inner = self.inner(x)
+        inner = F.gelu(inner) if self.gate is None else self._gated(self.gate(x), inner)
         return cast(Tensor, self.output(self.sub_norm(inner)))
+
+    def _gated(self, gate: Tensor, inner: Tensor) -> Tensor:
+        return swiglu(gate, inner) if self.by_kernels and can_take(gate, inner) else F.silu(gate) * inner
 
 
 def _norm(shape: DecoderShape, width: int) -> nn.Module:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError
 from kosmos.model.attention import attend
+from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.precision import exact_type
 from kosmos.model.recompute import Recompute, run_block
 from kosmos.model.rotary import Rotation, rotate, rotation
@@ -68,7 +69,7 @@ class ItemTransformer(nn.Module):
         return rotation(places, self.width // self.heads, "rope", base=10_000.0, middle=0, dtype=exact_type(x))
 
 
-class ItemBlock(nn.Module):
+class ItemBlock(WithKernels):
     """Pre-norm transformer block; a cell sees all cells of its item and nothing else."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
@@ -87,7 +88,7 @@ class ItemBlock(nn.Module):
         """x [N, D] -> [N, D]; ``positions`` are tables [N, 1, d / 2]."""
         q, k, v = self.qkv(self.norm_1(x)).unflatten(1, (3, self.heads, -1)).unbind(1)
         if positions is not None:
-            q, k = rotate(q, positions.query), rotate(k, positions.key)
+            q, k = (rotate(x, table, by_kernels=self.by_kernels) for x, table in zip((q, k), positions, strict=True))
         x = x + self.out(attend(q, k, v, items, causal=False).flatten(1).to(x.dtype))
         out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
         return out

@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kosmos.model.cpu_kernels import WithKernels, can_take, rms_norm
 from kosmos.model.precision import exact_type, product_type
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(WithKernels):
     """Root-mean-square norm (arXiv 1910.07467) over the last dimension."""
 
     def __init__(self, width: int, *, eps: float = 1e-6) -> None:
@@ -26,6 +27,8 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         exact = exact_type(x)
         weight = self.weight.to(exact)
+        if self.by_kernels and can_take(x):
+            return rms_norm(x.to(exact), weight, self.eps, product_type(x))
         if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
             given = x.to(exact), weight, self.eps, product_type(x)
             if not torch.is_grad_enabled():  # autograd's way around a function takes as long as the norm of a token

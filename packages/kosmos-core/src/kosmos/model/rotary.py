@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from kosmos.errors import ConfigError
+from kosmos.model import cpu_kernels
+from kosmos.model.cpu_kernels import can_take
 
 XPOS_BASE = 512.0
 """Tokens over which a factor zeta is lost in xPos."""
@@ -62,13 +64,16 @@ def rotation(
     return Rotation((cos * scale, sin * scale), (cos / scale, sin / scale))
 
 
-def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Tensor, table: tuple[Tensor, Tensor], *, by_kernels: bool = False) -> Tensor:
     """Rotate the two halves of each head: [T, H, d] -> [T, H, d], computed in the table's type.
 
     On a CPU the result has that type, since attention wants short documents in it; on a GPU, whose attention takes what
-    products take, that of ``x``: cast behind the compiled part of a block, it would be written and read once more.
+    products take, that of ``x``: cast behind the compiled part of a block, it would be written and read once more. So
+    it is ``by_kernels``, where they can (``kosmos.model.cpu_kernels``).
     """
     cos, sin = table
+    if by_kernels and can_take(x, cos):
+        return cpu_kernels.rotate(x, cos, sin)
     if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
         if not torch.is_grad_enabled():  # autograd's way around a function takes as long as the rotation of a token
             return _rotated(x, cos, sin)

@@ -1,4 +1,5 @@
-"""torch.compile by the block: one program for all blocks of a part, whose attention stays as it is."""
+"""What is compiled of a model: blocks by torch.compile, one program for all of a part, whose attention stays as it is; or
+on a CPU, what stands between products, in C++."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import torch
 from torch import nn
 
 from kosmos.errors import ConfigError
+from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import has_triton
+from kosmos.runtime.native import WORTH
 
 PROGRAMS = 8
 """What the blocks of one part may need: with and without gradients, for one length of row and for any, recomputed."""
@@ -62,6 +65,23 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
     for block in blocks:
         block.compile()
     return len(blocks)
+
+
+def use_cpu_kernels(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> str | None:
+    """Have a large model compute by our own kernels on a CPU, which are compiled in half a second: with ``auto``.
+
+    Ranks need not agree: gradients are averaged, so that weights stay the same in all.
+
+    Returns:
+        Why it does not though it would pay.
+    """
+    if wanted != "auto" or device.type != "cpu" or sum(p.numel() for p in model.parameters()) < WORTH:
+        return None
+    try:
+        use_kernels(model)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _parts(model: OmniModel) -> list[nn.Module]:

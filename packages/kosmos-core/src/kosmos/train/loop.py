@@ -28,7 +28,7 @@ from kosmos.names import listed
 from kosmos.runtime.devices import autocast, seed_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
-from kosmos.train.compiling import compilations, compile_blocks
+from kosmos.train.compiling import compilations, compile_blocks, use_cpu_kernels
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
 from kosmos.train.optim.parameterwise import Parameterwise
@@ -75,6 +75,8 @@ class Trainer:
         if self.config.train.weights == "bf16":
             round_weights(self.model)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
+        if reason := use_cpu_kernels(self.model, self.config.train.compile, device):
+            report(f"warning: norms, rotations and activations are not compiled, steps take a tenth longer: {reason}")
         self.at("giving the model its weights")
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype, draw=draw)
         groups = parameter_groups(self.model, self.config)

@@ -6,33 +6,18 @@ It is compiled when it is first asked for, in a second or two. Steps are those o
 from __future__ import annotations
 
 import ctypes
-import errno
 import functools
-import os
-import platform
-import re
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from kosmos.errors import ConfigError
+from kosmos.runtime.native import load_source
 from kosmos.train.optim import blocks
 from kosmos.train.optim.operands import Operands, Step
 
 SOURCE = Path(__file__).with_name("lion.cpp")
 WHERE = "train.optimizer.compile"
-INSTEAD = f"set {WHERE}=false"
-TELLING = "error|cannot find|undefined"
-"""What compilers and linkers say of what is wrong."""
-WORTH = 4_000_000
-"""Parameters from which compiling pays within some hundred steps: it takes a second, and saves half a millisecond of a
-step for each million (machine C of the results)."""
 
 
 class _Numbers(ctypes.Structure):
@@ -117,57 +102,7 @@ def binary() -> ctypes.CDLL:
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
-    try:
-        # A fresh folder: nobody else can have put a library there, and one that is loaded needs its file no more.
-        with tempfile.TemporaryDirectory(prefix="kosmos-lion-") as folder:
-            made = Path(folder, "lion.so")
-            _compile(made)
-            found = ctypes.CDLL(str(made))
-    except OSError as error:
-        advice = "set TMPDIR to a folder of which programs may run" if _is_forbidden(error) else "see there"
-        raise ConfigError(f"{WHERE}: {error}; {advice}, or {INSTEAD}") from error
+    found = load_source(SOURCE, WHERE)
     found.size_of_parameter.restype = ctypes.c_int64
     assert found.size_of_parameter() == ctypes.sizeof(_Parameter)
     return found
-
-
-def _compile(made: Path) -> None:
-    command = [*compiler(), *_flags(), str(SOURCE), "-o", str(made)]
-    # In a session of its own: Ctrl-C is for the run, which then stops in good order.
-    said = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", start_new_session=True, stdin=subprocess.DEVNULL
-    )
-    if said.returncode or not made.exists():
-        lines = [line.strip() for line in said.stderr.split("\n") if re.search(TELLING, line, re.IGNORECASE)]
-        reason = "; ".join(lines[:3]) or f"exit status {said.returncode}"
-        raise ConfigError(f"{WHERE}: {shlex.join(command[:-3])} failed: {reason}; {INSTEAD}")
-
-
-def _is_forbidden(error: OSError) -> bool:
-    return error.errno in (errno.EACCES, errno.EPERM) or "failed to map segment" in str(error)
-
-
-def compiler() -> list[str]:
-    """The C++ compiler's command: ``$CXX``, or the first of some.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    try:
-        asked = shlex.split(os.environ.get("CXX", ""))
-    except ValueError as error:
-        raise ConfigError(f"{WHERE}: CXX: {error}; mend it, or {INSTEAD}") from error
-    commands = [asked] if asked else [["g++"], ["clang++"]]
-    found = next((command for command in commands if shutil.which(command[0])), None)
-    if found is None:
-        names = ", ".join(command[0] for command in commands)
-        whence = "CXX names" if asked else "none is on the path of"
-        raise ConfigError(f"{WHERE}: it needs a C++ compiler: {whence} {names}; install one, or {INSTEAD}")
-    return found
-
-
-def _flags() -> Iterator[str]:
-    yield from ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
-    yield "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
-    # Apple's compiler comes without OpenMP: there the step runs on one thread.
-    yield "-fopenmp-simd" if sys.platform == "darwin" else "-fopenmp"

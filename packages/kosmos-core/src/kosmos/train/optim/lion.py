@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kosmos.errors import ConfigError
 from kosmos.runtime.devices import has_triton
+from kosmos.runtime.native import WORTH
 from kosmos.train.optim import blocks, compiled, masters
 from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import Operands, Step, local
@@ -100,7 +101,7 @@ class Lion(Parameterwise):
     def _compile(self, wanted: bool | Literal["auto"]) -> bool:
         """Whether it did: now, where a run that cannot begin leaves nothing behind."""
         on_cpu = [p.numel() for p in self.numbers if local(p).device.type == "cpu"]  # of all ranks: all decide alike
-        if not wanted or not on_cpu or (wanted == "auto" and sum(on_cpu) < compiled.WORTH):
+        if not wanted or not on_cpu or (wanted == "auto" and sum(on_cpu) < WORTH):
             return False
         try:
             compiled.binary()

@@ -1,0 +1,170 @@
+// What a decoder computes between its products, on a CPU: each number is read and written once.
+//
+// Compiled by `cpu_kernels.py`. Sums are in fp32. What is rounded once is written so (std::fma), and no more is joined
+// (-ffp-contract=off): a result does not depend on where a thread begins, but for the gradient of a norm's weight, which
+// the threads sum each for itself.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace {
+
+constexpr int64_t SERIAL = 1 << 14;  // so many numbers or fewer are not worth a second thread
+
+inline float widen(float value) { return value; }
+inline float widen(uint16_t bf16) {
+    const uint32_t bits = uint32_t(bf16) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline void narrow(float value, float &to) { to = value; }
+// To nearest, ties to even; a NaN stays one.
+inline void narrow(float value, uint16_t &to) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    to = value == value ? uint16_t(rounded) : uint16_t(0x7FC0);
+}
+
+// 1 / (1 + exp(-x)), to two units of the last place; exp by the polynomial of Cephes (expf).
+inline float sigmoid(float x) {
+    const float given = std::min(std::max(-x, -87.0f), 88.0f);  // a NaN passes
+    const float whole = std::nearbyint(given * 1.44269504f);
+    float rest = std::fma(whole, -0.693359375f, given);
+    rest = std::fma(whole, 2.12194440e-4f, rest);
+    float sum = std::fma(1.9875691500e-4f, rest, 1.3981999507e-3f);
+    sum = std::fma(sum, rest, 8.3334519073e-3f);
+    sum = std::fma(sum, rest, 4.1665795894e-2f);
+    sum = std::fma(sum, rest, 1.6666665459e-1f);
+    sum = std::fma(sum, rest, 5.0000001201e-1f);
+    sum = std::fma(sum, rest * rest, rest + 1.0f);
+    const int32_t bits = (int32_t(whole) + 127) << 23;
+    float power;
+    std::memcpy(&power, &bits, sizeof power);
+    return 1.0f / std::fma(sum, power, 1.0f);
+}
+
+template <class T>
+void rotate(const T *x, int64_t token, int64_t head, const float *cos, const float *sin, float sign, T *out,
+            int64_t tokens, int64_t heads, int64_t half, int threads) {
+#pragma omp parallel for num_threads(threads) if (tokens * heads * half > SERIAL)
+    for (int64_t t = 0; t < tokens; t++) {
+        const float *c = cos + t * half, *s = sin + t * half;
+        for (int64_t h = 0; h < heads; h++) {
+            const T *a = x + t * token + h * head, *b = a + half;
+            T *first = out + (t * heads + h) * 2 * half, *second = first + half;
+#pragma omp simd
+            for (int64_t i = 0; i < half; i++) {
+                const float p = widen(a[i]), q = widen(b[i]), turn = sign * s[i];
+                narrow(std::fma(p, c[i], -(q * turn)), first[i]);
+                narrow(std::fma(q, c[i], p * turn), second[i]);
+            }
+        }
+    }
+}
+
+template <class T>
+void norm(const float *x, const float *weight, float eps, T *out, float *scales, int64_t rows, int64_t width,
+          int threads) {
+#pragma omp parallel for num_threads(threads) if (rows * width > SERIAL)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = x + r * width;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < width; i++) sum += row[i] * row[i];
+        const float scale = 1.0f / std::sqrt(sum / float(width) + eps);
+        scales[r] = scale;
+        T *to = out + r * width;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) narrow(row[i] * scale * weight[i], to[i]);
+    }
+}
+
+template <class T>
+void norm_backward(const T *upstream, const float *x, const float *weight, const float *scales, float *of_x,
+                   float *of_weight, int64_t rows, int64_t width, int threads) {
+    const int64_t turns = rows * width > SERIAL ? std::min<int64_t>(threads, rows) : 1;
+    std::vector<float> sums(turns * width);
+#pragma omp parallel for num_threads(int(turns)) schedule(static)
+    for (int64_t turn = 0; turn < turns; turn++) {
+        float *own = sums.data() + turn * width;
+        for (int64_t r = rows * turn / turns; r < rows * (turn + 1) / turns; r++) {
+            const float *row = x + r * width, scale = scales[r];
+            const T *given = upstream + r * width;
+            float sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int64_t i = 0; i < width; i++) {
+                const float product = widen(given[i]) * row[i];
+                sum += product * weight[i];
+                own[i] = std::fma(product, scale, own[i]);
+            }
+            const float share = -sum * scale * scale * scale / float(width);
+            float *to = of_x + r * width;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) to[i] = std::fma(row[i], share, widen(given[i]) * weight[i] * scale);
+        }
+    }
+    for (int64_t i = 0; i < width; i++) {
+        float sum = 0;
+        for (int64_t turn = 0; turn < turns; turn++) sum += sums[turn * width + i];
+        of_weight[i] = sum;
+    }
+}
+
+template <class T>
+void swiglu(const T *gate, const T *inner, T *out, int64_t count, int threads) {
+#pragma omp parallel for simd num_threads(threads) if (count > SERIAL)
+    for (int64_t i = 0; i < count; i++) {
+        const float x = widen(gate[i]);
+        narrow(x * sigmoid(x) * widen(inner[i]), out[i]);
+    }
+}
+
+template <class T>
+void swiglu_backward(const T *upstream, const T *gate, const T *inner, T *of_gate, T *of_inner, int64_t count,
+                     int threads) {
+#pragma omp parallel for simd num_threads(threads) if (count > SERIAL)
+    for (int64_t i = 0; i < count; i++) {
+        const float given = widen(upstream[i]), x = widen(gate[i]), share = sigmoid(x);
+        narrow(given * x * share, of_inner[i]);
+        narrow(given * widen(inner[i]) * share * std::fma(x, 1.0f - share, 1.0f), of_gate[i]);
+    }
+}
+
+}  // namespace
+
+// Each function once for fp32 and once for bf16.
+#define FOR(NAME, T)                                                                                                  \
+    void rotate_##NAME(const T *x, int64_t token, int64_t head, const float *cos, const float *sin, float sign,       \
+                       T *out, int64_t tokens, int64_t heads, int64_t half, int threads) {                            \
+        rotate(x, token, head, cos, sin, sign, out, tokens, heads, half, threads);                                    \
+    }                                                                                                                 \
+    void norm_##NAME(const float *x, const float *weight, float eps, T *out, float *scales, int64_t rows,             \
+                     int64_t width, int threads) {                                                                    \
+        norm(x, weight, eps, out, scales, rows, width, threads);                                                      \
+    }                                                                                                                 \
+    void norm_backward_##NAME(const T *upstream, const float *x, const float *weight, const float *scales,            \
+                              float *of_x, float *of_weight, int64_t rows, int64_t width, int threads) {              \
+        norm_backward(upstream, x, weight, scales, of_x, of_weight, rows, width, threads);                            \
+    }                                                                                                                 \
+    void swiglu_##NAME(const T *gate, const T *inner, T *out, int64_t count, int threads) {                           \
+        swiglu(gate, inner, out, count, threads);                                                                     \
+    }                                                                                                                 \
+    void swiglu_backward_##NAME(const T *upstream, const T *gate, const T *inner, T *of_gate, T *of_inner,            \
+                                int64_t count, int threads) {                                                         \
+        swiglu_backward(upstream, gate, inner, of_gate, of_inner, count, threads);                                    \
+    }
+
+extern "C" {
+FOR(fp32, float)
+FOR(bf16, uint16_t)
+}

@@ -1,0 +1,156 @@
+"""Rotations, RMS norms and SwiGLU on a CPU by ``cpu_kernels.cpp``: one pass over memory each, forward and backward.
+
+As operations of PyTorch they are four to seven passes, and a decoder waits for memory in them as long as for a fifth of
+its products. Results are those of PyTorch's operations but for rounding, of which there is less.
+
+Letters: T = tokens, H = heads, d = width of a head, D = features.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from kosmos.runtime.native import load_source
+
+SOURCE = Path(__file__).with_name("cpu_kernels.cpp")
+WHERE = "train.compile"
+
+_TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+_POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_ARGUMENTS = {
+    "rotate": [_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _NUMBER, _POINTER, _COUNT, _COUNT, _COUNT],
+    "norm": [_POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _COUNT, _COUNT],
+    "norm_backward": [*[_POINTER] * 6, _COUNT, _COUNT],
+    "swiglu": [*[_POINTER] * 3, _COUNT],
+    "swiglu_backward": [*[_POINTER] * 5, _COUNT],
+}
+
+
+class WithKernels(nn.Module):
+    """Base of a module that can compute by these kernels."""
+
+    by_kernels = False
+    """Whether it does, where they can."""
+
+
+def use_kernels(model: nn.Module) -> None:
+    """Have all modules of a model that can compute by kernels do so.
+
+    Raises:
+        ConfigError: there is no compiler, or it fails.
+    """
+    modules = [module for module in model.modules() if isinstance(module, WithKernels)]
+    if modules:
+        binary()
+    for module in modules:
+        module.by_kernels = True
+
+
+def can_take(*given: Tensor) -> bool:
+    """Whether kernels know where the tensors lie, and their types."""
+    return (
+        all(type(x) is Tensor and x.device.type == "cpu" and x.dtype in _TYPES for x in given)
+        and not torch.compiler.is_compiling()
+    )
+
+
+@functools.cache
+def binary() -> ctypes.CDLL:
+    """The compiled source.
+
+    Raises:
+        ConfigError: there is no compiler, or it fails.
+    """
+    found = load_source(SOURCE, WHERE)
+    for name, arguments in _ARGUMENTS.items():
+        for kind in _TYPES.values():
+            function = getattr(found, f"{name}_{kind}")
+            function.argtypes, function.restype = [*arguments, ctypes.c_int], None
+    return found
+
+
+def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
+    """Tensors are given by where they begin; all of them are contiguous where the source cannot be told otherwise."""
+    pointers = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
+    getattr(binary(), f"{name}_{_TYPES[dtype]}")(*pointers, torch.get_num_threads())
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [T, H, d], cos and sin fp32 [T, 1, d / 2] -> [T, H, d] of the type of ``x``."""
+    return cast(Tensor, _Rotate.apply(x, cos.contiguous(), sin.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """x fp32 [..., D], weight fp32 [D] -> [..., D] in ``dtype``."""
+    return cast(Tensor, _Norm.apply(x.contiguous(), weight.contiguous(), eps, dtype))  # type: ignore[no-untyped-call]
+
+
+def swiglu(gate: Tensor, inner: Tensor) -> Tensor:
+    """silu(gate) * inner, all of one shape and type."""
+    return cast(Tensor, _SwiGLU.apply(gate.contiguous(), inner.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    tokens, heads, width = x.shape
+    assert cos.shape == sin.shape == (tokens, 1, width // 2) and width % 2 == 0, (x.shape, cos.shape)
+    out = torch.empty(x.shape, dtype=x.dtype)
+    _call("rotate", x.dtype, x, x.stride(0), x.stride(1), cos, sin, sign, out, tokens, heads, width // 2)
+    return out
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _rotated(x, cos, sin, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        return _rotated(gradients[0], cos, sin, -1.0), None, None
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        rows, width = x.numel() // len(weight), len(weight)
+        assert x.dtype == weight.dtype == torch.float32 and x.shape[-1] == width, (x.dtype, weight.dtype, x.shape)
+        out, scales = torch.empty(x.shape, dtype=dtype), torch.empty(rows)
+        _call("norm", dtype, x, weight, eps, out, scales, rows, width)
+        ctx.save_for_backward(x, weight, scales)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, scales = ctx.saved_tensors
+        upstream, of_x, of_weight = gradients[0].contiguous(), torch.empty_like(x), torch.empty_like(weight)
+        _call("norm_backward", upstream.dtype, upstream, x, weight, scales, of_x, of_weight, len(scales), len(weight))
+        return of_x, of_weight, None, None
+
+
+class _SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, inner: Tensor) -> Tensor:
+        assert gate.shape == inner.shape and gate.dtype == inner.dtype, (gate.shape, inner.shape)
+        ctx.save_for_backward(gate, inner)
+        out = torch.empty_like(gate)
+        _call("swiglu", gate.dtype, gate, inner, out, gate.numel())
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        gate, inner = ctx.saved_tensors
+        upstream, of_gate, of_inner = gradients[0].contiguous(), torch.empty_like(gate), torch.empty_like(inner)
+        _call("swiglu_backward", gate.dtype, upstream, gate, inner, of_gate, of_inner, gate.numel())
+        return of_gate, of_inner
