@@ -210,7 +210,8 @@ class TrainConfig(_Strict):
     attention gave and recomputes what is cheap; an encoder that knows no such choice recomputes all, and so does a
     compiled backbone of transformers."""
     compile: bool | Literal["auto"] = "auto"
-    """Compile the blocks of the backbone, and of encoders that can. ``auto`` does on an accelerator, not on a CPU."""
+    """Compile the blocks of the backbone, and of encoders that can. ``auto`` does on an accelerator; on a CPU it
+    compiles, from 4 million parameters on and in half a second, what our own blocks compute between products."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)

@@ -40,17 +40,17 @@ class WithKernels(nn.Module):
     """Whether it does, where they can."""
 
 
-def use_kernels(model: nn.Module) -> None:
-    """Have all modules of a model that can compute by kernels do so.
+def use_kernels(model: nn.Module, wanted: bool = True) -> None:
+    """Have all modules of a model that can compute by kernels do so, or none.
 
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
     modules = [module for module in model.modules() if isinstance(module, WithKernels)]
-    if modules:
+    if modules and wanted:
         binary()
     for module in modules:
-        module.by_kernels = True
+        module.by_kernels = wanted
 
 
 def can_take(*given: Tensor) -> bool:

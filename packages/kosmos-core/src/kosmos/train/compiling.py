@@ -1,5 +1,5 @@
-"""What is compiled of a model: blocks by torch.compile, one program for all of a part, whose attention stays as it is; or
-on a CPU, what stands between products, in C++."""
+"""What is compiled of a model: blocks by torch.compile, one program for all of a part, whose attention stays as it is;
+or on a CPU, in C++, what stands between products."""
 
 from __future__ import annotations
 
@@ -67,10 +67,8 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
     return len(blocks)
 
 
-def use_cpu_kernels(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> str | None:
+def try_kernels(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> str | None:
     """Have a large model compute by our own kernels on a CPU, which are compiled in half a second: with ``auto``.
-
-    Ranks need not agree: gradients are averaged, so that weights stay the same in all.
 
     Returns:
         Why it does not though it would pay.

@@ -22,13 +22,14 @@ from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.data.transfer import on_its_way
 from kosmos.errors import CheckpointError, TrainingError, is_out_of_memory
+from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.recompute import uncompiled
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast, seed_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
-from kosmos.train.compiling import compilations, compile_blocks, use_cpu_kernels
+from kosmos.train.compiling import compilations, compile_blocks, try_kernels
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
 from kosmos.train.optim.parameterwise import Parameterwise
@@ -75,8 +76,7 @@ class Trainer:
         if self.config.train.weights == "bf16":
             round_weights(self.model)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
-        if reason := use_cpu_kernels(self.model, self.config.train.compile, device):
-            report(f"warning: norms, rotations and activations are not compiled, steps take a tenth longer: {reason}")
+        self._agree_on_kernels(parallel.agreed(lambda: try_kernels(self.model, self.config.train.compile, device)))
         self.at("giving the model its weights")
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype, draw=draw)
         groups = parameter_groups(self.model, self.config)
@@ -253,13 +253,17 @@ class Trainer:
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * share
 
+    def _agree_on_kernels(self, reasons: list[str | None]) -> None:
+        """Ranks that share matrices all compute norms; copies of their weights stay the same by the same code alone."""
+        if reason := _first(reasons):
+            use_kernels(self.model, False)
+            self.report(f"warning: what stands between products is not compiled, steps take a tenth longer: {reason}")
+
     def _agree_on_compiling(self, reasons: list[str | None]) -> None:
         """Copies of a weight stay the same only where every rank steps by the same code."""
-        rank, reason = next(((rank, reason) for rank, reason in enumerate(reasons) if reason), (0, None))
-        if reason is not None and isinstance(self.optimizer, Parameterwise):
+        if (reason := _first(reasons)) and isinstance(self.optimizer, Parameterwise):
             self.optimizer.compile = False
-            at = f" (rank {rank})" if len(reasons) > 1 else ""
-            self.report(f"warning: the optimizer's step is not compiled and takes twice as long or more: {reason}{at}")
+            self.report(f"warning: the optimizer's step is not compiled and takes twice as long or more: {reason}")
 
     def _open_optimizer(self, groups: list[dict[str, Any]]) -> str | None:
         """Why its step is not compiled though it would pay, else None. Tells other ranks nothing.
@@ -364,3 +368,11 @@ def _digest(rows: list[Row]) -> int:
 
 def _union(feeds: list[dict[str, Any]]) -> list[list[int]]:
     return [list(d) for d in sorted({tuple(d) for f in feeds for d in f["deadly"]})]
+
+
+def _first(reasons: list[str | None]) -> str | None:
+    """Of all ranks' reasons the first, with its rank where there are several."""
+    found = next(((rank, reason) for rank, reason in enumerate(reasons) if reason), None)
+    if found is None:
+        return None
+    return found[1] + (f" (rank {found[0]})" if len(reasons) > 1 else "")
