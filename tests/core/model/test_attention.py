@@ -151,12 +151,29 @@ def test_queries_across_see_their_own_segment_alone(lengths: tuple[int, ...]) ->
     torch.testing.assert_close(got, torch.cat([q[:0], *alone]), rtol=0, atol=1e-12)
 
 
-def test_evaluation_in_inference_mode_leaves_nothing_behind_for_training() -> None:
-    q, k, v = row(20)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("lengths", [(8, 12), (300, 140)])
+def test_evaluation_in_inference_mode_leaves_nothing_behind_for_training(
+    lengths: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    q, k, v = (x.detach().to(dtype).requires_grad_() for x in row(sum(lengths)))
     with torch.inference_mode():
-        attend(q, k, v, Segments((8, 12)), causal=False)
-    attend(q, k, v, Segments((8, 12)), causal=False).sum().backward()
+        attend(q, k, v, Segments(lengths), causal=True)
+    attend(q, k, v, Segments(lengths), causal=True).sum().backward()
     assert q.grad is not None
+
+
+@pytest.mark.parametrize(("size", "training", "scoring"), [(1.0, 0.01, 0.005), (6.0, 0.02, 0.005)])
+def test_large_logits_in_bf16_cost_little_in_training_and_nothing_in_scores(
+    size: float, training: float, scoring: float
+) -> None:
+    q, k, v = (x.detach() for x in row(512))
+    low = [(size * q).bfloat16(), k.bfloat16(), v.bfloat16()]
+    exact = dense(*(x.double() for x in low), [512], True)
+    for grad, most in ((True, training), (False, scoring)):
+        with torch.set_grad_enabled(grad):
+            got = attend(*low, Segments((512,)), causal=True)
+        assert (got.double() - exact).norm() / exact.norm() < most
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -132,7 +132,9 @@ def test_the_blocks_of_one_long_document_make_few_shapes(length: int, monkeypatc
     monkeypatch.setattr(attention_cpu, "SCRATCH", 2**19)  # as with many heads: 64 queries a block
     with Shapes() as seen:
         ours = attended((length,), True, torch.bfloat16)
-    assert 0 < len(seen.batches) <= 3 * (SPANS + 1)  # three shapes a span; the last block may be a shorter one
+    # Of the backward pass, whose blocks are those of the forward pass within the operator: three shapes a span; the
+    # last block may be a shorter one.
+    assert 0 < len(seen.batches) <= 3 * (SPANS + 1)
     exact = attended((length,), True, torch.float32)
     assert max(apart(x, y) for x, y in zip(ours, exact, strict=True)) < 2e-2
 

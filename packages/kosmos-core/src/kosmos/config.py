@@ -211,7 +211,7 @@ class TrainConfig(_Strict):
     compiled backbone of transformers."""
     compile: bool | Literal["auto"] = "auto"
     """Compile the blocks of the backbone, and of encoders that can. ``auto`` does on an accelerator; on a CPU it
-    compiles, from 4 million parameters on and in half a second, what our own blocks compute between products."""
+    compiles, for a decoder of ours from 4 million parameters on, what stands between products, in half a second."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)

@@ -43,15 +43,23 @@ def attend_on_cpu(
     long = PRODUCTS_FROM if dtype == torch.bfloat16 else None
     groups = groups_of(segments, causal=causal, device=q.device, long=long)
     tell_padding(groups, segments, q, v)
-    scale = q.shape[2] ** -0.5 if scale is None else scale
-    return cast(Tensor, _Attention.apply(q, k, v, groups, causal, scale, dtype))  # type: ignore[no-untyped-call]
+    assert q.shape == k.shape == v.shape, (q.shape, k.shape, v.shape)
+    settings = _Settings(causal, q.shape[2] ** -0.5 if scale is None else scale, dtype, torch.is_grad_enabled())
+    return cast(Tensor, _Attention.apply(q, k, v, groups, settings))  # type: ignore[no-untyped-call]
+
+
+class _Settings(NamedTuple):
+    causal: bool
+    scale: float
+    dtype: torch.dtype
+    trains: bool
+    """Whether gradients are wanted. Else torch's kernel is taken in bf16 too, whose logits are not rounded."""
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, groups: Groups, causal: bool, scale: float, dtype: torch.dtype
-    ) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, groups: Groups, settings: _Settings) -> Tensor:
+        causal, scale, dtype, trains = settings
         rows = [groups.spread(x) for x in (q, k, v)]
         out = torch.empty(rows[0].shape, dtype=dtype)
         saved: list[Tensor] = []
@@ -59,7 +67,7 @@ class _Attention(torch.autograd.Function):
             for group in groups.each:
                 kind = _kind(group, dtype)
                 parts, bias = [group.of(x).to(kind) for x in rows], _bias(group, kind)
-                if kind == torch.bfloat16:
+                if kind == torch.bfloat16 and trains:
                     given = attention_in_products(*parts, bias, causal, scale)
                 else:
                     given, logsumexp = _forward(*parts, 0.0, causal, attn_mask=bias, scale=scale)
@@ -67,14 +75,14 @@ class _Attention(torch.autograd.Function):
                 group.of(out).copy_(given)
                 saved += parts
         ctx.save_for_backward(*saved)
-        ctx.settings = groups, causal, scale, dtype
+        ctx.settings = groups, settings
         ctx.dtypes = q.dtype, k.dtype, v.dtype
         return groups.gathered(out)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        groups, causal, scale, dtype = ctx.settings
+        groups, (causal, scale, dtype, _) = ctx.settings
         saved = iter(ctx.saved_tensors)
         upstream = groups.spread(gradients[0], clear=True)
         outs = [torch.empty(upstream.shape, dtype=own) for own in ctx.dtypes]
@@ -89,7 +97,7 @@ class _Attention(torch.autograd.Function):
                     found = _backward(own, *parts, given, logsumexp, 0.0, causal, attn_mask=bias, scale=scale)
                 for x, total in zip(found, outs, strict=True):
                     group.of(total).copy_(x)
-        return (*(groups.gathered(x) for x in outs), None, None, None, None)
+        return (*(groups.gathered(x) for x in outs), None, None)
 
 
 def _kind(group: Group, dtype: torch.dtype) -> torch.dtype:
@@ -110,6 +118,7 @@ def _bias(group: Group, kind: torch.dtype) -> Tensor | None:
 def attention_in_products(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, scale: float) -> Tensor:
     """Of q, k and v, all [count, H, L, d] in bf16, one document after another; ``bias`` is [1, 1, 1, L]."""
     count, heads, length, _ = q.shape
+    assert bias is None or bias.shape == (1, 1, 1, length), bias.shape
     out = v.new_empty(count, length, heads, v.shape[3]).transpose(1, 2)
     for queries, keys, values, own in zip(q, k, v, out, strict=True):
         for block in _blocks(queries, None if bias is None else bias[0, 0], causal):

@@ -10,10 +10,6 @@
 #include <cstring>
 #include <vector>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 namespace {
 
 constexpr int64_t SERIAL = 1 << 14;  // so many numbers or fewer are not worth a second thread
@@ -122,7 +118,7 @@ void norm_backward(const T *upstream, const float *x, const float *weight, const
 
 template <class T>
 void swiglu(const T *gate, const T *inner, T *out, int64_t count, int threads) {
-#pragma omp parallel for simd num_threads(threads) if (count > SERIAL)
+#pragma omp parallel for simd num_threads(threads) if (parallel : count > SERIAL)
     for (int64_t i = 0; i < count; i++) {
         const float x = widen(gate[i]);
         narrow(x * sigmoid(x) * widen(inner[i]), out[i]);
@@ -132,7 +128,7 @@ void swiglu(const T *gate, const T *inner, T *out, int64_t count, int threads) {
 template <class T>
 void swiglu_backward(const T *upstream, const T *gate, const T *inner, T *of_gate, T *of_inner, int64_t count,
                      int threads) {
-#pragma omp parallel for simd num_threads(threads) if (count > SERIAL)
+#pragma omp parallel for simd num_threads(threads) if (parallel : count > SERIAL)
     for (int64_t i = 0; i < count; i++) {
         const float given = widen(upstream[i]), x = widen(gate[i]), share = sigmoid(x);
         narrow(given * x * share, of_inner[i]);

@@ -1,7 +1,7 @@
 """Rotations, RMS norms and SwiGLU on a CPU by ``cpu_kernels.cpp``: one pass over memory each, forward and backward.
 
-As operations of PyTorch they are four to seven passes, and a decoder waits for memory in them as long as for a fifth of
-its products. Results are those of PyTorch's operations but for rounding, of which there is less.
+As operations of PyTorch they are four to seven passes, in which a step waits for memory. Results are those of PyTorch's
+operations but for rounding. They are for training alone: scores and answers are to be the same with and without them.
 
 Letters: T = tokens, H = heads, d = width of a head, D = features.
 """
@@ -53,12 +53,15 @@ def use_kernels(model: nn.Module, wanted: bool = True) -> None:
         module.by_kernels = wanted
 
 
-def can_take(*given: Tensor) -> bool:
-    """Whether kernels know where the tensors lie, and their types."""
-    return (
-        all(type(x) is Tensor and x.device.type == "cpu" and x.dtype in _TYPES for x in given)
-        and not torch.compiler.is_compiling()
-    )
+def can_take(*given: Tensor, gives: torch.dtype = torch.float32) -> bool:
+    """Whether kernels know where the tensors lie, their types and that of the result, and gradients are wanted."""
+    known = gives in _TYPES and all(x.dtype in _TYPES and is_plain(x) for x in given)
+    return known and torch.is_grad_enabled()
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether functions of our own may stand for PyTorch's: on a CPU, no DTensor, and nothing is being compiled."""
+    return x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling()
 
 
 @functools.cache
@@ -78,6 +81,7 @@ def binary() -> ctypes.CDLL:
 
 def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
     """Tensors are given by where they begin; all of them are contiguous where the source cannot be told otherwise."""
+    assert all(x.device.type == "cpu" for x in arguments if isinstance(x, Tensor)), name
     pointers = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
     getattr(binary(), f"{name}_{_TYPES[dtype]}")(*pointers, torch.get_num_threads())
 
@@ -101,6 +105,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     x = x if x.stride(-1) == 1 else x.contiguous()
     tokens, heads, width = x.shape
     assert cos.shape == sin.shape == (tokens, 1, width // 2) and width % 2 == 0, (x.shape, cos.shape)
+    assert cos.dtype == sin.dtype == torch.float32, (cos.dtype, sin.dtype)
     out = torch.empty(x.shape, dtype=x.dtype)
     _call("rotate", x.dtype, x, x.stride(0), x.stride(1), cos, sin, sign, out, tokens, heads, width // 2)
     return out

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.model.cpu_kernels import WithKernels, can_take, rms_norm
+from kosmos.model.cpu_kernels import WithKernels, can_take, is_plain, rms_norm
 from kosmos.model.precision import exact_type, product_type
 
 
@@ -27,9 +27,9 @@ class RMSNorm(WithKernels):
     def forward(self, x: Tensor) -> Tensor:
         exact = exact_type(x)
         weight = self.weight.to(exact)
-        if self.by_kernels and can_take(x):
+        if self.by_kernels and can_take(x, gives=product_type(x)):
             return rms_norm(x.to(exact), weight, self.eps, product_type(x))
-        if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
+        if is_plain(x):
             given = x.to(exact), weight, self.eps, product_type(x)
             if not torch.is_grad_enabled():  # autograd's way around a function takes as long as the norm of a token
                 return _normed(*given)[0]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kosmos.errors import ConfigError
 from kosmos.model import cpu_kernels
-from kosmos.model.cpu_kernels import can_take
+from kosmos.model.cpu_kernels import can_take, is_plain
 
 XPOS_BASE = 512.0
 """Tokens over which a factor zeta is lost in xPos."""
@@ -74,7 +74,7 @@ def rotate(x: Tensor, table: tuple[Tensor, Tensor], *, by_kernels: bool = False)
     cos, sin = table
     if by_kernels and can_take(x, cos):
         return cpu_kernels.rotate(x, cos, sin)
-    if x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling():  # no DTensor
+    if is_plain(x):
         if not torch.is_grad_enabled():  # autograd's way around a function takes as long as the rotation of a token
             return _rotated(x, cos, sin)
         return cast(Tensor, _Rotate.apply(x, cos, sin))  # type: ignore[no-untyped-call]

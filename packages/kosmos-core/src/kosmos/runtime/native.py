@@ -22,6 +22,8 @@ from kosmos.errors import ConfigError
 
 TELLING = "error|cannot find|undefined"
 """What compilers and linkers say of what is wrong."""
+HAS_THREADS = sys.platform != "darwin"
+"""Apple's compiler comes without OpenMP: what it compiles runs on one thread."""
 WORTH = 4_000_000
 """Parameters of a model from which compiling pays within some hundred steps: Lion's step and the kernels of a decoder
 take a second or less, and save half a millisecond of a step for each million and more (machine C of the results)."""
@@ -87,5 +89,4 @@ def _compiler(where: str, instead: str) -> list[str]:
 def _flags() -> Iterator[str]:
     yield from ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
     yield "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
-    # Apple's compiler comes without OpenMP: there it runs on one thread.
-    yield "-fopenmp-simd" if sys.platform == "darwin" else "-fopenmp"
+    yield "-fopenmp" if HAS_THREADS else "-fopenmp-simd"

@@ -254,10 +254,12 @@ class Trainer:
             group["lr"] = peak * share
 
     def _agree_on_kernels(self, reasons: list[str | None]) -> None:
-        """Ranks that share matrices all compute norms; copies of their weights stay the same by the same code alone."""
+        """None uses them where one cannot: ranks that share matrices hold copies of the norms' weights, which stay the
+        same only by the same code."""
         if reason := _first(reasons):
             use_kernels(self.model, False)
-            self.report(f"warning: what stands between products is not compiled, steps take a tenth longer: {reason}")
+            line = "norms, rotations and SwiGLU are not compiled, and steps take up to a tenth longer"
+            self.report(f"warning: {line}: {reason}")
 
     def _agree_on_compiling(self, reasons: list[str | None]) -> None:
         """Copies of a weight stay the same only where every rank steps by the same code."""
