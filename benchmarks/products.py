@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import kosmos.model.attention_cpu  # noqa: F401  # registers its operation
+import kosmos.model.attention_products  # noqa: F401  # registers its operation
 
 aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kosmos.model.attention import attend, attend_across, attend_cached
-from kosmos.model.attention_groups import SHORT
+from kosmos.model.attention_cpu import FINE
+from kosmos.model.attention_groups import PLAIN
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.segments import Segments
 
@@ -17,7 +18,8 @@ from .test_decoder import Calls
 
 LENGTHS = st.one_of(
     st.lists(st.integers(0, 20), max_size=8),
-    st.lists(st.sampled_from([1, 7, 8, 9, SHORT, SHORT + 1, 90]), max_size=4),
+    st.lists(st.sampled_from([1, 7, 8, 9, PLAIN.short, PLAIN.short + 1, 90, FINE, FINE + 1]), max_size=4),
+    st.lists(st.sampled_from([17, 30, 32, 100]), min_size=5, max_size=14),
     st.builds(lambda n, count: [n] * count, st.integers(1, 80), st.integers(1, 3)),
 )
 
@@ -151,7 +153,7 @@ def test_queries_across_see_their_own_segment_alone(lengths: tuple[int, ...]) ->
     torch.testing.assert_close(got, torch.cat([q[:0], *alone]), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("lengths", [(8, 12), (300, 140)])
 def test_evaluation_in_inference_mode_leaves_nothing_behind_for_training(
     lengths: tuple[int, ...], dtype: torch.dtype
@@ -177,8 +179,8 @@ def test_large_logits_in_bf16_cost_little_in_training_and_nothing_in_scores(
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("lengths", [[200], [300, 130, 300], [700]])
-def test_long_documents_in_bf16_have_the_gradients_of_fp64(lengths: list[int], causal: bool) -> None:
+@pytest.mark.parametrize("lengths", [[9, 40, 12, 33], [70] * 5, [200], [300, 130, 300], [700]])
+def test_documents_in_bf16_have_the_gradients_of_fp64(lengths: list[int], causal: bool) -> None:
     q, k, v = row(sum(lengths))
     upstream = torch.randn(q.shape, dtype=torch.float64)
     expected = torch.autograd.grad(dense(q, k, v, lengths, causal), (q, k, v), upstream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,10 +13,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kosmos import ItemTransformer
-from kosmos.model import attention_cpu
+from kosmos.model import attention_products
 from kosmos.model.attention import attend
-from kosmos.model.attention_cpu import BLOCK, PRODUCTS_FROM, SPANS
-from kosmos.model.attention_groups import LONG_STEP
+from kosmos.model.attention_cpu import FINE
+from kosmos.model.attention_products import BLOCK, SPANS, WHOLE
 from kosmos.model.connectors import MLPConnector
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.model.omni import Stream
@@ -42,16 +43,16 @@ class Shapes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.products: set[tuple[torch.Size, ...]] = set()
-        self.attended: set[int] = set()
+        self.attended: set[tuple[int, int]] = set()
+        """Matrices of a call of attention, and rows of each."""
         self.batches: set[tuple[torch.Size, ...]] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
             self.products.add(tuple(a.shape for a in args if isinstance(a, Tensor) and a.dim() == 2))
         if func is torch.ops.kosmos.attention_in_products.default:
-            self.attended.add(args[0].shape[2])
-        if func is ATTENTION:
-            assert args[0].dtype == torch.float32
+            self.attended |= set(zip(args[4], args[5], strict=True))
+        assert func is not ATTENTION
         if func.overloadpacket in (torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.baddbmm_):
             self.batches.add(tuple(a.shape for a in args[-2:]))
         return func(*args, **(kwargs or {}))
@@ -116,20 +117,33 @@ def attended(lengths: tuple[int, ...], causal: bool, dtype: torch.dtype, scale: 
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("length", [PRODUCTS_FROM, PRODUCTS_FROM + 1, BLOCK, BLOCK + 1, 2 * BLOCK + 76])
-def test_long_documents_are_padded_and_attend_as_before(length: int, causal: bool) -> None:
+@pytest.mark.parametrize("length", [9, FINE, FINE + 1, WHOLE, WHOLE + 1, 2 * BLOCK + 76])
+def test_documents_are_padded_and_attend_as_before(length: int, causal: bool) -> None:
     with Shapes() as seen:
         ours = attended((length,), causal, torch.bfloat16, 0.3)
-    assert all(n % LONG_STEP == 0 for n in seen.attended)
-    assert bool(seen.attended) == (length > PRODUCTS_FROM)
+    step = 16 if length <= FINE else 32
+    assert seen.attended == {(2, -(-length // step) * step)}
     exact = attended((length,), causal, torch.float32, 0.3)
     # bf16: measured at most 4.6e-3, and 8.5e-3 of gradients
     assert max(apart(x, y) for x, y in zip(ours, exact, strict=True)) < 2e-2
 
 
+def test_rows_of_any_documents_make_few_shapes() -> None:
+    random, shapes = Random(0), set()
+    for _ in range(40):
+        lengths = tuple(random.randint(1, 400) for _ in range(random.randint(1, 12)))
+        with Shapes() as seen:
+            attended(lengths, random.random() < 0.5, torch.bfloat16)
+        shapes |= seen.attended
+    # 2 heads: of 1 to 8 documents of up to 128 tokens, up to 5 of 160, and so on; of longer ones one.
+    assert {matrices for matrices, _ in shapes} <= {2, 4, 8, 16}
+    assert {rows for _, rows in shapes} <= {*range(16, 129, 16), *range(160, 401, 32), 416}
+    assert max(matrices for matrices, rows in shapes if rows > 160) <= 4
+
+
 @pytest.mark.parametrize("length", [4096, 4500])
 def test_the_blocks_of_one_long_document_make_few_shapes(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_cpu, "SCRATCH", 2**19)  # as with many heads: 64 queries a block
+    monkeypatch.setattr(attention_products, "SCRATCH", 2**19)  # as with many heads: 64 queries a block
     with Shapes() as seen:
         ours = attended((length,), True, torch.bfloat16)
     # Of the backward pass, whose blocks are those of the forward pass within the operator: three shapes a span; the

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,15 +19,31 @@ from kosmos.data.transfer import to_device
 from kosmos.model.recurring import rounded
 from kosmos.model.segments import Segments
 
-SHORT, STEP = 64, 8
-"""Documents up to the first length share calls, each padded to a multiple of the second.
-
-Rows of 1,024 tokens in segments of 12-40 tokens, fp32, forward and backward, 4 heads of 32 / 8 of 64, on one core:
-5.8 / 19.9 ms, against 11.5 / 25.2 for a loop over segments, 8.6 / 25.1 for groups of exactly equal length, 7.2 / 23.1
-for explicit products and softmax in these buckets, 45 / 154 for one dense mask.
-"""
 LONG_STEP = 32
 """What long documents are padded to multiples of where they are asked to be: each new shape would cost a kernel."""
+
+
+class Sharing(NamedTuple):
+    """Which documents share a call, and what is padded."""
+
+    short: int
+    """Documents of so many tokens or fewer share calls with others of nearly their length, from anywhere in the row;
+    longer ones with neighbours of their own length."""
+    step: int
+    """The short ones are padded to a multiple of it."""
+    long: int | None = None
+    """Longer documents are padded to a multiple of ``LONG_STEP``, short ones too; None pads none."""
+    products: Literal["none", "short", "all"] = "none"
+    """Which of them attend by products. Their heads lie one after another; short ones share a call up to ``pairs``, and
+    are a power of two in number: few shapes."""
+    pairs: int = 0
+    """Pairs of places, each of a document with each of it."""
+
+
+PLAIN = Sharing(64, 8)
+"""For kernels of attention. Rows of 1,024 tokens in segments of 12-40 tokens, fp32, forward and backward, 4 heads of 32
+/ 8 of 64, on one core: 5.8 / 19.9 ms, against 11.5 / 25.2 for a loop over segments, 8.6 / 25.1 for groups of exactly
+equal length, 45 / 154 for one dense mask."""
 
 
 @dataclass(frozen=True)
@@ -43,34 +59,40 @@ class Group:
     """Of a run: tokens of each document, the others up to L are padding."""
     seen: Tensor | None = None
     """bool [count or 1, 1, 1, L]: which keys are tokens, where no causal mask hides those that are padding."""
+    products: bool = False
+    """Whether its heads lie one after another within a document; else those of a token lie together."""
 
-    def of(self, x: Tensor) -> Tensor:
-        """[P, H, d] -> its places of it, [count, H, L, d], a view."""
-        mine = x[self.begin : self.begin + self.count * self.length]
-        return mine.view(self.count, self.length, *x.shape[1:]).transpose(1, 2)
+    def of(self, x: Tensor, heads: int | None = None) -> Tensor:
+        """[P, H, d], or with ``heads`` [P H, d] -> its places of it, [count, H, L, d], a view."""
+        each = heads or 1
+        mine = x[self.begin * each : (self.begin + self.count * self.length) * each]
+        shape = x.shape[1:] if heads is None else (heads, x.shape[1])
+        if self.products:
+            return mine.view(self.count, shape[0], self.length, shape[1])
+        return mine.view(self.count, self.length, *shape).transpose(1, 2)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """All documents of a row, and the places that they take in their calls."""
+    """All documents of a row, and the places that they take in their calls; with ``heads``, a place for each head."""
 
     each: tuple[Group, ...]
     places: Tensor | None = None
-    """int64 [P]: the token in each place, one of the same document where there is none. None where the row stays."""
+    """int64 [P] or [P H]: what is in each place, of the same document where it is padding. None where the row stays."""
     tokens: Tensor | None = None
-    """int64 [T]: the place of each token. None where the row stays."""
+    """int64 [T] or [T H]: the place of each token, or of each of its heads. None where the row stays."""
     empty: Tensor | None = None
-    """int64: places without a token; None where there are none."""
+    """int64, rising: places that are padding; None where there are none."""
 
     def spread(self, x: Tensor, *, clear: bool = False) -> Tensor:
-        """[T, H, d] -> [P, H, d]. Padding is zero with ``clear``, else anything of its document."""
+        """[T or T H, ...] -> [P or P H, ...]. Padding is zero with ``clear``, else anything of its document."""
         if self.places is None:
             return x if x.stride(-1) == 1 else x.contiguous()  # as kernels want it
         found = x.index_select(0, self.places)
         return found if self.empty is None or not clear else found.index_fill_(0, self.empty, 0)
 
     def gathered(self, x: Tensor) -> Tensor:
-        """[P, H, d] -> [T, H, d]."""
+        """[P or P H, ...] -> [T or T H, ...]."""
         return x if self.tokens is None else x.index_select(0, self.tokens)
 
 
@@ -92,23 +114,25 @@ def _(q: Tensor, width: int, pairs: int) -> None:
     """Nothing is given."""
 
 
-def groups_of(segments: Segments, *, causal: bool, device: torch.device, long: int | None = None) -> Groups:
-    """All documents of a row that are not empty.
+def groups_of(
+    segments: Segments, *, causal: bool, device: torch.device, sharing: Sharing = PLAIN, heads: int | None = None
+) -> Groups:
+    """All documents of a row that are not empty, short ones first.
 
     Kept with the row, because every layer asks again; not beyond it, because a tensor made in inference mode or under
     a fake tensor mode must not meet a training step.
 
     Args:
-        long: documents of more tokens are padded to a multiple of ``LONG_STEP``; None pads none.
+        heads: each of so many has places of its own, as products need it.
     """
     kept: dict[Any, Groups] = segments.__dict__.setdefault("_groups", {})
-    asked = causal, device, long
+    asked = causal, device, sharing, heads
     if asked not in kept:
         documents = [(begin, n) for begin, n in zip(segments.bounds, segments.lengths, strict=False) if n]
-        alike = len({n for _, n in documents}) == 1
-        short = [] if alike else [d for d in documents if d[1] <= SHORT]
-        rest = documents if alike else [d for d in documents if d[1] > SHORT]
-        kept[asked] = _placed([*_buckets(short), *_runs(rest, long)], causal, device)
+        alike = sharing.products == "none" and len({n for _, n in documents}) == 1
+        short = [] if alike else [d for d in documents if d[1] <= sharing.short]
+        rest = documents if alike else [d for d in documents if d[1] > sharing.short]
+        kept[asked] = _placed([*_buckets(short, sharing), *_runs(rest, sharing)], causal, device, heads or 1)
     return kept[asked]
 
 
@@ -118,41 +142,53 @@ class _Members(NamedTuple):
     documents: list[tuple[int, int]]
     length: int
     run: bool
+    products: bool
 
 
-def _runs(documents: list[tuple[int, int]], long: int | None) -> Iterator[_Members]:
+def _runs(documents: list[tuple[int, int]], sharing: Sharing) -> Iterator[_Members]:
     """Neighbours of one length together."""
     # Along a run each document begins where the one before it ends.
     numbered = groupby(enumerate(documents), key=lambda item: (item[1][1], item[1][0] - item[0] * item[1][1]))
     for (length, _), run in numbered:
-        padded = rounded(length, LONG_STEP) if long is not None and length > long else length
-        yield _Members([document for _, document in run], padded, True)
+        own = [document for _, document in run]
+        yield _Members(own, _padded(length, 1, sharing), run=True, products=sharing.products == "all")
 
 
-def _buckets(documents: list[tuple[int, int]]) -> Iterator[_Members]:
+def _buckets(documents: list[tuple[int, int]], sharing: Sharing) -> Iterator[_Members]:
     """Those of nearly one length together."""
     members: dict[int, list[tuple[int, int]]] = {}
     for document in documents:
-        members.setdefault(rounded(document[1], STEP), []).append(document)
-    for padded, own in members.items():
-        yield _Members(own, padded, False)
+        members.setdefault(_padded(document[1], sharing.step, sharing), []).append(document)
+    products = sharing.products != "none"
+    for length, own in members.items():
+        most = min(len(own), max(1, sharing.pairs // length**2)) if products else len(own)
+        while own:
+            count = 1 << min(most, len(own)).bit_length() - 1 if products else most
+            yield _Members(own[:count], length, run=False, products=products)
+            own = own[count:]
 
 
-def _placed(members: list[_Members], causal: bool, device: torch.device) -> Groups:
+def _padded(length: int, step: int, sharing: Sharing) -> int:
+    return rounded(length, step if sharing.long is None or length <= sharing.long else LONG_STEP)
+
+
+def _placed(members: list[_Members], causal: bool, device: torch.device, heads: int) -> Groups:
     each, places, filled, at = [], [], [], 0
-    for documents, length, run in members:
+    for documents, length, run, products in members:
         begins, lengths = (np.array(x)[:, None] for x in zip(*documents, strict=True))
         place = np.arange(length)
         real = place < lengths
-        places.append(np.where(real, begins + place, begins).ravel())
-        filled.append(real.ravel())
         # Under a causal mask padding stands behind all that could see it.
         hidden = None if causal or real.all() else torch.from_numpy(real[:1] if run else real)[:, None, None]
         seen = None if hidden is None else to_device(hidden, device)
-        each.append(Group(at, len(documents), length, documents[0][1] if run else None, seen))
+        each.append(Group(at, len(documents), length, documents[0][1] if run else None, seen, products))
         at += len(documents) * length
+        of_heads = np.where(real, begins + place, begins)[..., None] * heads + np.arange(heads)
+        there = np.broadcast_to(real[..., None], of_heads.shape)
+        places.append((of_heads.swapaxes(1, 2) if products else of_heads).ravel())
+        filled.append((there.swapaxes(1, 2) if products else there).ravel())
     taken, real = np.concatenate(places), np.concatenate(filled)
-    if real.all() and (taken == np.arange(at)).all():
+    if real.all() and (taken == np.arange(len(taken))).all():
         return Groups(tuple(each))
     tokens = np.empty(int(real.sum()), dtype=np.int64)
     tokens[taken[real]] = np.flatnonzero(real)

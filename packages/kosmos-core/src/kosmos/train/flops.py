@@ -250,6 +250,21 @@ def _sdpa_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> 
     return int(2 * b * h * t * s * (d + d_v))
 
 
+def _products_flops(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    counts: Sequence[int],
+    lengths: Sequence[int],
+    *args: Any,
+    **kwargs: Any,
+) -> int:
+    """So many matrices of so many rows each, [N, d] together: two products of each, causal ones in full."""
+    pairs = sum(count * length**2 for count, length in zip(counts, lengths, strict=True))
+    return int(2 * pairs * (query[1] + value[1]))
+
+
 def _varlen_flops(query: Any, key: Any, value: Any, rows: Any, columns: Any, *args: Any, **kwargs: Any) -> int:
     """[T, heads, d] cut by the cumulated lengths ``rows`` and ``columns``."""
     pairs = int(((rows[1:] - rows[:-1]).long() * (columns[1:] - columns[:-1]).long()).sum())
@@ -272,7 +287,7 @@ def _mapping() -> dict[Any, Callable[..., int]]:
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,
         torch.ops.aten.addmm_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
         torch.ops.torch_attn._varlen_attn: _varlen_flops,
-        torch.ops.kosmos.attention_in_products: _sdpa_flops,
+        torch.ops.kosmos.attention_in_products: _products_flops,
         torch.ops.kosmos.attention_of_padding: lambda q, width, pairs, **kwargs: -2 * q[1] * (q[2] + width) * pairs,
         torch.ops.kosmos.add_product_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
     }
