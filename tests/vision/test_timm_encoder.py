@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kosmos import ConfigError, PlanMismatch, recurring_size
-from kosmos_vision import timm_encoder
 from kosmos_vision.anatomy import as_cells
 from kosmos_vision.cell_projection import reads_cells, takes_cells
 from kosmos_vision.timm_encoder import TimmEncoder
@@ -84,20 +83,6 @@ def test_packed_pictures_give_the_features_of_each_alone(options: dict[str, Any]
     assert packed.shape == (len(values), encoder.width)
     # measured: at most 6e-6 on features of size 1, from other summation orders in matrix products
     torch.testing.assert_close(packed, alone(encoder, values, grids), atol=2e-5, rtol=0)
-
-
-@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
-def test_a_cpu_takes_some_pictures_at_a_time(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = TimmEncoder(**options)
-    wake(encoder)
-    values, grids = pictures(encoder, [grid(encoder)] * 5)
-    batches: list[int] = []
-    forward = encoder.model.forward_features
-    monkeypatch.setattr(encoder.model, "forward_features", lambda x: (batches.append(len(x)), forward(x))[1])
-    whole = encoder(values, grids)
-    monkeypatch.setattr(timm_encoder, "CELLS_OF_CPU", 2 * len(values) // 5)
-    torch.testing.assert_close(encoder(values, grids), whole, rtol=0, atol=2e-5)
-    assert batches == [5, 2, 2, 1]
 
 
 @pytest.mark.parametrize("options", VARIABLE.values(), ids=VARIABLE)

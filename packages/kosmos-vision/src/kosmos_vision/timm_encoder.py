@@ -5,7 +5,6 @@ N = cells of all pictures, one feature each; B = pictures of one shape, of h x w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -23,12 +22,6 @@ Norm = Literal["auto", "group", "frozen"]
 FEW_CELLS = 400
 """Cells of a picture up to which a CPU in bf16 may hold what each pays to each: 12 heads of 400 take 4 MB a picture and
 layer."""
-
-
-CELLS_OF_CPU = 2048
-"""Cells that a CPU computes at a time, forward and backward: what they leave between two products stays in its cache.
-29 pictures of 196 cells (ViT-Ti in bf16, two cores of an AMD EPYC) took 1,013, 957, 948 and 968 ms in batches of 29,
-15, 10 and 8, in fp32 1,558, 1,469, 1,486 and 1,479."""
 
 
 class TimmEncoder(nn.Module):
@@ -184,16 +177,8 @@ class TimmEncoder(nn.Module):
         pictures = [self._pictures(cells, shape) for cells, shape in zip(groups, shapes, strict=True)]
         if self._flexible:
             return [cells.flatten(0, 1) for cells in naflex.features(self.model, pictures)]
-        raw = [self._batch_features(batch, h * w) for batch, (h, w) in zip(pictures, shapes, strict=True)]
+        raw = [self.model.forward_features(batch) for batch in pictures]  # type: ignore[operator]
         return [as_cells(self.model, x, shape).flatten(0, 1) for x, shape in zip(raw, shapes, strict=True)]
-
-    def _batch_features(self, pictures: Tensor, cells: int) -> Tensor:
-        """[B, 3, height, width] of so many cells each -> what the model gives, [B, ...]."""
-        forward: Callable[[Tensor], Tensor] = self.model.forward_features  # type: ignore[assignment]
-        batches = -(-len(pictures) * cells // CELLS_OF_CPU) if pictures.device.type == "cpu" else 1
-        if batches < 2:
-            return forward(pictures)
-        return torch.cat([forward(batch) for batch in pictures.tensor_split(min(batches, len(pictures)))])
 
     def _pictures(self, cells: Tensor, shape: tuple[int, int]) -> Tensor:
         """[B x h x w, 3, patch height, patch width] -> [B, 3, height, width], normalised.
