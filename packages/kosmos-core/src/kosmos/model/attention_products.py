@@ -20,10 +20,11 @@ from torch import Tensor, library
 
 from kosmos.model.recurring import MULTIPLE, rounded
 
-WHOLE = 256
-"""Longest documents whose shares are kept: 2 MB of 2,048 tokens for each 80 that a document has (6 heads, bf16)."""
 BLOCK, SCRATCH = 256, 2**23
 """Queries, and elements, of the shares that are held at once. Blocks of 512 took 10 to 25 % longer backward."""
+WHOLE = BLOCK
+"""Longest documents, of one block, whose shares are kept: 2 MB a layer of 2,048 tokens for each 80 that a document has
+(6 heads, bf16)."""
 SPANS = 32
 """Lengths at most that the keys have which blocks of a long document see: each costs kernels of its own. Of 32,767
 tokens they kept 1 GB when every block had its own length (AMD EPYC with AVX512-BF16)."""
