@@ -58,7 +58,7 @@ class Group:
     own: int | None = None
     """Of a run: tokens of each document, the others up to L are padding."""
     seen: Tensor | None = None
-    """bool [count or 1, 1, 1, L]: which keys are tokens, where no causal mask hides those that are padding."""
+    """bool [count or 1, 1, 1, L]: which keys are tokens, where torch's kernel needs to be told."""
     products: bool = False
     """Whether its heads lie one after another within a document; else those of a token lie together."""
 
@@ -178,8 +178,9 @@ def _placed(members: list[_Members], causal: bool, device: torch.device, heads: 
         begins, lengths = (np.array(x)[:, None] for x in zip(*documents, strict=True))
         place = np.arange(length)
         real = place < lengths
-        # Under a causal mask padding stands behind all that could see it.
-        hidden = None if causal or real.all() else torch.from_numpy(real[:1] if run else real)[:, None, None]
+        # Under a causal mask padding stands behind all that could see it; products have it from ``empty``.
+        shown = causal or products or real.all()
+        hidden = None if shown else torch.from_numpy(real[:1] if run else real)[:, None, None]
         seen = None if hidden is None else to_device(hidden, device)
         each.append(Group(at, len(documents), length, documents[0][1] if run else None, seen, products))
         at += len(documents) * length
