@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from kosmos import SampleError, cut_blocks
-from kosmos_vision.cutting import cut_picture
+from kosmos_vision.cutting import colour_planes, cut_planes
 from kosmos_vision.jpeg import find_frame
 from kosmos_vision.pictures import Limits, load_rgb, read_header
 
@@ -140,7 +140,7 @@ def test_the_limits_hold_before_anything_is_decoded() -> None:
 def test_cells_are_blocks_of_the_picture(patch: tuple[int, int], cells: tuple[int, int]) -> None:
     height, width = patch[0] * cells[0], patch[1] * cells[1]
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
-    found = cut_picture(Image.fromarray(pixels), patch)
+    found = cut_planes(colour_planes(Image.fromarray(pixels)), patch)
     assert found.dtype == np.uint8
     assert found.flags.c_contiguous
     np.testing.assert_array_equal(found, cut_blocks(pixels[None], (1, *patch))[:, :, 0])

@@ -14,6 +14,7 @@ from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
+from kosmos.data.processor import Processor
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.splits import Split
@@ -43,6 +44,11 @@ class Composition:
     def streams(self) -> tuple[str, ...]:
         """Names of the streams, in the order in which every rank runs them."""
         return tuple(self.model.streams)
+
+    @property
+    def processors(self) -> tuple[Processor, ...]:
+        """Those of the modalities."""
+        return tuple(route.processor for route in self.planner.routes.values())
 
     def without_files(self) -> dict[str, Any]:
         """What laid over the run file builds parts that were built from files without them, their weights aside."""

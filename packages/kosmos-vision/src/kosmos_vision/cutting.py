@@ -12,12 +12,11 @@ _ITEM = np.dtype(np.complex128)
 """What numpy moves 16 bytes of at once, as they are."""
 
 
-def cut_picture(picture: Image.Image, patch_px: tuple[int, int]) -> NDArray[np.uint8]:
-    """The cells of an RGB picture in reading order: uint8 [rows x columns, 3, patch height, patch width].
+def cut_planes(planes: NDArray[np.uint8], patch_px: tuple[int, int]) -> NDArray[np.uint8]:
+    """The cells of a picture [3, H, W] in reading order: uint8 [rows x columns, 3, patch height, patch width].
 
-    The size of the picture is a whole number of cells.
+    Its size is a whole number of cells.
     """
-    planes = colour_planes(picture)
     (colours, height, width), (h, w) = planes.shape, patch_px
     assert height % h == 0 and width % w == 0, (planes.shape, patch_px)
     cells = np.empty((height // h, width // w, colours, h, w), np.uint8)

@@ -110,7 +110,11 @@ def data_(
     wanted = (0 if check else 3) if documents is None else documents
     figures, shown, incidents = look(composition, sources, wanted)
     model = composition.model
-    warnings = list(doubts(config, sources, resumed=False, backbone=model.backbone, streams=model.streams.items()))
+    doubtful = doubts(
+        config, sources, resumed=False,
+        backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
+    )  # fmt: skip
+    warnings = list(doubtful)
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     result: dict[str, Any] = {"sources": told, "warnings": warnings, "shown": shown}
     if not as_json:

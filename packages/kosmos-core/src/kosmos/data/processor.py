@@ -52,6 +52,7 @@ class Processor(Protocol):
 
     One whose plans hang on no file, because all its media take the same, has ``reads_headers = False`` beside these:
     nobody then looks whether a file has changed since it was planned, and media in archives come without their bytes.
+    One that could be faster on this machine has ``hints``, lines that say how; they are told as a run starts.
     """
 
     cell_shape: tuple[int, ...]

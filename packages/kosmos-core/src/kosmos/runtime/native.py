@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Self
 
 from kosmos.errors import ConfigError
 
@@ -39,28 +41,99 @@ def load_source(source: Path, where: str) -> ctypes.CDLL:
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
-    instead = f"set {where}=false"
+    return Compilation(source, where, threads=HAS_THREADS).library()
+
+
+def why_not(where: str) -> str | None:
+    """Why nothing can be compiled here as far as one can tell without trying: there is no compiler.
+
+    Args:
+        where: as in ``load_source``.
+    """
     try:
-        # A fresh folder: nobody else can have put a library there, and one that is loaded needs its file no more.
-        with tempfile.TemporaryDirectory(prefix=f"kosmos-{source.stem}-") as folder:
-            made = Path(folder, f"{source.stem}.so")
-            _compile(source, made, where, instead)
-            return ctypes.CDLL(str(made))
-    except OSError as error:
-        advice = "set TMPDIR to a folder of which programs may run" if _is_forbidden(error) else "see there"
-        raise ConfigError(f"{where}: {error}; {advice}, or {instead}") from error
+        _compiler(where, _instead(where))
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
-def _compile(source: Path, made: Path, where: str, instead: str) -> None:
-    command = [*_compiler(where, instead), *_flags(), str(source), "-o", str(made)]
-    # In a session of its own: Ctrl-C is for the run, which then stops in good order.
-    said = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", start_new_session=True, stdin=subprocess.DEVNULL
-    )
-    if said.returncode or not made.exists():
-        lines = [line.strip() for line in said.stderr.split("\n") if re.search(TELLING, line, re.IGNORECASE)]
-        reason = "; ".join(lines[:3]) or f"exit status {said.returncode}"
-        raise ConfigError(f"{where}: {shlex.join(command[:-3])} failed: {reason}; {instead}")
+class Compilation:
+    """A C++ file of a package, which is compiled while its caller goes on.
+
+    Raises:
+        ConfigError: there is no compiler, or it cannot be run.
+    """
+
+    def __init__(self, source: Path, where: str, *, threads: bool = False) -> None:
+        """
+        Args:
+            where: as in ``load_source``.
+            threads: whether it has threads of OpenMP's.
+        """
+        self._where, self._instead = where, _instead(where)
+        command = [*_compiler(where, self._instead), *_flags(threads)]
+        self._command = shlex.join(command)
+        with self._told(), ExitStack() as unless_begun:
+            self._folder = unless_begun.enter_context(_Folder(f"kosmos-{source.stem}-"))
+            self._made, self._said = self._folder.path / f"{source.stem}.so", self._folder.path / "said"
+            with self._said.open("w") as said:
+                # In a session of its own: Ctrl-C is for the run, which then stops in good order.
+                self._process = subprocess.Popen(
+                    [*command, str(source), "-o", str(self._made)],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
+                )  # fmt: skip
+            unless_begun.pop_all()
+
+    def is_running(self) -> bool:
+        """Whether it is still being compiled."""
+        return self._process.poll() is None
+
+    def library(self) -> ctypes.CDLL:
+        """What was compiled, once it is; to be asked for once.
+
+        Raises:
+            ConfigError: the compiler fails.
+        """
+        with self._told(), self._folder:
+            status = self._process.wait()
+            if status or not self._made.exists():
+                said = self._said.read_text(errors="replace").split("\n")
+                lines = [line.strip() for line in said if re.search(TELLING, line, re.IGNORECASE)]
+                reason = "; ".join(lines[:3]) or f"exit status {status}"
+                raise ConfigError(f"{self._where}: {self._command} failed: {reason}; {self._instead}")
+            return ctypes.CDLL(str(self._made))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            advice = "set TMPDIR to a folder of which programs may run" if _is_forbidden(error) else "see there"
+            raise ConfigError(f"{self._where}: {error}; {advice}, or {self._instead}") from error
+
+
+class _Folder:
+    """A fresh folder, so that nobody else can have put a library there, which is gone when it is left or its maker dies
+    of whatever: a library that is loaded needs its file no more.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        # It ends where nobody holds the other end of its input any more.
+        self._remover = subprocess.Popen(
+            ["/bin/sh", "-c", 'cat; rm -rf -- "$0"', str(self.path)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remover.communicate()
+
+
+def _instead(where: str) -> str:
+    return f"set {where}=false"
 
 
 def _is_forbidden(error: OSError) -> bool:
@@ -86,7 +159,7 @@ def _compiler(where: str, instead: str) -> list[str]:
     return found
 
 
-def _flags() -> Iterator[str]:
+def _flags(threads: bool) -> Iterator[str]:
     yield from ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
     yield "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
-    yield "-fopenmp" if HAS_THREADS else "-fopenmp-simd"
+    yield "-fopenmp" if threads else "-fopenmp-simd"

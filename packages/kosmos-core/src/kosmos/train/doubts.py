@@ -8,6 +8,7 @@ from typing import Any
 
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
+from kosmos.data.processor import Processor
 
 
 def doubts(
@@ -17,6 +18,7 @@ def doubts(
     resumed: bool,
     backbone: object | None = None,
     streams: Iterable[tuple[str, Any]] = (),
+    processors: Iterable[Processor] = (),
 ) -> Iterator[str]:
     """Warnings about a run.
 
@@ -25,7 +27,10 @@ def doubts(
         resumed: whether it goes on, so that a fresh one was warned.
         backbone: its language model.
         streams: its streams by their names.
+        processors: those of its modalities.
     """
+    for processor in processors:
+        yield from getattr(processor, "hints", ())
     yield from _settings(config, resumed=resumed)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_as_drawn(streams)

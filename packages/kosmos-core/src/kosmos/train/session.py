@@ -149,7 +149,7 @@ class Session:
         self.reporter.start(RunStart(made, run.sources, run.held_out, run.device, run.dtype, self.folder.path))
         doubtful = doubts(
             self.config, run.sources, resumed=self.resumed,
-            backbone=made.model.backbone, streams=made.model.streams.items(),
+            backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
         )  # fmt: skip
         for warning in (slower_without_triton(run.device), *doubtful):
             if warning:

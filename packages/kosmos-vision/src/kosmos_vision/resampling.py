@@ -1,0 +1,130 @@
+"""Bring a picture to a size: bicubic resampling as Pillow has it, and the same by C++ once that pays. No torch here.
+
+Pillow takes one value at a time, ``resampling.cpp`` many, in a quarter of the time, and they come to the same bytes. So
+a process that has spent a second on it has the C++ compiled beside what it does, where there is a compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from math import ceil
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from kosmos.errors import ConfigError
+from kosmos.runtime.native import Compilation, why_not
+from kosmos_vision.cutting import colour_planes
+
+SOURCE = Path(__file__).with_name("resampling.cpp")
+WHERE = "modalities.image.processor.compile"
+PAYS_S = 1.0
+"""Seconds of a process's resampling by Pillow, from which on it compiles: twice what compiling takes."""
+GAP = 2.0
+"""Of a picture that becomes much smaller, blocks of pixels are one first, their mean, as long as that leaves as many
+times what is wanted along a side."""
+REACH = 1.5
+"""How far beyond its own pixel a new one reaches for what it is made of, by its size."""
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom of what is taken of a picture, in pixels."""
+Planes = NDArray[np.uint8]
+"""[3, H, W]: red, green, blue."""
+
+
+class Resampler:
+    """Resamples the pictures of a process."""
+
+    def __init__(self, compiles: bool = True, pays_s: float = PAYS_S) -> None:
+        """
+        Args:
+            compiles: whether C++ is compiled for it once that pays.
+            pays_s: seconds of resampling by Pillow from which on it does.
+        """
+        self._wanted, self._pays_s = compiles, pays_s
+        self._by_pillow_s = 0.0
+        self._compilation: Compilation | None = None
+        self._function: Callable[..., int] | None = None
+
+    def __reduce__(self) -> tuple[type[Resampler], tuple[bool, float]]:
+        return Resampler, (self._wanted, self._pays_s)  # another process compiles for itself
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is C++ by now that resamples here."""
+        return self._function is not None
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What would make it faster here."""
+        reason = why_not(WHERE) if self._wanted else None
+        return () if reason is None else (f"pictures are resized by Pillow, in four times the time: {reason}",)
+
+    def planes(self, picture: Image.Image, size_px: tuple[int, int], box: Box | None = None) -> Planes:
+        """An RGB picture, or what is in ``box`` of it, in ``size_px`` (height, width)."""
+        whole = (0.0, 0.0, float(picture.width), float(picture.height))
+        box = whole if box is None else box
+        if (picture.height, picture.width) == size_px and box == whole:
+            return colour_planes(picture)
+        picture, box = _reduced(picture, size_px, box)
+        if self._function is not None:
+            return _by_function(self._function, picture, size_px, box)
+        begin = perf_counter()
+        found = colour_planes(_by_pillow(picture, size_px, box))
+        self._by_pillow_s += perf_counter() - begin
+        if self._wanted and self._by_pillow_s >= self._pays_s:
+            self._compile(picture, size_px, box, found)
+        return found
+
+    def _compile(self, picture: Image.Image, size_px: tuple[int, int], box: Box, expected: Planes) -> None:
+        """Begin to compile, or where that is done take what came of it, if it makes of the picture what Pillow does."""
+        try:
+            if self._compilation is None:
+                if why_not(WHERE) is None:  # else it was told as the run began
+                    self._compilation = Compilation(SOURCE, WHERE)
+                self._wanted = self._compilation is not None
+            elif not self._compilation.is_running():
+                function = self._compilation.library().resample
+                size, place = [ctypes.c_int64] * 2, ctypes.c_void_p
+                function.argtypes, function.restype = [ctypes.c_char_p, *size, place, place, *size], ctypes.c_int
+                if not np.array_equal(_by_function(function, picture, size_px, box), expected):
+                    raise ConfigError(f"{WHERE}: it gives other values than Pillow; set {WHERE}=false, and report it")
+                self._function = function
+        except ConfigError as error:
+            self._wanted = False
+            print(f"warning: pictures go on to be resized by Pillow, in four times the time: {error}", file=sys.stderr)
+
+
+def _reduced(picture: Image.Image, size_px: tuple[int, int], box: Box) -> tuple[Image.Image, Box]:
+    """The picture in blocks of pixels, or as it is, and where the box lies in it, as by Pillow's ``reducing_gap``."""
+    scales = (box[2] - box[0]) / size_px[1], (box[3] - box[1]) / size_px[0]
+    blocks = max(1, int(scales[0] / GAP)), max(1, int(scales[1] / GAP))
+    if blocks == (1, 1):
+        return picture, box
+    left, top = (max(0, int(begin - REACH * scale)) for begin, scale in zip(box[:2], scales, strict=True))
+    ends = (ceil(end + REACH * scale) for end, scale in zip(box[2:], scales, strict=True))
+    right, bottom = (min(side, end) for side, end in zip(picture.size, ends, strict=True))
+    sides = zip(box, (left, top) * 2, blocks * 2, strict=True)
+    x0, y0, x1, y1 = ((at - begin) / block for at, begin, block in sides)
+    return picture.reduce(blocks, (left, top, right, bottom)), (x0, y0, x1, y1)
+
+
+def _by_pillow(picture: Image.Image, size_px: tuple[int, int], box: Box) -> Image.Image:
+    """Across and then down, as Pillow does before version 13, which takes the cheaper order of the two: roundings
+    between them differ."""
+    height, width = size_px
+    rows = (0.0, float(picture.height))
+    across = picture.resize((width, picture.height), Image.Resampling.BICUBIC, (box[0], rows[0], box[2], rows[1]))
+    return across.resize((width, height), Image.Resampling.BICUBIC, (0.0, box[1], float(width), box[3]))
+
+
+def _by_function(function: Callable[..., int], picture: Image.Image, size_px: tuple[int, int], box: Box) -> Planes:
+    sides, out = np.array(box, np.float32), np.empty((3, *size_px), np.uint8)
+    status = function(picture.tobytes(), picture.height, picture.width, sides.ctypes.data, out.ctypes.data, *size_px)
+    if status:
+        raise MemoryError("no memory is left to resize a picture")
+    return out

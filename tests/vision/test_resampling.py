@@ -1,0 +1,213 @@
+"""Pictures come to the same bytes by Pillow and by C++, before, while and after it is compiled."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from kosmos import Media
+from kosmos_vision.images import ImageInput, ImageProcessor
+from kosmos_vision.resampling import WHERE, Resampler
+
+needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
+BICUBIC = Image.Resampling.BICUBIC
+PATIENCE_S = 60
+
+
+def noise(height: int, width: int, seed: int = 0) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    # Of black and white alone, sums pass both ends of a byte.
+    return Image.fromarray(np.where(pixels > 127, 255, 0).astype(np.uint8) if seed % 2 else pixels)
+
+
+def planes_of(picture: Image.Image) -> NDArray[np.uint8]:
+    return np.asarray(picture).transpose(2, 0, 1)
+
+
+def until_compiled(resampler: Resampler) -> Resampler:
+    end = time.monotonic() + PATIENCE_S
+    while not resampler.is_compiled:
+        assert time.monotonic() < end, "never compiled"
+        resampler.planes(noise(8, 8), (5, 5))
+        time.sleep(0.05)
+    return resampler
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Resampler:
+    return until_compiled(Resampler(pays_s=0.0))
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> tuple[Image.Image, tuple[int, int], tuple[float, float, float, float] | None]:
+    """A picture, a size, which may be a small part of it, and mostly a box."""
+    height, width = draw(st.integers(1, 200)), draw(st.integers(1, 200))
+    picture = noise(height, width, draw(st.integers(0, 5)))
+    size = draw(st.tuples(*[st.one_of(st.integers(1, 20), st.integers(1, 260))] * 2))
+    if draw(st.booleans()):
+        return picture, size, None
+    ends = []
+    for side in (width, height):
+        begin = draw(st.floats(0, side - 0.5))
+        ends.append((begin, draw(st.floats(begin + 0.4, side))))
+    (left, right), (top, bottom) = ends
+    return picture, size, (left, top, right, bottom)
+
+
+@needs_compiler
+@settings(max_examples=400, deadline=None)
+@given(asked=asked())
+def test_bytes_are_those_that_pillow_comes_to(compiled: Resampler, asked) -> None:
+    picture, size, box = asked
+    found = compiled.planes(picture, size, box)
+    assert compiled.is_compiled and found.dtype == np.uint8 and found.flags.c_contiguous
+    np.testing.assert_array_equal(found, Resampler(compiles=False).planes(picture, size, box))
+
+
+@settings(max_examples=100, deadline=None)
+@given(height=st.integers(1, 300), width=st.integers(1, 300), size=st.tuples(st.integers(1, 99), st.integers(1, 99)))
+def test_pillow_takes_the_same_but_for_its_order(height: int, width: int, size: tuple[int, int]) -> None:
+    """Whichever order its version has: across first and down first differ by roundings, each next to the other."""
+    gradient = np.add.outer(np.arange(height), np.arange(width))[..., None] * np.array([1, 2, 3]) % 256
+    picture = Image.fromarray(gradient.astype(np.uint8)).resize((width, height), BICUBIC)
+    smooth = picture.resize((max(1, width // 8), max(1, height // 8))).resize((width, height), BICUBIC)
+    found = Resampler(compiles=False).planes(smooth, size).astype(int)
+    expected = planes_of(smooth.resize(size[::-1], BICUBIC, reducing_gap=2.0))
+    assert abs(found - expected).max() <= 2
+
+
+@needs_compiler
+@pytest.mark.parametrize("folder", ["images/coco", "images/flowers", "images/photos"])
+@pytest.mark.parametrize("how", ["squash", "crop", "pad"])
+def test_real_pictures_come_to_the_same_cells(
+    compiled: Resampler, folder: str, how: str, shared_data: Callable[[str], Path]
+) -> None:
+    files = sorted(shared_data(folder).rglob("*.jp*g"))[:20]
+    assert files
+    for size in (64, 224):
+        by_pillow, by_c = (
+            ImageProcessor(ImageInput((16, 16), (size, size)), resize=how, compile=compile) for compile in (False, True)
+        )
+        by_c.resampler = compiled
+        for file in files:
+            media = Media("image", file)
+            cells = [processor.decode(media, processor.plan(media)) for processor in (by_pillow, by_c)]
+            np.testing.assert_array_equal(*cells)
+
+
+@needs_compiler
+def test_a_process_compiles_once_it_has_spent_what_that_takes() -> None:
+    resampler, picture = Resampler(pays_s=0.02), noise(600, 600)
+    expected = resampler.planes(picture, (224, 224))
+    assert not resampler.is_compiled
+    end = time.monotonic() + PATIENCE_S
+    while not resampler.is_compiled and time.monotonic() < end:
+        np.testing.assert_array_equal(resampler.planes(picture, (224, 224)), expected)
+    assert resampler.is_compiled
+    np.testing.assert_array_equal(resampler.planes(picture, (224, 224)), expected)
+
+
+@needs_compiler
+def test_another_process_compiles_for_itself(compiled: Resampler) -> None:
+    there = pickle.loads(pickle.dumps(compiled))
+    assert not there.is_compiled
+    assert until_compiled(there).is_compiled
+
+
+def test_who_wants_nothing_compiled_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And so is who has no compiler, who is told before."""
+    for wanted in (False, True):
+        resampler = Resampler(compiles=wanted, pays_s=0.0)
+        if wanted:
+            monkeypatch.setenv("CXX", str(tmp_path / "none"))
+            assert len(resampler.hints) == 1
+            assert f"in four times the time: {WHERE}: it needs a C++ compiler: CXX names" in resampler.hints[0]
+        else:
+            assert resampler.hints == ()
+        for _ in range(3):
+            resampler.planes(noise(9, 9), (5, 5))
+        assert not resampler.is_compiled
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    def is_script(text: str) -> None:
+        (tmp_path / "cxx").write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "cxx").chmod(0o755)
+        monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
+
+    return is_script
+
+
+OTHER = """
+for source; do case $source in *.cpp) break;; esac; done
+folder=$(mktemp -d); sed 's/1.5 \\* x - 2.5/1.25 * x - 2.25/' "$source" > "$folder/other.cpp"
+exec g++ -shared -fPIC -O1 "$folder/other.cpp" -o "$(eval echo \\${$#})"
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'error: no such thing' >&2; exit 3", f"{WHERE}: .*failed: error: no such thing; set {WHERE}=false"),
+        (OTHER, f"{WHERE}: it gives other values than Pillow"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compiled_or_differs_is_told_once(
+    script: str, said: str, compiler: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    compiler(script)
+    resampler, picture = Resampler(pays_s=0.0), noise(40, 40)
+    expected = Resampler(compiles=False).planes(picture, (30, 30))
+    end, told = time.monotonic() + PATIENCE_S, ""
+    while not told and time.monotonic() < end:
+        np.testing.assert_array_equal(resampler.planes(picture, (30, 30)), expected)
+        told += capfd.readouterr().err
+        time.sleep(0.05)
+    assert told.startswith("warning: pictures go on to be resized by Pillow, in four times the time: ")
+    assert re.search(said, told) and told.count("\n") == 1, told
+    np.testing.assert_array_equal(resampler.planes(picture, (30, 30)), expected)
+    assert not resampler.is_compiled and capfd.readouterr().err == ""
+
+
+def test_a_process_that_is_killed_as_it_compiles_leaves_nothing(
+    compiler: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler("exec sleep 2")
+    (tmp_path / "own").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "own"))
+    code = (
+        "from PIL import Image; from kosmos_vision.resampling import Resampler\n"
+        "resampler = Resampler(pays_s=0.0)\n"
+        "resampler.planes(Image.new('RGB', (9, 9)), (5, 5)); print('begun', flush=True); input()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "begun\n"
+    assert len(os.listdir(tmp_path / "own")) == 1
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    end = time.monotonic() + PATIENCE_S
+    while os.listdir(tmp_path / "own"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_picture_of_its_size_stays_as_it_is(compiled: Resampler) -> None:
+    picture = noise(64, 48)
+    np.testing.assert_array_equal(compiled.planes(picture, (64, 48)), planes_of(picture))
