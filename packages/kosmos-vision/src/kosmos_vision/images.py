@@ -83,7 +83,7 @@ class ImageProcessor:
             max_cells: budget of one picture that keeps its own shape; larger ones are made smaller.
             max_pixels: pictures with more are refused before they are decoded.
             max_bytes: files with more are refused before they are read.
-            compile: whether a process that resizes for more than a second compiles C++ for it, where there is a
+            compile: whether a process that has resized for half a second compiles C++ for it, where there is a
                 compiler (``$CXX``, else g++ or clang++): the same bytes in a quarter of the time.
 
         Raises:
