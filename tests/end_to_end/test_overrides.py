@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import timm
 from PIL import Image
 from safetensors.torch import save_file
 
-from kosmos import ConfigError, make_run
+from kosmos import ConfigError, PluginError, make_run
 from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.plugins import load_plugins
@@ -108,6 +109,35 @@ def test_what_is_hardly_meant_is_said() -> None:
     assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=2048))) == []
     (positions,) = doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=512))
     assert positions.endswith("was made for 512 tokens; set data.tokens_per_pack=512 unless the documents are shorter")
+
+
+def test_what_would_make_a_processor_faster_is_said(tmp_path: Path) -> None:
+    run = make_run({})
+
+    def said(processor: Any) -> list[str]:
+        return list(doubts(run, (), resumed=True, processors={"smell": processor}))
+
+    class Broken:
+        @property
+        def hints(self) -> Any:
+            raise OSError("nothing here")
+
+    assert said(SimpleNamespace()) == []
+    assert said(SimpleNamespace(hints=("one", "two"))) == ["modalities.smell: one", "modalities.smell: two"]
+    with pytest.raises(PluginError, match=r"^Broken\.hints: OSError: nothing here$"):
+        said(Broken())
+    with pytest.raises(PluginError, match=r"SimpleNamespace\.hints: TypeError: expected a list of lines, got str"):
+        said(SimpleNamespace(hints="one"))
+
+
+def test_a_run_without_a_compiler_says_what_resizes_its_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert main(["data", "--modalities", "image", "--documents", "0", "--json"]) == 0
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning.startswith("modalities.image: pictures are resized by Pillow, in four times the time: ")
+    assert warning.endswith("CXX names no-such-compiler; install one, or set processor.compile=false")
 
 
 def test_a_short_run_by_the_file_of_a_longer_one_is_no_doubt(tmp_path: Path) -> None:

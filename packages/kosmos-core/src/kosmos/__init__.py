@@ -33,6 +33,7 @@ _PUBLIC = {
     "cut_blocks": "kosmos.data.blocks",
     "to_device": "kosmos.data.transfer",
     **dict.fromkeys("NPY_MAGIC NpyHeader read_npy_header read_npy_values".split(), "kosmos.data.npy"),
+    "CppCompilation": "kosmos.runtime.native",
     "Segments": "kosmos.model.segments",
     "recurring_size": "kosmos.model.recurring",
     "ItemTransformer": "kosmos.model.item_transformer",
@@ -152,6 +153,7 @@ if TYPE_CHECKING:
     from kosmos.plugins import load_plugins as load_plugins
     from kosmos.run_file import make_run as make_run
     from kosmos.run_file import read_run_file as read_run_file
+    from kosmos.runtime.native import CppCompilation as CppCompilation
     from kosmos.train.progress import ConsoleReporter as ConsoleReporter
     from kosmos.train.progress import Reporter as Reporter
     from kosmos.train.progress import RunStart as RunStart

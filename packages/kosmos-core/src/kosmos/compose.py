@@ -46,9 +46,9 @@ class Composition:
         return tuple(self.model.streams)
 
     @property
-    def processors(self) -> tuple[Processor, ...]:
-        """Those of the modalities."""
-        return tuple(route.processor for route in self.planner.routes.values())
+    def processors(self) -> dict[str, Processor]:
+        """Those of the modalities, by their names."""
+        return {name: route.processor for name, route in self.planner.routes.items()}
 
     def without_files(self) -> dict[str, Any]:
         """What laid over the run file builds parts that were built from files without them, their weights aside."""

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -137,6 +136,6 @@ extern "C" int resample(const uint8_t* source, int64_t height, int64_t width, co
     across(source + first * width * COLOURS, end - first, width, along, columns, between.data(), stride);
     down(between.data(), first, stride, below, rows, columns, out);
     return 0;
-} catch (const std::bad_alloc&) {
+} catch (...) {  // of want of memory
     return 1;
 }

@@ -24,12 +24,12 @@ FINE = 128
 """Documents of more tokens attend by products in bf16 alone: in fp32 torch's kernel is as fast, and keeps no shares."""
 _STEP, _PAIRS = 16, 2**17
 PRODUCTS = {
-    torch.bfloat16: Sharing(WHOLE, _STEP, FINE, "all", _PAIRS),
-    torch.float32: Sharing(FINE, _STEP, None, "short", _PAIRS),
-    torch.float64: Sharing(FINE, _STEP, None, "short", _PAIRS),
+    torch.bfloat16: Sharing(short=WHOLE, step=_STEP, long=FINE, products="all", pairs=_PAIRS),
+    torch.float32: Sharing(short=FINE, step=_STEP, products="short", pairs=_PAIRS),
+    torch.float64: Sharing(short=FINE, step=_STEP, products="short", pairs=_PAIRS),
 }
 """Which documents share products in training."""
-SCORES = Sharing(PLAIN.short, PLAIN.step, FINE)
+SCORES = Sharing(PLAIN.short, PLAIN.step, long=FINE)
 """Which share torch's kernel in bf16. It computes those up to ``FINE`` tokens in fp32, as it has a kernel for every new
 length in bf16, and is slow at short ones."""
 

@@ -21,7 +21,8 @@ from torch import Tensor, library
 from kosmos.model.recurring import MULTIPLE, rounded
 
 BLOCK, SCRATCH = 256, 2**23
-"""Queries, and elements, of the shares that are held at once. Blocks of 512 took 10 to 25 % longer backward."""
+"""Queries, and elements, of the shares that are held at once, but for the fewest queries, ``MULTIPLE``, of however many
+heads times tokens: beyond 131,072 they are more. Blocks of 512 queries took 10 to 25 % longer backward."""
 WHOLE = BLOCK
 """Longest documents, of one block, whose shares are kept: 2 MB a layer of 2,048 tokens for each 80 that a document has
 (6 heads, bf16)."""

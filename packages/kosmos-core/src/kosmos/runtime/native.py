@@ -12,11 +12,13 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -41,48 +43,48 @@ def load_source(source: Path, where: str) -> ctypes.CDLL:
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
-    return Compilation(source, where, threads=HAS_THREADS).library()
+    return CppCompilation(source, where, threads=HAS_THREADS).library()
 
 
-def why_not(where: str) -> str | None:
-    """Why nothing can be compiled here as far as one can tell without trying: there is no compiler.
+class CppCompilation:
+    """A C++ file of a package, which is compiled for this machine while its caller goes on (``$CXX``, g++ or clang++).
 
-    Args:
-        where: as in ``load_source``.
-    """
-    try:
-        _compiler(where, _instead(where))
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
-class Compilation:
-    """A C++ file of a package, which is compiled while its caller goes on.
-
-    Raises:
-        ConfigError: there is no compiler, or it cannot be run.
+    It ends with whoever began it, and nothing stays on disk.
     """
 
     def __init__(self, source: Path, where: str, *, threads: bool = False) -> None:
         """
         Args:
-            where: as in ``load_source``.
-            threads: whether it has threads of OpenMP's.
+            where: field of a run file that asks for it, which ``false`` turns off.
+            threads: whether it has threads of OpenMP's; PyTorch, which brings them, then has to be loaded before.
+
+        Raises:
+            ConfigError: there is no compiler, or it cannot be run.
         """
-        self._where, self._instead = where, _instead(where)
-        command = [*_compiler(where, self._instead), *_flags(threads)]
+        self._where = where
+        command = [*_compiler(where, _instead(where)), *_flags(threads)]
         self._command = shlex.join(command)
-        with self._told(), ExitStack() as unless_begun:
-            self._folder = unless_begun.enter_context(_Folder(f"kosmos-{source.stem}-"))
-            self._made, self._said = self._folder.path / f"{source.stem}.so", self._folder.path / "said"
+        self.owner = os.getpid()
+        """The process that it is for. One forked from that has none."""
+        with _explained(where), ExitStack() as unless_begun:
+            folder = unless_begun.enter_context(_Folder(f"kosmos-{source.stem}-")).path
+            self._made, self._said = folder / f"{source.stem}.so", folder / "said"
             with self._said.open("w") as said:
                 # In a session of its own: Ctrl-C is for the run, which then stops in good order.
                 self._process = subprocess.Popen(
-                    [*command, str(source), "-o", str(self._made)],
+                    [*command, str(source), "-o", str(self._made)], env={**os.environ, "TMPDIR": str(folder)},
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
                 )  # fmt: skip
-            unless_begun.pop_all()
+            self._end = weakref.finalize(self, _end, self.owner, self._process, unless_begun.pop_all())
+
+    @staticmethod
+    def missing(where: str) -> str | None:
+        """Why nothing can be compiled here, as far as can be told without trying: there is no compiler."""
+        try:
+            _compiler(where, _instead(where))
+        except ConfigError as error:
+            return str(error)
+        return None
 
     def is_running(self) -> bool:
         """Whether it is still being compiled."""
@@ -94,22 +96,27 @@ class Compilation:
         Raises:
             ConfigError: the compiler fails.
         """
-        with self._told(), self._folder:
-            status = self._process.wait()
-            if status or not self._made.exists():
-                said = self._said.read_text(errors="replace").split("\n")
-                lines = [line.strip() for line in said if re.search(TELLING, line, re.IGNORECASE)]
-                reason = "; ".join(lines[:3]) or f"exit status {status}"
-                raise ConfigError(f"{self._where}: {self._command} failed: {reason}; {self._instead}")
-            return ctypes.CDLL(str(self._made))
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
         try:
-            yield
-        except OSError as error:
-            advice = "set TMPDIR to a folder of which programs may run" if _is_forbidden(error) else "see there"
-            raise ConfigError(f"{self._where}: {error}; {advice}, or {self._instead}") from error
+            with _explained(self._where):
+                status = self._process.wait()
+                if status or not self._made.exists():
+                    said = self._said.read_text(errors="replace").split("\n")
+                    lines = [line.strip() for line in said if re.search(TELLING, line, re.IGNORECASE)]
+                    reason = "; ".join(lines[:3]) or f"exit status {status}"
+                    raise ConfigError(f"{self._where}: {self._command} failed: {reason}; {_instead(self._where)}")
+                return ctypes.CDLL(str(self._made))
+        finally:
+            self._end()
+
+
+def _end(owner: int, process: subprocess.Popen[bytes], folder: ExitStack) -> None:
+    if os.getpid() != owner:
+        return
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    folder.close()
 
 
 class _Folder:
@@ -119,17 +126,30 @@ class _Folder:
 
     def __init__(self, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        # It ends where nobody holds the other end of its input any more.
-        self._remover = subprocess.Popen(
-            ["/bin/sh", "-c", 'cat; rm -rf -- "$0"', str(self.path)],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        try:
+            # It waits for a line, or the end of whoever could write one.
+            self._remover = subprocess.Popen(
+                ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0"', str(self.path)],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remover.communicate()
+        self._remover.communicate(b"\n")
+
+
+@contextmanager
+def _explained(where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = "set TMPDIR to a folder of which programs may run" if _is_forbidden(error) else "see there"
+        raise ConfigError(f"{where}: {error}; {advice}, or {_instead(where)}") from error
 
 
 def _instead(where: str) -> str:

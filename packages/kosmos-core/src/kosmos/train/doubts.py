@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import signature
+from types import MappingProxyType
 from typing import Any
 
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
+from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
+from kosmos.errors import PluginError
 
 
 def doubts(
@@ -18,7 +21,7 @@ def doubts(
     resumed: bool,
     backbone: object | None = None,
     streams: Iterable[tuple[str, Any]] = (),
-    processors: Iterable[Processor] = (),
+    processors: Mapping[str, Processor] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Warnings about a run.
 
@@ -27,10 +30,13 @@ def doubts(
         resumed: whether it goes on, so that a fresh one was warned.
         backbone: its language model.
         streams: its streams by their names.
-        processors: those of its modalities.
+        processors: those of its modalities by their names.
+
+    Raises:
+        PluginError: ``hints`` of a processor fails, or is no sequence of lines.
     """
-    for processor in processors:
-        yield from getattr(processor, "hints", ())
+    for name, processor in processors.items():
+        yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
     yield from _settings(config, resumed=resumed)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_as_drawn(streams)
@@ -47,6 +53,16 @@ def doubts(
                 f"no document holds {modality}, so what encodes it learns nothing; leave it out of modalities, or name "
                 "data that hold it (kosmos data shows what was found)"
             )
+
+
+def _hints(processor: Processor) -> Sequence[str]:
+    try:
+        hints: Sequence[str] = getattr(processor, "hints", ())
+        if not isinstance(hints, tuple | list):
+            raise TypeError(f"expected a list of lines, got {type(hints).__name__}")
+    except Exception as error:
+        raise PluginError(f"{called(processor, 'hints')}: {first_line(error)}") from error
+    return hints
 
 
 def _frozen_as_drawn(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
