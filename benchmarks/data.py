@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
-from workload import DATA
+from workload import DATA, resizing_at_speed
 
 from kosmos import make_run
 from kosmos.compose import Composition, compose, make_feed, open_sources
@@ -44,7 +44,6 @@ from kosmos.data.feeder import open_feeder
 from kosmos.data.plan import DocumentPlan, decode_cells
 from kosmos.plugins import load_plugins
 from kosmos_vision.images import ImageProcessor
-from kosmos_vision.resampling import Resampler
 
 IN_PARQUET, IN_TAR, LONG, FLOWERS = "in parquet", "in tar", "long", "images/flowers"
 KINDS = {
@@ -63,6 +62,8 @@ SPARE = 2.5
 """Copies for each file that is decoded: what is handed over before the clock runs is not timed."""
 WARM_S = 2.0
 """Seconds before the clock runs, in which rows are filled ahead, and what resizes pictures is compiled."""
+WAIT_S = 60.0
+"""For all loops to be ready; one that failed before would be waited for."""
 CORES = os.cpu_count() or 1
 ROWS, ROWS_IN_GROUP = 8000, 100
 """In parquet: more than a worker keeps."""
@@ -109,7 +110,7 @@ def tar_of_pictures(folder: Path) -> Path:
     files = sorted((DATA / "images" / "coco").rglob("*.jpg"))
     for number in range(4):
         with tarfile.open(folder / f"{number:05d}.tar", "w") as archive:
-            for row in range(number, 2000, 4):
+            for row in range(number, ROWS, 4):
                 file = files[row % len(files)]
                 for suffix, content in ((".jpg", file.read_bytes()), (".txt", file.stem.encode())):
                     entry = tarfile.TarInfo(f"{row:06d}{suffix}")
@@ -167,11 +168,13 @@ def composed(modalities: Sequence[str], sources: Sequence[Path]) -> tuple[Compos
         },
     }
     config, registry = make_run(settings), load_plugins()
-    parts = compose(config, registry)
-    for processor in parts.processors.values():
-        if isinstance(processor, ImageProcessor):  # compiles at its first picture, for runs are longer than these loops
-            processor.resampler = Resampler(pays_s=0.0)
+    parts = resizing_at_speed(compose(config, registry))
     return parts, list(open_sources(config, registry, "train"))
+
+
+def warm_s(parts: Composition) -> float:
+    """Seconds before the clock runs: only pictures need any."""
+    return WARM_S if "image" in parts.processors else 0.0
 
 
 def is_ready(processor: Any) -> bool:
@@ -204,10 +207,11 @@ def bare(
     def loop(mine: list[DocumentPlan]) -> None:
         torch.set_num_threads(1)
         begin, some = perf_counter(), cycle(plans[:9])
-        while perf_counter() - begin < WARM_S:  # what is imported late, and what is compiled
+        act(parts, next(some))  # what is imported late
+        while perf_counter() - begin < warm_s(parts):
             act(parts, next(some))
         assert act is not decode or all(is_ready(processor) for processor in parts.processors.values())
-        gate.wait()
+        gate.wait(WAIT_S)
         begin = perf_counter()
         for plan in mine:
             act(parts, plan)
@@ -216,7 +220,7 @@ def bare(
     loops = [context.Process(target=loop, args=(plans[i::CORES],)) for i in range(CORES)]
     for process in loops:
         process.start()
-    gate.wait()
+    gate.wait(WAIT_S)
     slowest = max(seconds.get() for _ in loops)
     for process in loops:
         process.join()
@@ -278,7 +282,7 @@ def kosmos(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]
     """Files a second that the feeder hands over, after its first rows."""
     feeder = open_feeder(make_feed(parts, sources), range(CORES), workers=CORES)
     try:
-        _pass_over(iter(feeder.next_step, None), 4)
+        _pass_over(iter(feeder.next_step, None), 4, parts)
         begin, taken = perf_counter(), 0
         while taken < len(plans):
             taken += sum(len(row.arrays.documents) for row in feeder.next_step())
@@ -287,12 +291,13 @@ def kosmos(parts: Composition, sources: Sequence[Any], plans: list[DocumentPlan]
         feeder.close()
 
 
-def _pass_over(batches: Iterator[Any], least: int) -> None:
-    """What is ready before anybody asks, and what comes in the first seconds."""
+def _pass_over(batches: Iterator[Any], least: int, parts: Composition) -> None:
+    """What is ready before anybody asks, and what comes before the clock runs."""
     begin = perf_counter()
     for number, _ in enumerate(batches, 1):
-        if number >= least and perf_counter() - begin > WARM_S:
+        if number >= least and perf_counter() - begin >= warm_s(parts):
             return
+    raise AssertionError("nothing is left to be timed")
 
 
 class Decoded(Dataset[list[torch.Tensor]]):
@@ -310,7 +315,7 @@ def dataloader(parts: Composition, sources: Sequence[Any], plans: list[DocumentP
     size = min(16, len(plans) // 16)
     loader = DataLoader(Decoded(parts, plans), batch_size=size, num_workers=CORES, collate_fn=list, shuffle=True)
     batches = iter(loader)
-    _pass_over(batches, 4 * CORES)
+    _pass_over(batches, 4 * CORES, parts)
     begin, taken = perf_counter(), 0
     for batch in batches:
         taken += len(batch)
@@ -327,7 +332,7 @@ def image_folder(parts: Composition, sources: Sequence[Any], plans: list[Documen
     folder = ImageFolder(str(DATA / "images" / "flowers"), steps)
     often: Dataset[Any] = ConcatDataset([folder] * -(-len(plans) // len(folder)))
     batches = iter(DataLoader(often, batch_size=16, num_workers=CORES, shuffle=True))
-    _pass_over(batches, 4 * CORES)
+    _pass_over(batches, 4 * CORES, parts)
     begin, taken = perf_counter(), 0
     for pictures, _ in batches:
         taken += len(pictures)
@@ -355,7 +360,7 @@ def webdataset(parts: Composition, sources: Sequence[Any], plans: list[DocumentP
         urls = [f"{folder}/{shard:03d}.tar" for shard in range(CORES)]
         data = wds.WebDataset(urls, shardshuffle=False).map(open_sample)
         loader = iter(DataLoader(data, batch_size=min(16, len(plans) // 16), num_workers=CORES, collate_fn=list))
-        _pass_over(loader, 4 * CORES)
+        _pass_over(loader, 4 * CORES, parts)
         begin, taken = perf_counter(), 0
         for batch in loader:
             taken += len(batch)

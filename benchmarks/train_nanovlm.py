@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from workload import VOCABULARY, report_peer, run_settings, tokenizer_folder
+from workload import VOCABULARY, report_peer, resizing_at_speed, run_settings, tokenizer_folder
 
 from kosmos import make_run
 from kosmos.compose import Composition, compose, open_sources
@@ -85,7 +85,7 @@ def main() -> None:
 
     config = make_run(run_settings(given.mixture, given.precision, tokens_per_pack=8192))
     registry = load_plugins()
-    parts = compose(config, registry)
+    parts = resizing_at_speed(compose(config, registry))
     sources = open_sources(config, registry, "train")
     plans = [plan for s in sources for i in range(len(s)) for plan in parts.planner.plan(s.document(i))]
     plans *= -(-given.steps * given.batch * given.length * 2 // sum(len(plan) for plan in plans))

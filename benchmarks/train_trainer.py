@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Sampler
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
-from workload import VOCABULARY, report_peer, run_settings
+from workload import VOCABULARY, report_peer, resizing_at_speed, run_settings
 
 from kosmos import make_run
 from kosmos.compose import compose, open_sources
@@ -160,7 +160,7 @@ def main() -> None:
     given = parser.parse_args()
     config = make_run(run_settings(given.mixture, given.precision, tokens_per_pack=8192))
     registry = load_plugins()
-    parts = compose(config, registry)
+    parts = resizing_at_speed(compose(config, registry))
     plans = []
     for source in open_sources(config, registry, "train"):
         for i in range(len(source)):

@@ -136,8 +136,8 @@ def test_a_run_without_a_compiler_says_what_resizes_its_pictures(
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert main(["data", "--modalities", "image", "--documents", "0", "--json"]) == 0
     (warning,) = json.loads(capsys.readouterr().out)["warnings"]
-    assert warning.startswith("modalities.image: pictures are resized by Pillow, in four times the time: ")
-    assert warning.endswith("CXX names no-such-compiler; install one, or set processor.compile=false")
+    assert warning.startswith("modalities.image: pictures are resized by Pillow, in two to four times the time: ")
+    assert warning.endswith("CXX names no-such-compiler; install one, or set modalities.image.processor.compile=false")
 
 
 def test_a_short_run_by_the_file_of_a_longer_one_is_no_doubt(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class ImageProcessor:
             max_pixels: pictures with more are refused before they are decoded.
             max_bytes: files with more are refused before they are read.
             compile: whether a process that has resized for half a second compiles C++ for it, where there is a
-                compiler (``$CXX``, else g++ or clang++): the same bytes in a quarter of the time.
+                compiler (``$CXX``, else g++ or clang++): the same bytes in a quarter to a half of the time.
 
         Raises:
             ConfigError: a size that the encoder cannot take, or a limit out of range.

@@ -1,7 +1,8 @@
 """Bring a picture to a size: bicubic resampling as Pillow has it, and the same by C++ once that pays. No torch here.
 
-Pillow takes one value at a time, ``resampling.cpp`` many, in a quarter of the time, and they come to the same bytes. So
-a process that has spent half a second on it has the C++ compiled beside what it does, where there is a compiler.
+Pillow takes one value at a time, ``resampling.cpp`` many, in a quarter to a half of the time, and they come to the same
+bytes. So a process that has spent half a second on it has the C++ compiled beside what it does, where there is a
+compiler.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from kosmos import ConfigError, CppCompilation
 from kosmos_vision.cutting import colour_planes
 
 SOURCE = Path(__file__).with_name("resampling.cpp")
-WHERE = "processor.compile"
-"""The option, of whatever modality's processor."""
+WHERE = "modalities.image.processor.compile"
 PAYS_S = 0.5
 """Seconds of a process's resampling by Pillow, from which on it compiles: what compiling takes."""
 GAP = 2.0
@@ -65,7 +65,7 @@ class Resampler:
     def hints(self) -> tuple[str, ...]:
         """What would make it faster here."""
         reason = CppCompilation.missing(WHERE) if self._wanted else None
-        return () if reason is None else (f"pictures are resized by Pillow, in four times the time: {reason}",)
+        return () if reason is None else (f"pictures are resized by Pillow, in two to four times the time: {reason}",)
 
     def planes(self, picture: Image.Image, size_px: tuple[int, int], box: Box | None = None) -> Planes:
         """An RGB picture, or what is in ``box`` of it, in ``size_px`` (height, width)."""
@@ -104,7 +104,7 @@ class Resampler:
 
     def _give_up(self, error: Exception) -> None:
         self._wanted, self._compilation = False, None
-        text = f"pictures go on to be resized by Pillow, in four times the time: {error or type(error).__name__}"
+        text = f"pictures go on to be resized by Pillow, in two to four times the time: {error or type(error).__name__}"
         with suppress(OSError, ValueError, AttributeError):  # it may be closed, or None
             sys.stderr.write(f"warning: {text}\n")
 

@@ -49,7 +49,8 @@ def load_source(source: Path, where: str) -> ctypes.CDLL:
 class CppCompilation:
     """A C++ file of a package, which is compiled for this machine while its caller goes on (``$CXX``, g++ or clang++).
 
-    It ends with whoever began it, and nothing stays on disk.
+    It is for the process that began it, and not for one forked from that, and ends with it; killed, that process leaves
+    the compiler to run out. Nothing stays on disk.
     """
 
     def __init__(self, source: Path, where: str, *, threads: bool = False) -> None:
@@ -65,7 +66,7 @@ class CppCompilation:
         command = [*_compiler(where, _instead(where)), *_flags(threads)]
         self._command = shlex.join(command)
         self.owner = os.getpid()
-        """The process that it is for. One forked from that has none."""
+        """The process that it is for."""
         with _explained(where), ExitStack() as unless_begun:
             folder = unless_begun.enter_context(_Folder(f"kosmos-{source.stem}-")).path
             self._made, self._said = folder / f"{source.stem}.so", folder / "said"
@@ -88,6 +89,7 @@ class CppCompilation:
 
     def is_running(self) -> bool:
         """Whether it is still being compiled."""
+        self._check_owner()
         return self._process.poll() is None
 
     def library(self) -> ctypes.CDLL:
@@ -96,6 +98,7 @@ class CppCompilation:
         Raises:
             ConfigError: the compiler fails.
         """
+        self._check_owner()
         try:
             with _explained(self._where):
                 status = self._process.wait()
@@ -107,6 +110,12 @@ class CppCompilation:
                 return ctypes.CDLL(str(self._made))
         finally:
             self._end()
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self.owner:  # its state cannot be known here
+            raise RuntimeError(
+                f"process {self.owner} compiles, and this is {os.getpid()}; begin another in each process"
+            )
 
 
 def _end(owner: int, process: subprocess.Popen[bytes], folder: ExitStack) -> None:
@@ -127,9 +136,9 @@ class _Folder:
     def __init__(self, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         try:
-            # It waits for a line, or the end of whoever could write one.
+            # It waits for a line, or the end of whoever could write one; a compiler may write until it runs out.
             self._remover = subprocess.Popen(
-                ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0"', str(self.path)],
+                ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0" || { sleep 9; rm -rf -- "$0"; }', str(self.path)],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError:
@@ -140,6 +149,7 @@ class _Folder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
         self._remover.communicate(b"\n")
 
 
