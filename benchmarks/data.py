@@ -17,17 +17,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import io
-import json
 import multiprocessing
 import os
 import random
-import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -35,120 +32,36 @@ from typing import Any
 
 import numpy as np
 import torch
+from data_files import FILMS, ROWS, copies, long_films, parquet_of_pictures, tar_of_pictures
 from torch.utils.data import DataLoader, Dataset
 from workload import DATA, resizing_at_speed
 
 from kosmos import make_run
-from kosmos.compose import Composition, compose, make_feed, open_sources
+from kosmos.compose import Composition, compose, make_feed
 from kosmos.data.feeder import open_feeder
 from kosmos.data.plan import DocumentPlan, decode_cells
 from kosmos.plugins import load_plugins
+from kosmos.run_sources import open_sources
 from kosmos_vision.images import ImageProcessor
 
 IN_PARQUET, IN_TAR, LONG, FLOWERS = "in parquet", "in tar", "long", "images/flowers"
 KINDS = {
     "JPEG, 640 pixels": (["image"], ["images/coco"], 800, 2400),
-    "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], 8000, 2400),
-    "JPEG, 640 pixels, in tar": (["image"], [IN_TAR], 8000, 2400),
+    "JPEG, 640 pixels, in parquet": (["image"], [IN_PARQUET], ROWS, 2400),
+    "JPEG, 640 pixels, in tar": (["image"], [IN_TAR], ROWS, 2400),
     "JPEG, 160 pixels": (["image"], ["images/flowers"], 800, 9600),
     "FLAC, half a second": (["audio"], ["audio/fsdd"], 800, 9600),
     "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868, 9600),
     "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"], 400, 1200),
     "MP4": (["video"], ["video"], 800, 1600),
-    "MP4, two minutes": (["video"], [LONG], 60, 40),
+    "MP4, two minutes": (["video"], [LONG], FILMS, 40),
 }
 """Name to modalities, sources, how many files of each source at most (1,200 in the mixture), how many are decoded."""
-SPARE = 2.5
-"""Copies for each file that is decoded: what is handed over before the clock runs is not timed."""
 WARM_S = 2.0
 """Seconds before the clock runs, in which rows are filled ahead, and what resizes pictures is compiled."""
 WAIT_S = 60.0
 """For all loops to be ready; one that failed before would be waited for."""
 CORES = os.cpu_count() or 1
-ROWS, ROWS_IN_GROUP = 8000, 100
-"""In parquet: more than a worker keeps."""
-
-
-def copies(names: Sequence[str], most: int, count: int, folder: Path) -> list[Path]:
-    """Folders with manifests of ``SPARE`` times ``count`` files, of which each source has its share."""
-    rows = {name: _rows(DATA / name)[:most] for name in names}
-    often = SPARE * count / sum(map(len, rows.values()))
-    for name, own in rows.items():
-        place = folder / name
-        place.mkdir(parents=True)
-        with (place / "manifest.jsonl").open("w") as manifest:
-            for number, row in enumerate(islice(cycle(own), int(often * len(own)))):
-                kind = next(key for key in ("image", "audio", "video") if key in row)
-                copy = f"{number}{Path(row[kind]).suffix}"
-                shutil.copyfile(DATA / name / row[kind], place / copy)
-                manifest.write(json.dumps({kind: copy, "text": row["text"]}) + "\n")
-    return [folder / name for name in names]
-
-
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    rows = map(json.loads, (folder / "manifest.jsonl").read_text().splitlines())
-    return [row for row in rows if row.get("text")]
-
-
-def parquet_of_pictures(folder: Path) -> Path:
-    """Four parquet files of pictures, as the hub has them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    files = sorted((DATA / "images" / "coco").rglob("*.jpg"))
-    for number in range(4):
-        picked = [(row, files[row % len(files)]) for row in range(number, ROWS, 4)]
-        # What stands behind the end of a JPEG is not read; without it parquet would store equal pictures once.
-        pictures = [{"bytes": file.read_bytes() + row.to_bytes(4), "path": file.name} for row, file in picked]
-        table = pa.table({"image": pictures, "text": [file.stem for _, file in picked]})
-        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=ROWS_IN_GROUP)
-    return folder
-
-
-def tar_of_pictures(folder: Path) -> Path:
-    """Four tar files of pictures and their names, as webdataset has them."""
-    files = sorted((DATA / "images" / "coco").rglob("*.jpg"))
-    for number in range(4):
-        with tarfile.open(folder / f"{number:05d}.tar", "w") as archive:
-            for row in range(number, ROWS, 4):
-                file = files[row % len(files)]
-                for suffix, content in ((".jpg", file.read_bytes()), (".txt", file.stem.encode())):
-                    entry = tarfile.TarInfo(f"{row:06d}{suffix}")
-                    entry.size = len(content)
-                    archive.addfile(entry, io.BytesIO(content))
-    return folder
-
-
-def long_films(folder: Path) -> Path:
-    """Films of two minutes, 320 x 180, with a keyframe every ten seconds: real ones one after another, until full."""
-    import av
-
-    files = sorted((DATA / "video").rglob("*.mp4"))
-    rows = []
-    for number in range(KINDS["MP4, two minutes"][2]):
-        rows.append(json.dumps({"video": f"{number}.mp4", "text": files[number % len(files)].stem}))
-        if number:  # decoding one takes as long as decoding another
-            shutil.copyfile(folder / "0.mp4", folder / f"{number}.mp4")
-            continue
-        with av.open(str(folder / "0.mp4"), "w") as film:
-            stream = film.add_stream("libx264", rate=25)
-            stream.width, stream.height, stream.pix_fmt = 320, 180, "yuv420p"
-            stream.options = {"preset": "veryfast", "x264-params": "keyint=250"}
-            for at, frame in enumerate(islice(_frames_of(cycle(files)), 120 * 25)):
-                shown = frame.reformat(width=320, height=180, format="yuv420p")
-                shown.pts, shown.time_base, shown.pict_type = at, Fraction(1, 25), 0
-                film.mux(stream.encode(shown))
-            film.mux(stream.encode(None))
-    (folder / "manifest.jsonl").write_text("\n".join(rows))
-    return folder
-
-
-def _frames_of(files: Iterable[Path]) -> Iterator[Any]:
-    import av
-
-    for file in files:
-        with file.open("rb") as opened, av.open(opened) as film:
-            yield from film.decode(video=0)
 
 
 def composed(modalities: Sequence[str], sources: Sequence[Path]) -> tuple[Composition, list[Any]]:

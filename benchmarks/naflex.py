@@ -19,9 +19,10 @@ from torch import Tensor
 from workload import DATA
 
 from kosmos import make_run
-from kosmos.compose import compose, open_sources
+from kosmos.compose import compose
 from kosmos.data.plan import decode_cells
 from kosmos.plugins import load_plugins
+from kosmos.run_sources import open_sources
 
 SHAPE = {"embed_dim": 192, "depth": 12, "num_heads": 3}
 MODEL = "naflexvit_base_patch16_gap"

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from workload import DATA
 
 from kosmos import make_run
-from kosmos.compose import open_both
 from kosmos.plugins import load_plugins
+from kosmos.run_sources import open_both
 
 PICTURE = (DATA / "images" / "flowers" / "daisy").glob("*.jpg")
 

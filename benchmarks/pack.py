@@ -20,11 +20,12 @@ from typing import Any
 from workload import DATA, run_settings
 
 from kosmos import make_run
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.data.lane import Lane, Row
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
 from kosmos.plugins import load_plugins
+from kosmos.run_sources import open_sources
 
 ROW, LOOK_AHEAD, ROWS, BATCH = 2048, 256, 150, 16
 

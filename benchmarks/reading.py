@@ -29,11 +29,12 @@ from data import composed, tar_of_pictures
 from workload import text_lines
 
 from kosmos import make_run
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.data.feeder import open_feeder
 from kosmos.data.lane import Lane, Row
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.plugins import load_plugins
+from kosmos.run_sources import open_sources
 
 ROWS, TAKEN = 40_000, 3_000
 PICTURES, WORKERS = 600, 4

@@ -18,9 +18,10 @@ import torch
 from workload import VOCABULARY, report_peer, resizing_at_speed, run_settings, tokenizer_folder
 
 from kosmos import make_run
-from kosmos.compose import Composition, compose, open_sources
+from kosmos.compose import Composition, compose
 from kosmos.data.plan import DocumentPlan, decode_cells
 from kosmos.plugins import load_plugins
+from kosmos.run_sources import open_sources
 
 SLOTS = 49
 """Of a picture."""

@@ -20,10 +20,11 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from workload import VOCABULARY, report_peer, resizing_at_speed, run_settings
 
 from kosmos import make_run
-from kosmos.compose import compose, open_sources
+from kosmos.compose import compose
 from kosmos.data.plan import DocumentPlan, Planner, decode_cells
 from kosmos.data.processor import Grid
 from kosmos.plugins import load_plugins
+from kosmos.run_sources import open_sources
 
 BATCH = 16
 IGNORED = -100

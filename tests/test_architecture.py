@@ -18,7 +18,7 @@ MODALITY_PACKAGES = sorted(path.name for path in PACKAGES.glob("*/src/*") if pat
 
 SURFACE = {"errors", "names", "components", "hookspecs"}
 FOUND = SURFACE | {"options", "enabled", "discovery", "selection", "plugins"}
-RUN = FOUND | {"config", "run_file", "runtime", "data", "model", "compose"}
+RUN = FOUND | {"config", "run_file", "runtime", "data", "model", "compose", "run_sources"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "names": set(),
@@ -40,7 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": SURFACE,
     "data": FOUND | {"files"},
     "model": FOUND | {"data", "runtime"},
-    "compose": RUN,
+    "compose": RUN - {"run_sources"},
+    "run_sources": FOUND | {"config", "data"},
     "checkpoint": SURFACE | {"runtime"},
     "generate": RUN,
     "evaluate": RUN | {"generate"},

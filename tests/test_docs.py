@@ -21,11 +21,12 @@ import yaml
 import kosmos
 import kosmos.testing
 from kosmos import Grid
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import make_run, read_run_file
+from kosmos.run_sources import open_sources
 from support.pages import EXAMPLES, PAGES, ROOT, Block, anchors, blocks, prose
 from support.pages import registry as registry
 from support.run_files import check_run

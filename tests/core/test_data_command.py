@@ -59,7 +59,8 @@ def test_documents_are_printed_with_what_is_learned_of_them(rows, capsys):
 def test_the_first_documents_are_those_that_training_draws_first(rows, capsys):
     shown = json.loads(data(capsys, rows, "--json", "--documents", 2)[1])["shown"]
     config = make_run({"modalities": ["image"], "data": {"sources": [str(rows)]}})
-    from kosmos.compose import make_feed, open_sources
+    from kosmos.compose import make_feed
+    from kosmos.run_sources import open_sources
 
     registry = load_plugins()
     feed = make_feed(compose(config, registry), open_sources(config, registry, "train"))

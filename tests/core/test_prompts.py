@@ -10,11 +10,12 @@ import typer
 
 from kosmos import ConfigError, Document, Media, Text
 from kosmos.commands import generate as command
-from kosmos.compose import compose, open_sources
+from kosmos.compose import compose
 from kosmos.config import SourceConfig
 from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Mark
 from kosmos.generate import prompt_of
+from kosmos.run_sources import open_sources
 from support.backbones import SERIES
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource

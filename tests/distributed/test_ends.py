@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kosmos.checkpoint.folder import committed, verify
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
+from kosmos.run_sources import open_sources
 from support import ticks
 from support.command import SMALL, Started, install_plugin, lines_in
 from support.runs import rows_of, small_run, ticks_registry

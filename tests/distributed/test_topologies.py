@@ -13,7 +13,8 @@ import torch
 from kosmos import make_run
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import read_whole
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
+from kosmos.run_sources import open_sources
 from support import trainings
 from support.ledgers import documents
 from support.runs import SMALL, rows_of, ticks_registry

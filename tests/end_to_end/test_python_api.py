@@ -12,7 +12,7 @@ SCRIPT = """
 from pathlib import Path
 
 from kosmos import Document, Media, Text, generate_text, load_run, make_run, resume_run, score, train_model
-from kosmos.compose import open_held_out
+from kosmos.run_sources import open_held_out
 
 small = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
 run = make_run(

@@ -11,10 +11,11 @@ from torch import Tensor
 from kosmos import ConfigError, make_run, train_model
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_whole
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.plugins import load_plugins
+from kosmos.run_sources import open_sources
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run
 from support.runs import SMALL, rows_of, small_run, ticks_registry

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kosmos import DatasetSpec, hookimpl
-from kosmos.compose import open_both, open_held_out, open_named, open_sources
 from kosmos.config import RunConfig
 from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.errors import ConfigError, DataError
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
+from kosmos.run_sources import open_both, open_held_out, open_named, open_sources
 from support.runs import ticks_registry
 
 REGISTRY = ticks_registry()

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.model.attention import attend
 from kosmos.model.segments import Segments
+from kosmos.run_sources import open_sources
 from kosmos.train.flops import (
     _MAPPING,
     BACKBONE,

@@ -19,10 +19,11 @@ import pytest
 
 from kosmos.checkpoint.folder import committed, verify
 from kosmos.checkpoint.tensors import MODEL, read_whole
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.config import RunConfig
 from kosmos.data.feeder import open_feeder
 from kosmos.errors import Interrupted, TrainingError
+from kosmos.run_sources import open_sources
 from kosmos.train.goodput_report import read_rows, summary
 from kosmos.train.optim.lion import Lion
 from kosmos.train.progress import Reporter

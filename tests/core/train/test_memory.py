@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from kosmos import ConnectorSpec, hookimpl
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.errors import TrainingError
 from kosmos.model.connectors import MLPConnector
+from kosmos.run_sources import open_sources
 from kosmos.train.memory import parts
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry

@@ -10,9 +10,10 @@ import yaml
 
 from kosmos import RunConfig, make_run
 from kosmos.checkpoint.folder import load_newest
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.data.feeder import open_feeder
 from kosmos.run_file import dump_run
+from kosmos.run_sources import open_sources
 from kosmos.train.run import resume_run, train_model
 from support import ticks
 from support.command import Started, install_plugin

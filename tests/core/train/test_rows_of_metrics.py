@@ -10,8 +10,9 @@ import torch
 
 from kosmos.checkpoint.folder import committed, load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
-from kosmos.compose import compose, make_feed, open_sources
+from kosmos.compose import compose, make_feed
 from kosmos.data.feeder import open_feeder
+from kosmos.run_sources import open_sources
 from kosmos.train.balance import balance_of
 from kosmos.train.progress import ConsoleReporter, Reporter, fitting
 from kosmos.train.run import resume_run, train_model

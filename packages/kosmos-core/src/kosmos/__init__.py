@@ -45,7 +45,8 @@ _PUBLIC = {
     **dict.fromkeys("PluginLock LockedPlugin lock_of read_lock".split(), "kosmos.lock"),
     "RunConfig": "kosmos.config",
     **dict.fromkeys("make_run read_run_file".split(), "kosmos.run_file"),
-    **dict.fromkeys("Composition open_sources open_held_out".split(), "kosmos.compose"),
+    "Composition": "kosmos.compose",
+    **dict.fromkeys("open_sources open_held_out".split(), "kosmos.run_sources"),
     **dict.fromkeys("RunResult train_model resume_run".split(), "kosmos.train.run"),
     **dict.fromkeys("Reporter ConsoleReporter RunStart".split(), "kosmos.train.progress"),
     **dict.fromkeys("SavedRun load_run".split(), "kosmos.train.saved"),
@@ -89,8 +90,6 @@ if TYPE_CHECKING:
     from kosmos.components import ScheduleSpec as ScheduleSpec
     from kosmos.components import TrackerSpec as TrackerSpec
     from kosmos.compose import Composition as Composition
-    from kosmos.compose import open_held_out as open_held_out
-    from kosmos.compose import open_sources as open_sources
     from kosmos.config import RunConfig as RunConfig
     from kosmos.data.blocks import cut_blocks as cut_blocks
     from kosmos.data.chat import chat_prompt as chat_prompt
@@ -153,6 +152,8 @@ if TYPE_CHECKING:
     from kosmos.plugins import load_plugins as load_plugins
     from kosmos.run_file import make_run as make_run
     from kosmos.run_file import read_run_file as read_run_file
+    from kosmos.run_sources import open_held_out as open_held_out
+    from kosmos.run_sources import open_sources as open_sources
     from kosmos.runtime.native import CppCompilation as CppCompilation
     from kosmos.train.progress import ConsoleReporter as ConsoleReporter
     from kosmos.train.progress import Reporter as Reporter

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from kosmos.components import DatasetSpec, ModalitySpec
-from kosmos.config import ComponentConfig, RunConfig, SourceConfig, StreamConfig
+from kosmos.components import ModalitySpec
+from kosmos.config import ComponentConfig, RunConfig, StreamConfig
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
-from kosmos.data.sources.folders import MANIFEST
-from kosmos.data.sources.opening import Parts, open_parts, short_name
-from kosmos.data.sources.splits import Split
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError, PluginError
+from kosmos.errors import ConfigError, PluginError
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
@@ -215,176 +212,6 @@ def _checkpoint_gradients(model: OmniModel, wanted: Recompute) -> None:
                 f"train.gradient_checkpointing: {path} ({type(part).__name__}) cannot recompute its activations"
             )
         switch(wanted)
-
-
-def open_sources(
-    config: RunConfig,
-    registry: Registry,
-    split: Literal["train", "held_out"],
-    entries: Sequence[SourceConfig] | None = None,
-) -> list[Source]:
-    """The sources of the run, or ``entries`` in their place. No source named: the modalities' sample sets.
-
-    Raises:
-        ConfigError: a modality has no sample set, two sources have one name, or only some have a weight.
-        DataError: a source cannot be opened.
-    """
-    return _parts_of(_open_all(config, registry, entries), split, config.data.held_out)
-
-
-def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
-    """The held-out parts of the run's sources; a source without one (it has one row) is left out.
-
-    Raises: as ``open_sources``.
-    """
-    return _held_out_of(_open_all(config, registry), config.data.held_out)
-
-
-def open_both(config: RunConfig, registry: Registry) -> tuple[list[Source], list[Source]]:
-    """As ``open_sources`` for what is trained on, and ``open_held_out``; every row is looked at once."""
-    opened, share = _open_all(config, registry), config.data.held_out
-    return _parts_of(opened, "train", share), _held_out_of(opened, share)
-
-
-def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceConfig] | None = None) -> list[Parts]:
-    """The sources of the run, or ``entries`` in their place, of which no part is chosen yet."""
-    entries = list(entries if entries is not None else config.data.sources) or _sample_sets(config, registry)
-    opened = []
-    for number, entry in enumerate(entries):
-        with _named(number, len(entries)):
-            opened.append(_open(config, registry, entry, _place_of(number)))
-    return opened
-
-
-@contextmanager
-def _named(number: int, of: int) -> Iterator[None]:
-    """Errors say which source of the run they are about, where it has several."""
-    where = _place_of(number)
-    try:
-        yield
-    except KosmosError as error:
-        if of < 2 or str(error).startswith(where):
-            raise
-        raise type(error)(f"{where}: {error}") from error
-
-
-def _place_of(number: int) -> str:
-    return f"data.sources.{number}"
-
-
-def _parts_of(opened: Sequence[Parts], split: Split, share: float) -> list[Source]:
-    sources = []
-    for number, parts in enumerate(opened):
-        with _named(number, len(opened)):
-            sources.append(parts.part(split, share))
-    return _distinct(sources)
-
-
-def _held_out_of(opened: Sequence[Parts], share: float) -> list[Source]:
-    sources = []
-    for number, parts in enumerate(opened):
-        with suppress(EmptySplit), _named(number, len(opened)):
-            sources.append(parts.part("held_out", share))
-    return _distinct(sources)
-
-
-def open_named(
-    config: RunConfig, registry: Registry, paths: Sequence[str], warn: Callable[[str], None] = lambda line: None
-) -> list[Source]:
-    """What a saved run is scored on when data are named.
-
-    Of a source of the run (by its path or name) the part that the run held out; of other data the part that they
-    themselves state as held out, and where they state none, all of them: nothing of them was trained on.
-
-    Args:
-        warn: told where data share files with a source of the run, so that some of them may have been trained on.
-
-    Raises: as ``open_sources``.
-    """
-    sources = []
-    for path in paths:
-        if (number := _number_in_run(config, path)) is not None:
-            opened = _open(config, registry, config.data.sources[number], _place_of(number))
-            sources.append(opened.part("held_out", config.data.held_out))
-            continue
-        for other in config.data.sources:
-            if _overlap(Path(path), Path(other.path)):
-                warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
-        parts = _open_as_it_is(config, registry, path)
-        try:
-            sources.append(parts.part("held_out", 0.0))
-        except EmptySplit:
-            sources.append(parts.part("train", 0.0))
-    return _distinct(sources, "--data", "score them one after the other")
-
-
-def _open_as_it_is(config: RunConfig, registry: Registry, path: str) -> Parts:
-    """A source that is named without settings, whose advice would be to give some."""
-    try:
-        return _open(config, registry, SourceConfig(path=path))
-    except DataError as error:
-        if "columns: {" not in str(error):
-            raise
-        raise type(error)(
-            f"{error}; data that are named to be scored take neither, only data.sources of a run do: write rows in "
-            "which the columns have these names"
-        ) from error
-
-
-def _number_in_run(config: RunConfig, path: str) -> int | None:
-    """Which source of the run has this path or name; None where none has."""
-    for number, entry in enumerate(config.data.sources):
-        known = (entry.path, entry.name or short_name(entry.path))
-        if path in known or _place(Path(path)) == _place(Path(entry.path)):
-            return number
-    return None
-
-
-def _place(path: Path) -> Path:
-    """A folder with a manifest is the manifest."""
-    path = path.resolve()
-    return path.parent if path.name == MANIFEST else path
-
-
-def _overlap(one: Path, other: Path) -> bool:
-    one, other = _place(one), _place(other)
-    return one.exists() and other.exists() and (one.is_relative_to(other) or other.is_relative_to(one))
-
-
-def _open(config: RunConfig, registry: Registry, entry: SourceConfig, where: str = "") -> Parts:
-    """A source, which stands at ``where`` in the run file; empty where it does not."""
-    return open_parts(
-        entry.path,
-        registry=registry,
-        modalities=list(config.modalities),
-        name=entry.name,
-        template=entry.template,
-        columns=entry.columns,
-        root=entry.root,
-        options=entry.options,
-        where=where,
-    )
-
-
-NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"
-
-
-def _distinct(sources: list[Source], where: str = "data.sources", advice: str = NAME_THEM) -> list[Source]:
-    names = [source.name for source in sources]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{where}: two sources are called {name!r}; {advice}")
-    return sources
-
-
-def _sample_sets(config: RunConfig, registry: Registry) -> list[SourceConfig]:
-    if not config.modalities:
-        texts = [s.name for s in registry.specs("dataset").values() if isinstance(s, DatasetSpec) and not s.modalities]
-        return [SourceConfig(path=name) for name in texts[:1]]
-    without = [name for name in config.modalities if _modality(registry, name).sample_set is None]
-    if without:
-        raise ConfigError(f"modality {without[0]} brings no sample set; name data with --data")
-    return [SourceConfig(path=str(_modality(registry, name).sample_set)) for name in config.modalities]
 
 
 def make_feed(composition: Composition, sources: Sequence[Source]) -> Feed:

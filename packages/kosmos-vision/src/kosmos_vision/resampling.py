@@ -95,7 +95,7 @@ class Resampler:
             self._wanted = CppCompilation.missing(WHERE) is None  # else it was told as the run began
             self._compilation = CppCompilation(SOURCE, WHERE) if self._wanted else None
         elif not self._compilation.is_running():
-            function = self._compilation.library().resample
+            function = self._compilation.load().resample
             size, place = [ctypes.c_int64] * 2, ctypes.c_void_p
             function.argtypes, function.restype = [ctypes.c_char_p, *size, place, place, *size], ctypes.c_int
             if not np.array_equal(_by_function(function, picture, size_px, box), expected):

@@ -97,9 +97,10 @@ def data_(
         read_run_file(Path(file)) if file else {}, short, parse_overrides(overrides), where=file or "command line"
     )
 
-    from kosmos.compose import compose, open_both
+    from kosmos.compose import compose
     from kosmos.data.shown import source_lines
     from kosmos.plugins import load_plugins
+    from kosmos.run_sources import open_both
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.doubts import doubts
     from kosmos.train.output import as_json as one_line

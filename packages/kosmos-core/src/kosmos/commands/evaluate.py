@@ -49,8 +49,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
-    from kosmos.compose import open_held_out, open_named
     from kosmos.evaluate.score import score
+    from kosmos.run_sources import open_held_out, open_named
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run

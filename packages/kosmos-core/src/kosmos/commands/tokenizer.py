@@ -26,11 +26,11 @@ def train(
     vocab_size: Annotated[int, typer.Option(min=300, help="Tokens at most.")] = 4096,
 ) -> None:
     """Train a byte-level BPE tokenizer on the texts of your data."""
-    from kosmos.compose import open_sources
     from kosmos.data.sources import texts_of
     from kosmos.data.tokenizer import train_tokenizer
     from kosmos.plugins import load_plugins
     from kosmos.run_file import make_run
+    from kosmos.run_sources import open_sources
 
     if not data:
         raise ConfigError("nothing to learn from: name data with --data")

@@ -43,7 +43,7 @@ def load_source(source: Path, where: str) -> ctypes.CDLL:
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
-    return CppCompilation(source, where, threads=HAS_THREADS).library()
+    return CppCompilation(source, where, threads=HAS_THREADS).load()
 
 
 class CppCompilation:
@@ -92,7 +92,7 @@ class CppCompilation:
         self._check_owner()
         return self._process.poll() is None
 
-    def library(self) -> ctypes.CDLL:
+    def load(self) -> ctypes.CDLL:
         """What was compiled, once it is; to be asked for once.
 
         Raises:

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from kosmos.checkpoint.folder import committed
-from kosmos.compose import Composition, check_components, compose, make_feed, open_both
+from kosmos.compose import Composition, check_components, compose, make_feed
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.errors import ConfigError
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run, with_absolute_sources
+from kosmos.run_sources import open_both
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
