@@ -312,6 +312,9 @@ def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> Non
     [
         ({"model": "resnet19"}, "timm has no model resnet19; did you mean resnet"),
         ({"model": "test_resnet", "model_options": {"depht": 3}}, "cannot be built with .*depht"),
+        ({"model": "test_vit", "model_options": {"checkpoint_path": "x.pth"}}, "checkpoint_path: .* option weights"),
+        ({"model": "test_vit", "model_options": {"pretrained": True}}, "pretrained: .* of the encoder itself"),
+        ({"model": "test_vit", "model_options": {"num_classes": 5}}, "num_classes: .* without a classifier"),
         ({"model": "pit_ti_224"}, "need one per position"),
         ({"model": "xcit_nano_12_p16_224"}, "class attention"),
         ({"model": "test_vit", "image_size": 70}, "divisible by patch size"),

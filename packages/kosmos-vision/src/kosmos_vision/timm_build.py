@@ -17,6 +17,12 @@ from kosmos_vision.lean_timm import timm
 
 HUB = "hf-hub:"
 """Prefix of names that timm fetches from the Hugging Face hub."""
+_INSTEAD = {
+    "pretrained": "it is an option of the encoder itself",
+    "checkpoint_path": "take the encoder's option weights, which names a file or a folder",
+    "num_classes": "leave it out: features are taken, without a classifier",
+}
+"""Arguments of ``timm.create_model`` that are no options of a model here, and what to do."""
 _WEIGHT_FILES = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin")
 
 
@@ -36,6 +42,8 @@ def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[
         near = get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(f"timm has no model {name}{hint} (timm.list_models() shows all)")
+    for option in sorted(_INSTEAD.keys() & options.keys()):
+        raise ConfigError(f"model_options.{option}: not an option of a timm model; {_INSTEAD[option]}")
     fetched: dict[str, Any] = {}
     if weights is not None and weights.startswith(HUB):
         # no url and no file: what the user named is the only place to look
@@ -45,7 +53,8 @@ def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[
             name, pretrained=pretrained or bool(fetched), num_classes=0, **fetched, **options
         )
     except Exception as error:  # options are the model's own, and so are the ways in which it refuses them
-        raise ConfigError(f"timm model {name} cannot be built with {dict(options)}: {error}") from error
+        reason = str(error) or type(error).__name__
+        raise ConfigError(f"timm model {name} cannot be built with {dict(options)}: {reason}") from error
     if weights is not None and not fetched:
         load_weights(model, Path(weights), name=name)
     return model
