@@ -39,6 +39,7 @@ _PUBLIC = {
     "ItemTransformer": "kosmos.model.item_transformer",
     **dict.fromkeys("Encoder Connector Backbone".split(), "kosmos.model.protocols"),
     **dict.fromkeys("Normal draw_weights new_seed".split(), "kosmos.model.weights"),
+    "read_weights": "kosmos.model.weight_files",
     **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
     "Tracker": "kosmos.train.trackers",
     **dict.fromkeys("PluginRecord Registry load_plugins".split(), "kosmos.plugins"),
@@ -144,6 +145,7 @@ if TYPE_CHECKING:
     from kosmos.model.protocols import Encoder as Encoder
     from kosmos.model.recurring import recurring_size as recurring_size
     from kosmos.model.segments import Segments as Segments
+    from kosmos.model.weight_files import read_weights as read_weights
     from kosmos.model.weights import Normal as Normal
     from kosmos.model.weights import draw_weights as draw_weights
     from kosmos.model.weights import new_seed as new_seed

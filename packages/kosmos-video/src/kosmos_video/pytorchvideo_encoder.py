@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from kosmos import ConfigError
+from kosmos import ConfigError, read_weights
 from kosmos_video.architectures import Architecture, find_architecture
 from kosmos_video.convolutions import pad_few_frames
 from kosmos_video.frames import ClipInput
@@ -183,19 +183,7 @@ def _remove_head(net: nn.Module) -> None:
 
 def _load(net: nn.Module, path: Path, head_prefix: str) -> None:
     """Load a state dict into the whole network; only the head's tensors may be absent or of another shape."""
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state: Any = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the seam to the file
-        raise ConfigError(f"weights: {path} cannot be read: {error}") from error
-    for key in ("model_state", "state_dict"):
-        state = state.get(key, state) if isinstance(state, dict) else state
-    if not isinstance(state, dict):
-        raise ConfigError(f"weights: {path} holds a {type(state).__name__}, expected a state dict")
+    state = read_weights(path)
     body = {name: value for name, value in state.items() if not name.startswith(head_prefix)}
     own = {name: value for name, value in net.state_dict().items() if not name.startswith(head_prefix)}
     wrong = [n for n in own.keys() & body.keys() if own[n].shape != body[n].shape]

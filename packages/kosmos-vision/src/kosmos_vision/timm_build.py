@@ -8,11 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from kosmos import ConfigError
+from kosmos import ConfigError, read_weights
 from kosmos_vision.lean_timm import timm
 
 HUB = "hf-hub:"
@@ -23,7 +21,6 @@ _INSTEAD = {
     "num_classes": "leave it out: features are taken, without a classifier",
 }
 """Arguments of ``timm.create_model`` that are no options of a model here, and what to do."""
-_WEIGHT_FILES = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin")
 
 
 def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[str, Any]) -> nn.Module:
@@ -61,38 +58,25 @@ def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[
 
 
 def load_weights(model: nn.Module, path: Path, *, name: str) -> None:
-    """Load a local file (safetensors, or tensors saved by torch), with timm's own conversion of foreign names.
+    """Load a local file, as ``kosmos.read_weights`` reads it, with timm's own conversion of foreign names.
 
     Raises:
         ConfigError: no such file, not weights, or weights of another model: every parameter must be found, and nothing
             but a classifier may be left over.
     """
-    file = _weight_file(path)
-    state: Any
-    try:
-        if file.suffix == ".safetensors":
-            state = load_file(file)
-        else:
-            state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file, or one that wants to run code
-        raise ConfigError(f"weights {file}: cannot be read as tensors: {error}") from error
-    for key in ("state_dict", "model"):
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            state = state[key]
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ConfigError(f"weights {file}: need a table of named tensors")
+    state = read_weights(path)
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         found: dict[str, Tensor] = state if convert is None else convert(state, model)
         result = model.load_state_dict(found, strict=False)
     except Exception as error:  # timm's conversion stumbles over foreign files, torch over other shapes
-        raise ConfigError(f"weights {file} do not fit timm model {name}: {error}") from error
+        raise ConfigError(f"weights {path} do not fit timm model {name}: {error}") from error
     classifier = _classifiers(model)
     extra = [key for key in result.unexpected_keys if not key.startswith(classifier)]
     for kind, keys in (("lack", result.missing_keys), ("have no place for", extra)):
         if keys:
             raise ConfigError(
-                f"weights {file} do not fit timm model {name}: {kind} {len(keys)} tensors, first {keys[0]}"
+                f"weights {path} do not fit timm model {name}: {kind} {len(keys)} tensors, first {keys[0]}"
             )
 
 
@@ -105,18 +89,6 @@ def drop(model: nn.Module, unused: tuple[str, ...]) -> None:
     for key, parameter in model.named_parameters():
         if key in unused:
             parameter.requires_grad_(False)
-
-
-def _weight_file(path: Path) -> Path:
-    if path.is_file():
-        return path
-    candidates = [path / name for name in _WEIGHT_FILES]
-    found = next((file for file in candidates if file.is_file()), None)
-    if found is None:
-        found = next(iter(sorted(path.glob("*.safetensors"))), None)
-    if found is None:
-        raise ConfigError(f"weights {path}: no such file, and no folder with {_WEIGHT_FILES[0]}")
-    return found
 
 
 def _classifiers(model: nn.Module) -> tuple[str, ...]:

@@ -1,0 +1,64 @@
+"""Weights that somebody has saved, for encoders that begin with them: tensors are read, and no code runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kosmos.errors import ConfigError
+
+FILES = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "model.pt")
+"""What is looked for in a folder, in this order; else its only file of safetensors."""
+_INSIDE = ("state_dict", "model", "model_state")
+"""Keys under which training scripts save a model's tensors beside other things."""
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a local file, by their names: safetensors, or what ``torch.save`` has written of tensors alone.
+
+    Args:
+        path: the file, or a folder that holds one. Nothing is downloaded.
+
+    Raises:
+        ConfigError: nothing is there, or something else than tensors, such as objects that would have to be unpickled.
+    """
+    file = _find(Path(path))
+    state: Any
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(file)
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file, or one that wants to run code: each reader has errors of its own
+        raise ConfigError(f"weights {file}: cannot be read as tensors: {_first_line(error)}") from error
+    for key in _INSIDE:
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ConfigError(f"weights {file}: holds something else than named tensors; save the model's state_dict()")
+    return state
+
+
+def _find(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise ConfigError(f"weights {path}: no such file or folder (nothing is downloaded)")
+    for name in FILES:
+        if (path / name).is_file():
+            return path / name
+    found = sorted(path.glob("*.safetensors"))
+    if len(found) == 1:
+        return found[0]
+    several = f"{len(found)} files of safetensors; name one of them" if found else f"none of {', '.join(FILES)}"
+    raise ConfigError(f"weights {path}: the folder holds {several}")
+
+
+def _first_line(error: Exception) -> str:
+    """PyTorch's refusal to unpickle goes on with how to do it all the same."""
+    return str(error).split("\n")[0].strip() or type(error).__name__
