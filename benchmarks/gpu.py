@@ -347,7 +347,7 @@ def main() -> None:
         raise SystemExit("no GPU: --tiny runs the same code at small sizes on a CPU")
     place = Place(torch.device("cpu" if given.tiny else "cuda"), given.tiny)
     print(torch.cuda.get_device_name() if place.device.type == "cuda" else "a CPU, small sizes", torch.__version__)
-    failed = 0
+    started, failed = perf_counter(), 0
     for name in given.only or PARTS:
         begin = perf_counter()
         try:
@@ -356,6 +356,7 @@ def main() -> None:
             failed += 1
             traceback.print_exc()
         print(f"({name}: {perf_counter() - begin:.0f} s)", flush=True)
+    print(f"(in all: {perf_counter() - started:.0f} s, of 540 at most)")
     raise SystemExit(failed)
 
 
