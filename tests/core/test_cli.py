@@ -130,9 +130,18 @@ def test_an_error_for_the_user_is_one_line_with_its_status(run: Run) -> None:
     assert run("greet", "you", "--fail", "kosmos") == ["3", "", "error[checkpoint]: step-3 is damaged\n"]
 
 
-def test_a_mistake_of_ours_is_one_line_that_says_how_to_see_more(run: Run) -> None:
+def test_a_mistake_of_ours_is_one_line_that_says_how_to_see_more(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Registry:
+        raise ValueError("not\n thought of")
+
+    monkeypatch.setattr("kosmos.commands.plugins.load_plugins", fails)
     line = "error[internal]: ValueError: not thought of; run again with --debug for the traceback\n"
-    assert run("greet", "you", "--fail", "bug") == ["1", "", line]
+    assert run("plugins") == ["1", "", line]
+
+
+def test_a_mistake_of_a_plugins_command_is_the_plugins(run: Run) -> None:
+    said = "command 'greet' of plugin greet (acme_greet_plugin) raised ValueError: not thought of"
+    assert run("greet", "you", "--fail", "bug") == ["3", "", f"error[plugin]: {said}; --debug shows the traceback\n"]
 
 
 def test_too_little_memory_is_no_mistake_of_ours_and_says_what_takes_less(run: Run) -> None:
@@ -156,7 +165,7 @@ def test_debug_can_be_set_in_the_environment(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setenv("KOSMOS_DEBUG", "1")
     assert run("greet", "you", "--fail", "bug")[2].startswith("Traceback")
     monkeypatch.setenv("KOSMOS_DEBUG", "0")
-    assert run("greet", "you", "--fail", "bug")[2].startswith("error[internal]")
+    assert run("greet", "you", "--fail", "bug")[2].startswith("error[plugin]")
 
 
 def test_debug_behind_two_dashes_is_an_argument_like_others(run: Run) -> None:

@@ -36,6 +36,12 @@ def test_a_metric_that_raises_is_named():
         score_answers(ANSWERS, {"same": same, "divides": divides})
 
 
+@pytest.mark.parametrize("given", ["0.5", None, [0.5]])
+def test_a_metric_that_gives_no_number_is_named(given: object):
+    with pytest.raises(PluginError, match=f"metric odd gave {type(given).__name__}, expected a number"):
+        score_answers(ANSWERS, {"odd": lambda texts, expected: given})
+
+
 def test_of_nothing_there_is_no_loss():
     empty = _Tally().score()
     assert empty.documents == 0 and math.isnan(empty.loss) and math.isnan(empty.perplexity)

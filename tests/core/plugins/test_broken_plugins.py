@@ -26,7 +26,10 @@ Install = Callable[..., None]
 
 HOOK = "@hookimpl\ndef kosmos_encoders(): "
 MODALITY = "@hookimpl\ndef kosmos_modalities(): yield ModalitySpec(name='{}', target='a:b', summary='', encoder='c')"
-HEALTHY = f"{HOOK}yield EncoderSpec(name='healthy', target='acme_healthy:make', summary='One.')\ndef make(): return 7"
+HEALTHY = (
+    f"{HOOK}yield EncoderSpec(name='healthy', target='acme_healthy:make', summary='One.')\n"
+    "class make: input = width = forward = 7"
+)
 OURS = f"kosmos-core 26.11.0 has version {API_VERSION}"
 
 BROKEN: dict[str, tuple[str, str]] = {
@@ -82,7 +85,7 @@ def test_what_is_wrong_with_a_plugin_is_one_line_beside_its_name_and_version(nam
     assert [line[: len(problem)] for line in plugin.problems] == [problem]
     assert "\n" not in plugin.problems[0]
     assert plugin.components == ()
-    assert registry.build("encoder", "healthy") == 7
+    assert registry.build("encoder", "healthy").width == 7
 
 
 def test_twenty_broken_plugins_at_once_leave_the_command_and_every_other_plugin_alone(
@@ -141,11 +144,11 @@ def test_a_misspelt_hook_does_not_discard_the_others(install: Install) -> None:
     install("healthy", HEALTHY + "\n@hookimpl\ndef kosmos_metric(): return []\n")
     registry = load_plugins(only=["healthy"])
     assert record(registry, "healthy").problems == ("kosmos_metric is no hook; did you mean kosmos_metrics?",)
-    assert registry.build("encoder", "healthy") == 7
+    assert registry.build("encoder", "healthy").width == 7
 
 
 def test_what_a_hook_brought_before_it_raised_stays(install: Install) -> None:
-    install("healthy", HEALTHY.replace("\ndef make", "; raise OSError('disk')\ndef make"))
+    install("healthy", HEALTHY.replace("\nclass make", "; raise OSError('disk')\nclass make"))
     registry = load_plugins(only=["healthy"])
     assert record(registry, "healthy").problems == ("kosmos_encoders raised OSError: disk",)
     assert "healthy" in registry.specs("encoder")

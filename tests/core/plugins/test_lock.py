@@ -21,7 +21,8 @@ from support.command import SMALL, install_plugin, kosmos
 
 Install = Callable[..., None]
 SONAR = (
-    "@hookimpl\ndef kosmos_encoders(): yield EncoderSpec(name='s', target='acme_sonar:make', summary='')\ndef make(): 0"
+    "@hookimpl\ndef kosmos_encoders(): yield EncoderSpec(name='s', target='acme_sonar:make', summary='')\n"
+    "class make: input = width = forward = 0"
 )
 
 
@@ -161,6 +162,8 @@ def test_a_run_keeps_what_it_used_and_is_compared_with_it(site: Path, install: I
         f"trained with, or go on with what is there now: kosmos train --resume {tmp_path} --accept-plugins"
     )
     assert check_lock(tmp_path, registry, accept=True) == ["plugin sonar (acme-sonar 1.2): acme_sonar.py has changed"]
+    with pytest.raises(PluginError, match=r"is not loaded any more; install .*; where the run needs nothing of it: "):
+        check_lock(tmp_path, load_plugins(["radar"]))
     keep_lock(tmp_path, registry)
     assert check_lock(tmp_path, registry) == []
 

@@ -21,16 +21,23 @@ Write = Callable[[str, str], ModuleType]
 ECHO = """
 @hookimpl
 def kosmos_encoders():
-    for name in ("small", "failing", "refusing", "absent", "lost", "leaving"):
+    for name in ("small", "failing", "refusing", "absent", "lost", "leaving", "bare", "quits"):
         yield EncoderSpec(name=name, target=f"echo:{name}", summary="")
     yield EncoderSpec(name="needs", target="needs_it:make", summary="")
     yield EncoderSpec(name="nested", target="echo:Small.make", summary="")
 
 def small(width_in: int, *, depth: int = 2):
-    return ("small", width_in, depth)
+    return Small(("small", width_in, depth))
 
-class Small:
+class Small(tuple):
+    input = width = forward = None
     make = staticmethod(small)
+
+def bare():
+    return object()
+
+def quits():
+    raise SystemExit(3)
 
 def failing(*, depth: int = 1):
     raise RuntimeError("out of\\n luck")
@@ -81,7 +88,7 @@ def test_a_name_that_nobody_brings_says_what_there_is(write: Write) -> None:
     registry = Registry.from_modules({"echo": write("echo", ECHO)}, core=False)
     assert raised(registry, "quux") == (
         "encoder 'quux': no installed plugin brings it (encoders: small, failing, refusing, absent, lost, leaving, "
-        "needs, nested); install the package that does ('kosmos plugins' lists what is installed)"
+        "bare, quits, needs, nested); install the package that does ('kosmos plugins' lists what is installed)"
     )
 
 
@@ -93,6 +100,17 @@ def test_a_factory_that_fails_is_chained_and_attributed(echo: Registry) -> None:
         "RuntimeError: out of luck"
     )
     assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_what_a_factory_gives_has_what_its_kind_needs(echo: Registry) -> None:
+    assert raised(echo, "bare") == (
+        "streams.sound.encoder: encoder 'bare' of plugin echo (echo) is broken: it gives object, which has no input "
+        "and no width and no forward; what EncoderSpec gives has input, width, forward"
+    )
+
+
+def test_a_factory_that_leaves_is_attributed(echo: Registry) -> None:
+    assert raised(echo, "quits").endswith("cannot be made with these options: SystemExit: 3")
 
 
 def test_an_error_for_the_user_passes_unchanged(echo: Registry) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
-from kosmos.errors import ConfigError
+from kosmos import OptimizerSpec, hookimpl, train_model
+from kosmos.errors import ConfigError, PluginError
 from kosmos.train.optim import compiled
 from kosmos.train.optim.blocks import block_of
-from support.runs import ticks_registry
+from support.runs import small_run, ticks_registry
 
 
 def groups_of(*parameters):
@@ -41,6 +45,25 @@ def test_every_optimizer_finds_the_least_of_a_bowl(name):
         parameter.grad = parameter.detach() - 1
         optimizer.step()
     assert (parameter.detach() - 1).abs().max() < 0.6  # a sign of 0.1 a step, and what momentum overshoots
+
+
+def flat(groups, learning_rate):
+    return torch.optim.SGD([p for group in groups for p in group["params"]], learning_rate)
+
+
+class Flat:
+    KOSMOS_API = 1
+
+    @hookimpl
+    def kosmos_optimizers():
+        yield OptimizerSpec(name="flat", target=f"{__name__}:flat", summary="Drops its groups.")
+
+
+def test_an_optimizer_of_a_plugin_that_drops_its_groups_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(flat=flat))
+    config = small_run(tmp_path / "run", train={"optimizer": "flat"})
+    with pytest.raises(PluginError, match=r"^train\.optimizer: flat keeps 1 groups of parameters, \d were given"):
+        train_model(config, registry=ticks_registry(plugin=Flat))
 
 
 @pytest.mark.parametrize("name", ["lion", "lion8bit", "adamw"])

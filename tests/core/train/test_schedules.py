@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from types import SimpleNamespace
+
 import pytest
 
-from kosmos import make_run, train_model
-from kosmos.errors import ConfigError
+from kosmos import ScheduleSpec, hookimpl, make_run, train_model
+from kosmos.errors import ConfigError, PluginError
 from kosmos.train.schedules import constant, cosine, linear
-from support.runs import small_run, ticks_registry
+from support.runs import rows_of, small_run, ticks_registry
 
 
 @pytest.mark.parametrize(("make", "last"), [(linear, 0.1), (cosine, 0.122)])
@@ -39,3 +43,35 @@ def test_a_run_with_such_an_end_does_not_begin(tmp_path):
 def test_half_way():
     assert cosine(110, 10)(60) == pytest.approx(0.55)
     assert linear(110, 10, final=0.5)(60) == pytest.approx(0.75)
+
+
+def raises(steps: int, warmup_steps: int):
+    return {0: 1.0}.__getitem__
+
+
+def spoils(steps: int, warmup_steps: int):
+    return lambda step: 1.0 if step < 2 else float("nan")
+
+
+class Schedules:
+    KOSMOS_API = 1
+
+    @hookimpl
+    def kosmos_schedules():
+        for name in ("raises", "spoils"):
+            yield ScheduleSpec(name=name, target=f"{__name__}:{name}", summary="Fails.")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("raises", r"^train\.schedule: raises raised KeyError: 1 for step 1$"),
+        ("spoils", r"^train\.schedule: spoils gave nan for step 2, expected a share of the peak rate$"),
+    ],
+)
+def test_a_schedule_that_fails_is_named_before_it_spoils_a_parameter(tmp_path, monkeypatch, name, line):
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(raises=raises, spoils=spoils))
+    config = small_run(tmp_path / "run", train={"schedule": name, "steps": 5})
+    with pytest.raises(PluginError, match=line):
+        train_model(config, registry=ticks_registry(plugin=Schedules))
+    assert all(math.isfinite(row["loss"]) for row in rows_of(tmp_path / "run" / "metrics.jsonl"))

@@ -93,6 +93,42 @@ def test_a_tracker_that_fails_is_reported_once_and_never_stops_a_run(tmp_path, r
     assert warning.endswith("OSError: no network")
 
 
+class Clears(Failing):
+    """A tracker that takes its rows apart, and has lost its ``close`` by the end."""
+
+    def log(self, row) -> None:
+        row.get("mfu_by_module", {}).clear()
+        row.clear()
+        self.__dict__["close"] = None
+
+
+def test_what_a_tracker_does_to_its_row_and_itself_is_no_business_of_the_runs(tmp_path, registry, monkeypatch):
+    import sys
+
+    listener = Listener()
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(Failing=Clears, Watcher=Watcher))
+    over = {"trackers": [{"name": "failing", "at": "never"}], "observers": ["watcher"], "train": {"steps": 2}}
+    result = train_model(small_run(tmp_path / "run", **over), registry=registry, reporter=listener)
+    assert result.step == 2
+    assert Watcher.rows == rows_of(tmp_path / "run" / "metrics.jsonl") and Watcher.rows[0]["loss"]
+    (warning,) = [line for line in listener.said if line.startswith("warning")]
+    assert warning == "warning: tracker failing is off from here on: TypeError: 'NoneType' object is not callable"
+
+
+def test_a_tracker_or_an_observer_that_lacks_what_it_needs_is_off_from_the_start(tmp_path, registry, monkeypatch):
+    import sys
+
+    listener = Listener()
+    bare = type("Bare", (), {"__init__": lambda self, output, run, *, at: None, "log": lambda self, row: None})
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(Failing=bare, Watcher=lambda **options: None))
+    both = {"trackers": [{"name": "failing", "at": ""}], "observers": ["watcher"]}
+    config = small_run(tmp_path / "run", **both, train={"steps": 2})
+    assert train_model(config, registry=registry, reporter=listener).step == 2
+    of_tracker, of_observer = [line for line in listener.said if line.startswith("warning")]
+    assert of_tracker.startswith("warning: tracker failing is off from here on: ") and "has no close" in of_tracker
+    assert of_observer.startswith("warning: observer watcher is off from here on: ") and "gives NoneType" in of_observer
+
+
 def test_an_observer_sees_each_row_of_the_metrics_and_no_other(tmp_path, registry):
     train_model(small_run(tmp_path / "run", observers=["watcher"]), registry=registry)
     assert Watcher.rows == rows_of(tmp_path / "run" / "metrics.jsonl")

@@ -20,10 +20,12 @@ from typer.core import TyperCommand, TyperGroup
 
 import kosmos
 from kosmos.components import Spec
+from kosmos.discovery import CORE
 from kosmos.enabled import split_names
 from kosmos.errors import (
     ConfigError,
     KosmosError,
+    PluginError,
     TrainingError,
     cause,
     is_out_of_memory,
@@ -101,7 +103,7 @@ def _run(args: list[str]) -> Any:
     # Not through the root where a sub-command is named: a command that reads any parameter, be it --help,
     # has typer import pydantic (0.1 s).
     if args and args[0] in registry.specs("command"):
-        command = _wrap(args[0], registry.resolve("command", args[0]))
+        command = _wrap(args[0], registry)
         return command.main(args[1:], prog_name=f"kosmos {args[0]}", standalone_mode=False)
     return build_command(registry).main(args, prog_name="kosmos", standalone_mode=False)
 
@@ -137,29 +139,36 @@ class _Later(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         assert self.name
-        command = _wrap(self.name, self._registry.resolve("command", self.name))
+        command = _wrap(self.name, self._registry)
         return command.make_context(info_name, args, parent=parent, **extra)
 
 
-def _wrap(name: str, target: Any) -> Any:
+def _wrap(name: str, registry: Registry) -> Any:
     """A function, or a ``typer.Typer`` of several, as a command."""
+    target, owner = registry.resolve("command", name), registry.owner("command", name)
     app = target
     if not isinstance(target, typer.Typer):
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         app.command(name)(target)
     command: Any = typer.main.get_command(app)
-    command.invoke = _interruptible(command.invoke)
+    command.invoke = _guarded(command.invoke, "" if owner.name == CORE else f"command {name!r} of plugin {owner.label}")
     return command
 
 
-def _interruptible(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Typer ends a command at Ctrl-C without a word."""
+def _guarded(invoke: Callable[[Any], Any], plugin: str) -> Callable[[Any], Any]:
+    """Typer ends a command at Ctrl-C without a word, and what goes wrong in a plugin's is no mistake of ours."""
 
     def invoked(context: Any) -> Any:
         try:
             return invoke(context)
         except KeyboardInterrupt:
             raise SystemExit(say_interrupted()) from None
+        except (KosmosError, ModuleNotFoundError, typer.Exit, typer.Abort, _UsageError):
+            raise
+        except Exception as error:
+            if not plugin or is_out_of_memory(error):
+                raise
+            raise PluginError(f"{plugin} raised {cause(error)}; --debug shows the traceback") from error
 
     return invoked
 

@@ -19,6 +19,8 @@ class Spec:
     """One component that a plugin brings."""
 
     kind: ClassVar[str] = "component"
+    gives: ClassVar[tuple[str, ...]] = ()
+    """Attributes that whatever the factory makes has to have."""
     name: str
     """What users write in a run file."""
     target: str
@@ -38,6 +40,7 @@ class ModalitySpec(Spec):
     """A kind of medium. ``target`` is its processor: ``factory(encoder_input, **options) -> Processor``."""
 
     kind = "modality"
+    gives = ("cell_shape", "cell_dtype", "plan", "decode")
     encoder: str
     """Encoder of the modality's own stream when the run file names none."""
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class EncoderSpec(Spec):
     """``factory(**options) -> Encoder`` (see ``kosmos.model.protocols``)."""
 
     kind = "encoder"
+    gives = ("input", "width", "forward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,7 @@ class ConnectorSpec(Spec):
     """``factory(width_in, width_out, **options) -> Connector``."""
 
     kind = "connector"
+    gives = ("slots", "forward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +78,7 @@ class BackboneSpec(Spec):
     """``factory(vocab_size, **options) -> Backbone``."""
 
     kind = "backbone"
+    gives = ("width", "embed", "output_weight", "forward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +95,7 @@ class MetricSpec(Spec):
     """``factory(**options) -> metric``; ``metric(predictions: list[str], references: list[str]) -> float``."""
 
     kind = "metric"
+    gives = ("__call__",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +103,7 @@ class OptimizerSpec(Spec):
     """``factory(groups, learning_rate, **options) -> torch.optim.Optimizer``."""
 
     kind = "optimizer"
+    gives = ("param_groups", "step", "zero_grad", "state_dict")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +111,7 @@ class ScheduleSpec(Spec):
     """``factory(steps, warmup_steps, **options) -> Callable[[int], float]``: step to share of the peak rate."""
 
     kind = "schedule"
+    gives = ("__call__",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +119,7 @@ class TrackerSpec(Spec):
     """``factory(output: Path, run: dict, **options) -> Tracker``."""
 
     kind = "tracker"
+    gives = ("log", "close")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +134,7 @@ class ObserverSpec(Spec):
     """``factory(**options) -> Callable[[dict], None]``, called with each row of ``metrics.jsonl``."""
 
     kind = "observer"
+    gives = ("__call__",)
 
 
 KINDS: tuple[type[Spec], ...] = (

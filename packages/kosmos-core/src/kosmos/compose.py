@@ -16,7 +16,7 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.errors import ConfigError, PluginError
+from kosmos.errors import ConfigError
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
@@ -141,11 +141,6 @@ def _stream(
     )
     path = f"streams.{name}"
     built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
-    if lacking := [part for part in ("input", "width") if not hasattr(built, part)]:
-        raise PluginError(
-            f"{_title(f'{path}.encoder', built, encoder)} has no {' and no '.join(lacking)}; an encoder has input "
-            "(what a processor makes for it), width (features of a cell) and forward(values, grids)"
-        )
     joined = registry.build(
         "connector", connector.name, built.width, width, options=connector.options, path=f"{path}.connector"
     )

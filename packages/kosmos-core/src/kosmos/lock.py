@@ -126,6 +126,9 @@ def read_lock(file: Path) -> PluginLock:
     return PluginLock(plugins)
 
 
+LOST = "is not loaded any more"
+
+
 def compare(old: PluginLock, new: PluginLock) -> list[str]:
     """One line for each plugin of ``old`` that is not the same in ``new``; what only ``new`` has does not count."""
     now = {plugin.name: plugin for plugin in new.plugins}
@@ -135,7 +138,7 @@ def compare(old: PluginLock, new: PluginLock) -> list[str]:
 def _difference(old: LockedPlugin, new: LockedPlugin | None) -> str:
     label = f"plugin {old.name}" + (f" ({old.distribution} {old.version})" if old.distribution else "")
     if new is None:
-        return f"{label} is not loaded any more"
+        return f"{label} {LOST}"
     if new.distribution != old.distribution:
         return f"{label} is now of the distribution {new.distribution or '-'} {new.version}"
     changes = [f"{name} has changed" for name in old.files if name in new.files and new.files[name] != old.files[name]]
@@ -170,8 +173,10 @@ def check_lock(folder: Path, registry: Registry, *, accept: bool = False) -> lis
     old = read_lock(file)
     lines = compare(old, lock_of(registry, {plugin.name for plugin in old.plugins}))
     if lines and not accept:
+        lost = any(line.endswith(LOST) for line in lines)
+        other = "where the run needs nothing of it" if lost else "or go on with what is there now"
         raise PluginError(
-            f"{file}: {'; '.join(lines)}; install what the run was trained with, or go on with what is there now: "
+            f"{file}: {'; '.join(lines)}; install what the run was trained with{';' if lost else ','} {other}: "
             f"kosmos train --resume {folder} --accept-plugins"
         )
     return lines

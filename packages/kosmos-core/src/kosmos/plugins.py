@@ -123,23 +123,30 @@ class Registry:
         """
         from kosmos.options import check_options  # pydantic; discovery does without
 
-        factory = self.resolve(kind, name)
+        factory, spec = self.resolve(kind, name), self.get(kind, name)
         checked = check_options(
             factory, options or {}, path=path or f"{kind} {name}", positional=len(args),
             owner=lambda option: next(iter(self._owners_of(option, kind, len(args))), None),
         )  # fmt: skip
+        who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
+        where = f"{path}: " if path else ""
         try:
-            return factory(*args, **checked)
+            made = factory(*args, **checked)
+            lacking = [part for part in spec.gives if not hasattr(made, part)]
         except ConfigError as error:
             raise _at(path, error, factory) from error
         except KosmosError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise
-            who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
-            where = f"{path}: " if path else ""
             raise PluginError(f"{where}{who} cannot be made with these options: {cause(error)}") from error
+        if lacking:
+            raise PluginError(
+                f"{where}{who} is broken: it gives {type(made).__name__}, which has no {' and no '.join(lacking)}; "
+                f"what {type(spec).__name__} gives has {', '.join(spec.gives)}"
+            )
+        return made
 
     def _owners_of(self, option: str, kind: str, positional: int) -> list[str]:
         """The components of the kind that have the option."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 import torch
 
@@ -93,12 +94,15 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
     """Each metric over the answers; empty where there is none.
 
     Raises:
-        PluginError: a metric raised something; it is named.
+        PluginError: a metric raised something or gives no number; it is named.
     """
     found: dict[str, float] = {}
     for name, metric in metrics.items() if answers else ():
         try:
-            found[name] = metric([a.text for a in answers], [a.expected for a in answers])
+            value = metric([a.text for a in answers], [a.expected for a in answers])
         except Exception as error:  # a seam: code of plugins
             raise PluginError(f"metric {name} raised {first_line(error)}") from error
+        if not isinstance(value, SupportsFloat):
+            raise PluginError(f"metric {name} gave {type(value).__name__}, expected a number")
+        found[name] = float(value)
     return found

@@ -11,7 +11,6 @@ from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
-from kosmos.errors import PluginError
 
 
 def doubts(
@@ -31,9 +30,6 @@ def doubts(
         backbone: its language model.
         streams: its streams by their names.
         processors: those of its modalities by their names.
-
-    Raises:
-        PluginError: ``hints`` of a processor fails, or is no sequence of lines.
     """
     for name, processor in processors.items():
         yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
@@ -56,12 +52,13 @@ def doubts(
 
 
 def _hints(processor: Processor) -> Sequence[str]:
+    """What a processor says; it is advice alone, so one that fails at it is told and stops nothing."""
     try:
         hints: Sequence[str] = getattr(processor, "hints", ())
         if not isinstance(hints, tuple | list):
             raise TypeError(f"expected a list of lines, got {type(hints).__name__}")
     except Exception as error:
-        raise PluginError(f"{called(processor, 'hints')}: {first_line(error)}") from error
+        return [f"what it could say cannot be shown: {called(processor, 'hints')}: {first_line(error)}"]
     return hints
 
 

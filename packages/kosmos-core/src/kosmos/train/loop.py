@@ -21,7 +21,7 @@ from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.data.transfer import on_its_way
-from kosmos.errors import CheckpointError, TrainingError, is_out_of_memory
+from kosmos.errors import CheckpointError, PluginError, TrainingError, is_out_of_memory
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.recompute import uncompiled
 from kosmos.model.weights import round_weights
@@ -36,6 +36,7 @@ from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
+from kosmos.train.schedules import share_at
 from kosmos.train.sharding import distribute, settle
 from kosmos.train.step_sums import Spent, sum_up
 
@@ -249,7 +250,7 @@ class Trainer:
         return memory.parts(batch, self.parts, self.slots, exactly=self.parallel.world_size > 1)
 
     def _set_learning_rate(self) -> None:
-        share = self.schedule(self.step)
+        share = share_at(self.schedule, self.step, self.config.train.schedule.name)
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * share
 
@@ -278,6 +279,9 @@ class Trainer:
             "optimizer", train.optimizer.name, groups, train.learning_rate,
             options=train.optimizer.options, path="train.optimizer",
         )  # fmt: skip
+        if (kept := len(self.optimizer.param_groups)) != len(groups):
+            name = train.optimizer.name
+            raise PluginError(f"train.optimizer: {name} keeps {kept} groups of parameters, {len(groups)} were given")
         self.peaks = [g["lr"] for g in groups]
         self.release = GradientRelease(self.optimizer) if train.release_gradients else None
         self.schedule: Callable[[int], float] = registry.build(

@@ -5,9 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, PluginError, cause
 
 Schedule = Callable[[int], float]
+
+
+def share_at(schedule: Schedule, step: int, name: str) -> float:
+    """What a schedule, which may be a plugin's, gives for a step.
+
+    Raises:
+        PluginError: it fails, or what it gives is no finite number. Parameters would be spoilt by the first such step.
+    """
+    try:
+        share = float(schedule(step))
+    except Exception as error:  # a seam: code of plugins
+        raise PluginError(f"train.schedule: {name} raised {cause(error)} for step {step}") from error
+    if not math.isfinite(share):
+        raise PluginError(f"train.schedule: {name} gave {share} for step {step}, expected a share of the peak rate")
+    return share
 
 
 def linear(steps: int, warmup_steps: int, *, final: float = 0.0) -> Schedule:

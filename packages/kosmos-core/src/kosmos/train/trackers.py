@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from time import sleep, time
@@ -148,12 +149,11 @@ class Trackers:
         for path, label, wanted in _labelled("trackers", config.trackers):
             registry.get("tracker", wanted.name)  # an unknown name is the user's error, not an outage
             build = partial(registry.build, "tracker", wanted.name, output, run, options=wanted.options, path=path)
-            self._guard("tracker", label, partial(self._open, label, build))
+            self._guard("tracker", label, partial(_put, self.trackers, label, build))
         for path, label, wanted in _labelled("observers", config.observers):
-            self.observers[label] = registry.build("observer", wanted.name, options=wanted.options, path=path)
-
-    def _open(self, label: str, build: Callable[[], Tracker]) -> None:
-        self.trackers[label] = build()
+            registry.get("observer", wanted.name)
+            build = partial(registry.build, "observer", wanted.name, options=wanted.options, path=path)
+            self._guard("observer", label, partial(_put, self.observers, label, build))
 
     def resume(self, step: int) -> None:
         """Steps above ``step`` come again; -1 where even the scores before the first step do."""
@@ -164,13 +164,13 @@ class Trackers:
     def log(self, row: Mapping[str, Any]) -> None:
         """Give a row to all; observers see the steps alone."""
         for label, tracker in list(self.trackers.items()):
-            self._guard("tracker", label, partial(tracker.log, row))
+            self._guard("tracker", label, partial(_log, tracker, row))
         for label, observe in list(self.observers.items()) if "loss" in row else ():
-            self._guard("observer", label, partial(observe, row))
+            self._guard("observer", label, partial(_show, observe, row))
 
     def close(self) -> None:
         for label, tracker in list(self.trackers.items()):
-            self._guard("tracker", label, tracker.close)
+            self._guard("tracker", label, partial(_close, tracker))
 
     def _guard(self, kind: str, label: str, act: Callable[[], None]) -> None:
         try:
@@ -178,6 +178,24 @@ class Trackers:
         except Exception as error:  # a seam: whatever a tracker raises must not cost the run
             (self.trackers if kind == "tracker" else self.observers).pop(label, None)
             self.report(f"warning: {kind} {label} is off from here on: {cause(error)}")
+
+
+def _put(into: dict[str, Any], label: str, build: Callable[[], Any]) -> None:
+    into[label] = build()
+
+
+# Called behind the guard, as even to look for a method may fail. Each has a copy of the row: what one does with it is
+# no business of the run's or of the next one's.
+def _log(tracker: Tracker, row: Mapping[str, Any]) -> None:
+    tracker.log(deepcopy(row))
+
+
+def _show(observe: Callable[[Mapping[str, Any]], None], row: Mapping[str, Any]) -> None:
+    observe(deepcopy(row))
+
+
+def _close(tracker: Tracker) -> None:
+    tracker.close()
 
 
 def _labelled(field: str, wanted: Sequence[ComponentConfig]) -> Iterator[tuple[str, str, ComponentConfig]]:
