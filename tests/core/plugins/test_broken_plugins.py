@@ -18,7 +18,7 @@ from kosmos.commands import generate, train
 from kosmos.components import API_VERSION
 from kosmos.data.sources.layouts import FILE_NAME, ROLES
 from kosmos.discovery import OPTIONS, ROW_KEYS, PluginRecord
-from kosmos.errors import PluginError
+from kosmos.errors import ConfigError, PluginError
 from kosmos.plugins import Registry, load_plugins
 from kosmos.train.flops import BACKBONE, HEAD
 
@@ -162,6 +162,10 @@ def test_of_two_components_of_one_name_the_first_stays_and_both_plugins_are_name
     assert record(registry, "later").problems == (
         "encoder 'healthy' is refused: plugin healthy (acme-healthy 1.2) brings one of that name",
     )
+    with pytest.raises(
+        ConfigError, match=r"size: .*; the encoder 'healthy' of plugin later .* is refused: plugin healthy"
+    ):
+        registry.build("encoder", "healthy", options={"size": 3})
 
 
 def test_core_wins_over_any_plugin_that_takes_one_of_its_names(install: Install) -> None:

@@ -124,10 +124,13 @@ class Registry:
         from kosmos.options import check_options  # pydantic; discovery does without
 
         factory, spec = self.resolve(kind, name), self.get(kind, name)
-        checked = check_options(
-            factory, options or {}, path=path or f"{kind} {name}", positional=len(args),
-            owner=lambda option: next(iter(self._owners_of(option, kind, len(args))), None),
-        )  # fmt: skip
+        try:
+            checked = check_options(
+                factory, options or {}, path=path or f"{kind} {name}", positional=len(args),
+                owner=lambda option: next(iter(self._owners_of(option, kind, len(args))), None),
+            )  # fmt: skip
+        except ConfigError as error:
+            raise ConfigError(f"{error}{self._refused(kind, name)}") from error
         who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
         where = f"{path}: " if path else ""
         try:
@@ -158,6 +161,14 @@ class Registry:
                 if option in fields_of(self.resolve(kind, name), positional):
                     owners.append(name)
         return owners
+
+    def _refused(self, kind: str, name: str) -> str:
+        """What to add where options do not fit: one of that name which gave way to this one may have been meant."""
+        refused = f"{kind} {name!r} is refused: "
+        for plugin in self.plugins:
+            if why := [p.removeprefix(refused) for p in plugin.problems if p.startswith(refused)]:
+                return f"; the {kind} {name!r} of plugin {plugin.label} is refused: {why[0]}"
+        return ""
 
     def _absence(self, kind: str, name: str) -> str:
         there = self.specs(kind)

@@ -350,6 +350,7 @@ class Session:
 
     def _scores(self) -> Scores:
         run = self.opened
+        self.watch.at("reading held-out documents")
         with self.reporter.pause("scoring held-out documents"), self.clock.spending("evaluation"):
             return score(
                 run.composition, run.held_out,
