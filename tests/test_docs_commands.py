@@ -94,7 +94,7 @@ def parse_generate(arguments: list[str], registry: Registry) -> None:
 
 def parse_other(name: str, arguments: list[str], registry: Registry) -> None:
     """Any command, or group of commands, by its own declaration."""
-    command: Any = _wrap(name, registry.resolve("command", name))
+    command: Any = _wrap(name, registry)
     if arguments == ["--help"]:
         assert command.get_help(command.make_context(name, [], resilient_parsing=True))
         return
