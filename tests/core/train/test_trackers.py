@@ -268,6 +268,19 @@ def test_an_observer_that_fails_without_a_word_is_told_by_the_kind_of_its_error(
     assert said == ["warning: observer watcher is off from here on: ValueError"]
 
 
+def test_an_observer_that_wants_to_leave_does_not_take_the_run_with_it(tmp_path, registry, monkeypatch):
+    import sys
+
+    def leaves(row):
+        raise SystemExit(0)
+
+    listener = Listener()
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(Watcher=lambda **options: leaves))
+    config = small_run(tmp_path / "run", observers=["watcher"])
+    assert train_model(config, registry=registry, reporter=listener).step == 6
+    assert listener.said == ["warning: observer watcher is off from here on: SystemExit: 0"]
+
+
 def test_of_two_observers_of_one_name_the_one_that_fails_is_named_by_its_place(tmp_path, registry):
     listener = Listener()
     config = small_run(tmp_path / "run", observers=["watcher", {"name": "watcher", "fails_at": 2}])

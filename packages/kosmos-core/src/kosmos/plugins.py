@@ -130,7 +130,9 @@ class Registry:
                 owner=lambda option: next(iter(self._owners_of(option, kind, len(args))), None),
             )  # fmt: skip
         except ConfigError as error:
-            raise ConfigError(f"{error}{self._refused(kind, name)}") from error
+            if refused := self._refused(kind, name):
+                raise ConfigError(f"{error}{refused}") from error
+            raise
         who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
         where = f"{path}: " if path else ""
         try:

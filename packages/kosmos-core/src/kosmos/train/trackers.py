@@ -175,7 +175,7 @@ class Trackers:
     def _guard(self, kind: str, label: str, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception as error:  # a seam: whatever a tracker raises must not cost the run
+        except (Exception, SystemExit) as error:  # a seam: whatever a tracker raises must not cost the run
             (self.trackers if kind == "tracker" else self.observers).pop(label, None)
             self.report(f"warning: {kind} {label} is off from here on: {cause(error)}")
 
