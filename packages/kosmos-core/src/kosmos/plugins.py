@@ -134,7 +134,7 @@ class Registry:
             raise _at(path, error, factory) from error
         except KosmosError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise
             who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from kosmos.components import EncoderSpec, ModalitySpec, Spec
 from kosmos.discovery import PluginRecord
-from kosmos.errors import PluginError
+from kosmos.errors import PluginError, cause
 from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.testing.conditions import Conditions
@@ -124,8 +124,8 @@ def _conditions(record: PluginRecord) -> Conditions:
     where, _, attribute = str(target).partition(":")
     try:
         found = getattr(import_module(where), attribute, None)
-    except ImportError as error:
-        raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r}: {error}") from error
+    except (Exception, SystemExit) as error:  # a seam: the plugin's own code
+        raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r}: {cause(error)}") from error
     if not isinstance(found, Conditions):
         raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r} names no kosmos.testing.Conditions")
     return found

@@ -112,7 +112,7 @@ class Promise:
                 raise Unchecked(f"not checked: {error}") from error
             except unittest.SkipTest:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a seam: the plugin's own code
                 raise BrokenPromise(self._told(f"raised {cause(error)}")) from error
 
     def verdict(self) -> Verdict:

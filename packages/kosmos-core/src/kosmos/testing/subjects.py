@@ -107,7 +107,7 @@ class ModalityUnderTest(ComponentUnderTest):
             found = (source.document(index) for index in range(len(source)))
             fit = (document for document in found if self.spec.name in document.modalities)
             return tuple(islice(fit, self.conditions.documents))
-        except Exception as error:  # a seam: the plugin's own code
+        except (Exception, SystemExit) as error:  # a seam: the plugin's own code
             raise NotBuilt(f"sample set {self.spec.sample_set}: {cause(error)}") from error
 
     @cached_property
