@@ -18,7 +18,7 @@ from support.made import make
 NAME = "sonar"
 Mutate = Callable[..., list[Promise]]
 Plugin = Callable[[str], Registry]
-SPECS = "EncoderSpec, MetricSpec, ObserverSpec, OptimizerSpec, ScheduleSpec, TrackerSpec"
+SPECS = "DatasetSpec, EncoderSpec, MetricSpec, ObserverSpec, OptimizerSpec, ScheduleSpec, TrackerSpec"
 _numbers = itertools.count()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from types import ModuleType
 
-from kosmos.components import EncoderSpec, ModalitySpec, Spec
+from kosmos.components import EncoderSpec, ModalitySpec
 from kosmos.discovery import PluginRecord
 from kosmos.errors import PluginError, cause
 from kosmos.names import listed
@@ -15,13 +15,24 @@ from kosmos.plugins import Registry
 from kosmos.testing.conditions import Conditions
 from kosmos.testing.installed import plugins_of
 from kosmos.testing.promise import Promise, Rule, Subject
-from kosmos.testing.rules import backbone, connector, dataset, encoder, gpu, modality, plugin, training, training_run
+from kosmos.testing.rules import (
+    backbone,
+    builds,
+    connector,
+    dataset,
+    encoder,
+    gpu,
+    modality,
+    plugin,
+    training,
+    training_run,
+)
 from kosmos.testing.scorecard import ScoreCard
 from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest, ModalityUnderTest, PluginUnderTest
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    for module in (plugin, modality, training_run, encoder, connector, backbone, gpu, dataset, training)
+    for module in (plugin, modality, training_run, builds, encoder, connector, backbone, gpu, dataset, training)
     for rule in module.RULES
 )
 """Every rule, in the order in which they are checked."""
@@ -140,11 +151,12 @@ def _subjects(registry: Registry, record: PluginRecord, conditions: Conditions) 
     yield PluginUnderTest(registry, record)
     made = {spec.name: _modality(registry, spec, conditions) for spec in _modalities(registry)}
     own = [made[spec.name] for spec in record.components if isinstance(spec, ModalitySpec)]
+    others = [modality for modality in made.values() if modality not in own]
     for spec in record.components:
         if isinstance(spec, ModalitySpec):
             yield made[spec.name]
         elif isinstance(spec, EncoderSpec):
-            yield _encoder(registry, spec, conditions, own or list(made.values()))
+            yield _encoder(registry, spec, conditions, [*own, *others])
         else:
             yield ComponentUnderTest(registry, spec, conditions)
 
@@ -158,10 +170,10 @@ def _modality(registry: Registry, spec: ModalitySpec, conditions: Conditions) ->
 
 
 def _encoder(
-    registry: Registry, spec: Spec, conditions: Conditions, modalities: Sequence[ModalityUnderTest]
+    registry: Registry, spec: EncoderSpec, conditions: Conditions, modalities: Sequence[ModalityUnderTest]
 ) -> EncoderUnderTest:
-    """Tried on the modality whose default it is, else on the first of the plugin's own, else on any."""
-    assert isinstance(spec, EncoderSpec)
+    """Tried on the modality whose default it is, else on the first that fits: of the plugin's own, then of all."""
     owner = next((m for m in modalities if m.spec.encoder == spec.name), None)
-    defaults = dict(owner.spec.encoder_options) if owner else {}
-    return EncoderUnderTest(registry, spec, conditions, owner or next(iter(modalities), None), defaults)
+    if owner is None:
+        return EncoderUnderTest(registry, spec, conditions, modalities, {})
+    return EncoderUnderTest(registry, spec, conditions, [owner], dict(owner.spec.encoder_options))

@@ -24,6 +24,10 @@ class NotBuilt(Exception):
     """A part that others are checked on cannot be had; the promise ``builds`` is the one to break."""
 
 
+class Lacking(NotBuilt):
+    """Nor does it break ``builds``: it needs an option, a file or a package that is not here."""
+
+
 class Subject(Protocol):
     """What a rule is checked on."""
 
