@@ -12,7 +12,7 @@ from kosmos.discovery import PluginRecord
 from kosmos.errors import PluginError, cause
 from kosmos.names import listed
 from kosmos.plugins import Registry
-from kosmos.testing.conditions import Conditions
+from kosmos.testing.conditions import Conditions, check_names
 from kosmos.testing.installed import plugins_of
 from kosmos.testing.promise import Promise, Rule, Subject
 from kosmos.testing.rules import (
@@ -54,14 +54,14 @@ def promises_of(
         fast: leave the slow ones out (they come back as skipped).
 
     Raises:
-        PluginError: no such distribution is installed.
+        PluginError: no such distribution is installed, or the conditions name what is not there.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # an encoder that would fetch weights says so at once
     registry, records = _found(of, plugins)
     return [
         Promise(rule, subject, left_out=fast and rule.slow)
         for record in records
-        for subject in _subjects(registry, record, conditions or _conditions(record))
+        for subject in _subjects(registry, record, _checked(registry, record, conditions))
         for rule in RULES
         if rule.kind in _kinds(subject)
     ]
@@ -122,6 +122,14 @@ def _found(of: str | ModuleType | Registry, plugins: Sequence[str] | None) -> tu
         of, plugins = Registry.from_modules({name: name}), [name]
     wanted = [record for record in of.plugins if (record.name in plugins if plugins else record.name != "core")]
     return of, wanted
+
+
+def _checked(registry: Registry, record: PluginRecord, stated: Conditions | None) -> Conditions:
+    """The conditions: those that were stated, else those of the plugin, whose names have to be there."""
+    conditions = stated or _conditions(record)
+    if not record.problems:  # which may be why a name is not there, and are what is to be told
+        check_names(conditions, registry, f"{record.module}: Conditions")
+    return conditions
 
 
 def _conditions(record: PluginRecord) -> Conditions:
