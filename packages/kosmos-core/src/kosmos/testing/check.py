@@ -14,7 +14,7 @@ from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.testing.conditions import Conditions, check_names
 from kosmos.testing.installed import plugins_of
-from kosmos.testing.promise import Promise, Rule, Subject
+from kosmos.testing.promise import Promise, Rule, Subject, Verdict
 from kosmos.testing.rules import (
     backbone,
     builds,
@@ -73,6 +73,8 @@ def check_distribution(
     conditions: Conditions | None = None,
     fast: bool = False,
     watch: Callable[[Promise], None] = lambda promise: None,
+    done: Callable[[Verdict], None] = lambda verdict: None,
+    limit_s: float | None = None,
 ) -> ScoreCard:
     """The score card of an installed distribution.
 
@@ -81,13 +83,16 @@ def check_distribution(
         conditions: see ``promises_of``.
         fast: leave out what is slow.
         watch: told each promise before it is checked.
+        done: told what came of it.
+        limit_s: seconds that a promise may take; where one takes longer, the others of its component are skipped.
 
     Raises:
         PluginError: no such distribution is installed.
     """
     promises = promises_of(name, conditions=conditions, fast=fast)
     records = _found(name, None)[1]
-    return _score(records[0].distribution, records[0].version, promises, watch)
+    verdicts = tuple(_verdicts(promises, watch, done, limit_s))
+    return ScoreCard(records[0].distribution, records[0].version, verdicts)
 
 
 def check_plugin(
@@ -102,15 +107,28 @@ def check_plugin(
     Args: as of ``promises_of``.
     """
     names = listed(record.name for record in _found(of, plugins)[1])
-    return _score(names, "", promises_of(of, plugins=plugins, conditions=conditions, fast=fast), lambda promise: None)
+    promises = promises_of(of, plugins=plugins, conditions=conditions, fast=fast)
+    return ScoreCard(names, "", tuple(promise.verdict() for promise in promises))
 
 
-def _score(name: str, version: str, promises: Sequence[Promise], watch: Callable[[Promise], None]) -> ScoreCard:
-    verdicts = []
+def _verdicts(
+    promises: Sequence[Promise],
+    watch: Callable[[Promise], None],
+    done: Callable[[Verdict], None],
+    limit_s: float | None,
+) -> Iterator[Verdict]:
+    """What came of each promise. After one that was stopped no other of its component is tried: each might wait."""
+    stopped: dict[str, str] = {}
     for promise in promises:
         watch(promise)
-        verdicts.append(promise.verdict())
-    return ScoreCard(name, version, tuple(verdicts))
+        if (by := stopped.get(promise.component)) is not None and not promise.left_out:
+            verdict = Verdict(promise.id, promise.component, "skipped", f"not tried: {by} was stopped", 0.0)
+        else:
+            verdict = promise.verdict(limit_s=limit_s)
+        if verdict.stopped:
+            stopped[promise.component] = promise.id
+        done(verdict)
+        yield verdict
 
 
 def _found(of: str | ModuleType | Registry, plugins: Sequence[str] | None) -> tuple[Registry, list[PluginRecord]]:
