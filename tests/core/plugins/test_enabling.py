@@ -289,3 +289,19 @@ def test_an_unreadable_file_is_an_error_of_settings(own_settings: Path) -> None:
     own_settings.mkdir(parents=True)
     with pytest.raises(ConfigError, match="cannot tell which plugins are disabled"):
         enabling()
+
+
+def test_testing_a_plugin_that_is_not_loaded_says_why_and_what_to_do(
+    sonar: None, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("plugins", "disable", "sonar")
+    is_off = "plugin sonar (acme-sonar 1.2) is"
+    remedy = "disabled; enable it with: kosmos plugins enable sonar"
+    assert run("plugin", "test", "acme-sonar") == ["2", "", f"error[config]: {is_off} {remedy}\n"]
+    run("plugins", "enable", "sonar")
+    status, _, said = run("plugin", "test", "acme-sonar", "--plugins", "radar")
+    assert (status, said.startswith(f"error[config]: {is_off} not among the plugins named; add it")) == ("2", True)
+    monkeypatch.setenv("KOSMOS_PLUGINS", "radar")
+    assert (
+        run("plugin", "test", "acme_sonar")[2] == f"error[config]: {is_off} not among KOSMOS_PLUGINS; name it there\n"
+    )

@@ -17,6 +17,8 @@ from support.made import make
 
 NAME = "sonar"
 Mutate = Callable[..., list[Promise]]
+Plugin = Callable[[str], Registry]
+SPECS = "DatasetSpec, EncoderSpec, MetricSpec, ObserverSpec, OptimizerSpec, ScheduleSpec, TrackerSpec"
 _numbers = itertools.count()
 
 
@@ -63,3 +65,21 @@ def registry(good: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     importlib.invalidate_caches()
     plugin = Candidate(NAME, f"kosmos-{NAME}", "0.1.0", f"kosmos_{NAME}.plugin")
     return Registry(load([CORE_CANDIDATE, plugin]))
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
+    """``plugin(source)``: core and a plugin module of this text, behind the usual imports."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made: list[str] = []
+
+    def write(source: str) -> Registry:
+        name = f"odd_plugin_{next(_numbers)}"
+        (tmp_path / f"{name}.py").write_text(f"from kosmos import {SPECS}, hookimpl\nKOSMOS_API = 1\n{source}\n")
+        importlib.invalidate_caches()
+        made.append(name)
+        return Registry.from_modules({name: name})
+
+    yield write
+    for name in made:
+        sys.modules.pop(name, None)

@@ -119,6 +119,23 @@ def test_further_media_and_options_come_from_conditions() -> None:
     assert len(modality.media) == wide.documents + 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("conditions", "says"),
+    [
+        (Conditions(examples={"tickss": []}), "examples: 'tickss': unknown; did you mean 'ticks'?"),
+        (Conditions(media={"ticsk": None}), "media: 'ticsk': unknown; did you mean 'ticks'?"),
+        (Conditions(media={"sonar": None}), "media: 'sonar': unknown; installed modalities: ticks"),
+        (Conditions(options={"encoder tick": {}}), "options: 'encoder tick': unknown; did you mean 'encoder ticks'?"),
+        (Conditions(options={"ticks": {}}), "did you mean 'modality ticks' or 'encoder ticks' or 'dataset ticks'?"),
+    ],
+)
+def test_a_name_in_conditions_that_is_not_there_is_told_with_the_nearest(conditions: Conditions, says: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        promises_of(ticks, conditions=conditions)
+    assert str(caught.value).startswith("support.ticks: Conditions: ")
+    assert says in str(caught.value)
+
+
 def test_only_the_plugins_that_are_named_of_a_registry_are_checked() -> None:
     registry = Registry.from_modules({"ticks": "support.ticks", "smaller": "support.smaller_plugin"})
     components = {p.component for p in promises_of(registry, plugins=["smaller"])}

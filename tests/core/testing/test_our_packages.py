@@ -72,7 +72,8 @@ def promises(distribution: str) -> list[Promise]:
     if modality not in load_plugins().specs("modality"):
         pytest.skip(f"{distribution} is not installed")
     examples = {modality: [Media(modality, file) for file in files()]}
-    return promises_of(distribution, conditions=Conditions(examples=examples, options=SMALLER))
+    options = SMALLER if distribution == "kosmos-audio" else {}
+    return promises_of(distribution, conditions=Conditions(examples=examples, options=options))
 
 
 def is_default(promise: Promise) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,7 @@ from kosmos.commands.arguments import refuse_empty
 from kosmos.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
-    from kosmos.testing import Promise, ScoreCard
+    from kosmos.testing import Promise, ScoreCard, Verdict
 
 EXTRA = "pip install 'kosmos-core[testing]>=26.11'"
 
@@ -49,6 +51,9 @@ def check(
     distribution: Annotated[str, typer.Argument(help="An installed distribution, such as kosmos-depth.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     fast: Annotated[bool, typer.Option("--fast", help="Leave out what starts trainings or compilers.")] = False,
+    limit_s: Annotated[
+        float, typer.Option("--limit-s", min=1.0, help="Seconds that a promise may take; it has failed after them.")
+    ] = 300.0,
 ) -> None:
     """Check every promise of a plugin and print the score card. Exit status 1 where one is broken."""
     from kosmos.testing.installed import plugins_of
@@ -58,38 +63,69 @@ def check(
     except PluginError as error:
         raise ConfigError(str(error)) from error
     try:
-        from kosmos.testing import check_distribution
+        from kosmos.testing import check_distribution, promises_of
     except ModuleNotFoundError as error:
         raise PluginError(f"kosmos plugin test needs {error.name}: {EXTRA}") from error
     try:
-        card = check_distribution(distribution, fast=fast, watch=_silent if as_json else _say)
+        if as_json:
+            card = check_distribution(distribution, fast=fast, limit_s=limit_s)
+            print(card.to_json())
+        else:
+            rows = _Rows(promises_of(distribution, fast=fast))
+            card = check_distribution(distribution, fast=fast, watch=rows.begin, done=rows.end, limit_s=limit_s)
+            _print_messages(card)
     except PluginError as error:
         raise ConfigError(str(error)) from error
-    if as_json:
-        print(card.to_json())
-    else:
-        _print(card)
     raise typer.Exit(1 if card.failed else 0)
 
 
-def _silent(promise: Promise) -> None:
-    """Nobody watches."""
+class _Rows:
+    """The score card as it grows: a row as soon as there is a verdict, and on a terminal what is being checked."""
+
+    def __init__(self, promises: Sequence[Promise]) -> None:
+        from rich.console import Console
+
+        self.console = Console(highlight=False)
+        self.widths = [
+            max(map(len, [head, *names])) + 2
+            for head, names in (
+                ("component", [promise.component for promise in promises]),
+                ("promise", [promise.id for promise in promises]),
+                ("outcome", []),
+            )
+        ]
+        self._print("component", "promise", "outcome", "s")
+
+    def begin(self, promise: Promise) -> None:
+        """Say what is being checked, on a line that the next one overwrites."""
+        if sys.stderr.isatty():
+            line = f"{promise.component} {promise.id}: {promise.says}"[: shutil.get_terminal_size().columns - 1]
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    def end(self, verdict: Verdict) -> None:
+        from kosmos.testing.scorecard import STYLES
+
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._print(
+            verdict.component, verdict.id, verdict.outcome, f"{verdict.seconds:.1f}", style=STYLES[verdict.outcome]
+        )
+
+    def _print(self, *cells: str, style: str = "bold") -> None:
+        from rich.text import Text
+
+        row = Text()
+        for number, (cell, width) in enumerate(zip(cells, [*self.widths, 0], strict=True)):
+            row.append(cell.ljust(width), style if number == 2 or style == "bold" else "")
+        self.console.print(row, soft_wrap=True)
 
 
-def _say(promise: Promise) -> None:
-    """What is being checked, on a line that the next one overwrites."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{promise.component}: {promise.says}"[:120], end="", file=sys.stderr, flush=True)
-
-
-def _print(card: ScoreCard) -> None:
+def _print_messages(card: ScoreCard) -> None:
+    """Why what was skipped was, what is broken, and the sum."""
     from rich.console import Console
     from rich.text import Text
 
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
     console = Console(highlight=False)
-    console.print(card.table())
     for outcome in ("skipped", "failed"):
         for verdict in card.verdicts:
             if verdict.outcome == outcome:

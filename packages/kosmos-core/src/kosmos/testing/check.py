@@ -7,21 +7,32 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from types import ModuleType
 
-from kosmos.components import EncoderSpec, ModalitySpec, Spec
+from kosmos.components import EncoderSpec, ModalitySpec
 from kosmos.discovery import PluginRecord
-from kosmos.errors import PluginError
+from kosmos.errors import PluginError, cause
 from kosmos.names import listed
 from kosmos.plugins import Registry
-from kosmos.testing.conditions import Conditions
+from kosmos.testing.conditions import Conditions, check_names
 from kosmos.testing.installed import plugins_of
-from kosmos.testing.promise import Promise, Rule, Subject
-from kosmos.testing.rules import backbone, connector, dataset, encoder, gpu, modality, plugin, training, training_run
+from kosmos.testing.promise import Promise, Rule, Subject, Verdict
+from kosmos.testing.rules import (
+    backbone,
+    builds,
+    connector,
+    dataset,
+    encoder,
+    gpu,
+    modality,
+    plugin,
+    training,
+    training_run,
+)
 from kosmos.testing.scorecard import ScoreCard
 from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest, ModalityUnderTest, PluginUnderTest
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    for module in (plugin, modality, training_run, encoder, connector, backbone, gpu, dataset, training)
+    for module in (plugin, modality, training_run, builds, encoder, connector, backbone, gpu, dataset, training)
     for rule in module.RULES
 )
 """Every rule, in the order in which they are checked."""
@@ -43,14 +54,14 @@ def promises_of(
         fast: leave the slow ones out (they come back as skipped).
 
     Raises:
-        PluginError: no such distribution is installed.
+        PluginError: no such distribution is installed, or the conditions name what is not there.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # an encoder that would fetch weights says so at once
     registry, records = _found(of, plugins)
     return [
         Promise(rule, subject, left_out=fast and rule.slow)
         for record in records
-        for subject in _subjects(registry, record, conditions or _conditions(record))
+        for subject in _subjects(registry, record, _checked(registry, record, conditions))
         for rule in RULES
         if rule.kind in _kinds(subject)
     ]
@@ -62,6 +73,8 @@ def check_distribution(
     conditions: Conditions | None = None,
     fast: bool = False,
     watch: Callable[[Promise], None] = lambda promise: None,
+    done: Callable[[Verdict], None] = lambda verdict: None,
+    limit_s: float | None = None,
 ) -> ScoreCard:
     """The score card of an installed distribution.
 
@@ -70,13 +83,16 @@ def check_distribution(
         conditions: see ``promises_of``.
         fast: leave out what is slow.
         watch: told each promise before it is checked.
+        done: told what came of it.
+        limit_s: seconds that a promise may take; where one takes longer, the others of its component are skipped.
 
     Raises:
         PluginError: no such distribution is installed.
     """
     promises = promises_of(name, conditions=conditions, fast=fast)
     records = _found(name, None)[1]
-    return _score(records[0].distribution, records[0].version, promises, watch)
+    verdicts = tuple(_verdicts(promises, watch, done, limit_s))
+    return ScoreCard(records[0].distribution, records[0].version, verdicts)
 
 
 def check_plugin(
@@ -91,15 +107,28 @@ def check_plugin(
     Args: as of ``promises_of``.
     """
     names = listed(record.name for record in _found(of, plugins)[1])
-    return _score(names, "", promises_of(of, plugins=plugins, conditions=conditions, fast=fast), lambda promise: None)
+    promises = promises_of(of, plugins=plugins, conditions=conditions, fast=fast)
+    return ScoreCard(names, "", tuple(promise.verdict() for promise in promises))
 
 
-def _score(name: str, version: str, promises: Sequence[Promise], watch: Callable[[Promise], None]) -> ScoreCard:
-    verdicts = []
+def _verdicts(
+    promises: Sequence[Promise],
+    watch: Callable[[Promise], None],
+    done: Callable[[Verdict], None],
+    limit_s: float | None,
+) -> Iterator[Verdict]:
+    """What came of each promise. After one that was stopped no other of its component is tried: each might wait."""
+    stopped: dict[str, str] = {}
     for promise in promises:
         watch(promise)
-        verdicts.append(promise.verdict())
-    return ScoreCard(name, version, tuple(verdicts))
+        if (by := stopped.get(promise.component)) is not None and not promise.left_out:
+            verdict = Verdict(promise.id, promise.component, "skipped", f"not tried: {by} was stopped", 0.0)
+        else:
+            verdict = promise.verdict(limit_s=limit_s)
+        if verdict.stopped:
+            stopped[promise.component] = promise.id
+        done(verdict)
+        yield verdict
 
 
 def _found(of: str | ModuleType | Registry, plugins: Sequence[str] | None) -> tuple[Registry, list[PluginRecord]]:
@@ -113,6 +142,14 @@ def _found(of: str | ModuleType | Registry, plugins: Sequence[str] | None) -> tu
     return of, wanted
 
 
+def _checked(registry: Registry, record: PluginRecord, stated: Conditions | None) -> Conditions:
+    """The conditions: those that were stated, else those of the plugin, whose names have to be there."""
+    conditions = stated or _conditions(record)
+    if not record.problems:  # which may be why a name is not there, and are what is to be told
+        check_names(conditions, registry, f"{record.module}: Conditions")
+    return conditions
+
+
 def _conditions(record: PluginRecord) -> Conditions:
     """What the plugin's module names in ``KOSMOS_TESTING``."""
     if record.problems and not record.components:
@@ -124,8 +161,8 @@ def _conditions(record: PluginRecord) -> Conditions:
     where, _, attribute = str(target).partition(":")
     try:
         found = getattr(import_module(where), attribute, None)
-    except ImportError as error:
-        raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r}: {error}") from error
+    except (Exception, SystemExit) as error:  # a seam: the plugin's own code
+        raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r}: {cause(error)}") from error
     if not isinstance(found, Conditions):
         raise PluginError(f"{record.module}: KOSMOS_TESTING = {target!r} names no kosmos.testing.Conditions")
     return found
@@ -140,11 +177,12 @@ def _subjects(registry: Registry, record: PluginRecord, conditions: Conditions) 
     yield PluginUnderTest(registry, record)
     made = {spec.name: _modality(registry, spec, conditions) for spec in _modalities(registry)}
     own = [made[spec.name] for spec in record.components if isinstance(spec, ModalitySpec)]
+    others = [modality for modality in made.values() if modality not in own]
     for spec in record.components:
         if isinstance(spec, ModalitySpec):
             yield made[spec.name]
         elif isinstance(spec, EncoderSpec):
-            yield _encoder(registry, spec, conditions, own or list(made.values()))
+            yield _encoder(registry, spec, conditions, [*own, *others])
         else:
             yield ComponentUnderTest(registry, spec, conditions)
 
@@ -158,10 +196,10 @@ def _modality(registry: Registry, spec: ModalitySpec, conditions: Conditions) ->
 
 
 def _encoder(
-    registry: Registry, spec: Spec, conditions: Conditions, modalities: Sequence[ModalityUnderTest]
+    registry: Registry, spec: EncoderSpec, conditions: Conditions, modalities: Sequence[ModalityUnderTest]
 ) -> EncoderUnderTest:
-    """Tried on the modality whose default it is, else on the first of the plugin's own, else on any."""
-    assert isinstance(spec, EncoderSpec)
+    """Tried on the modality whose default it is, else on the first that fits: of the plugin's own, then of all."""
     owner = next((m for m in modalities if m.spec.encoder == spec.name), None)
-    defaults = dict(owner.spec.encoder_options) if owner else {}
-    return EncoderUnderTest(registry, spec, conditions, owner or next(iter(modalities), None), defaults)
+    if owner is None:
+        return EncoderUnderTest(registry, spec, conditions, modalities, {})
+    return EncoderUnderTest(registry, spec, conditions, [owner], dict(owner.spec.encoder_options))

@@ -50,6 +50,10 @@ def finish(process: subprocess.Popen[bytes], *, folder: Path, seconds: float) ->
         process.kill()
         process.wait()
         raise ChildFailed(f"did not come to an end within {seconds:g} s{_at(folder)}") from None
+    except BaseException:  # an interrupt: nobody waits for it any more
+        process.kill()
+        process.wait()
+        raise
     if process.returncode:
         said = (folder / "said").read_text(errors="replace")
         last = said.strip().splitlines()[-1:] or ["without a word"]

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kosmos.components import KINDS
 from kosmos.data.document import Media
+from kosmos.errors import PluginError
+from kosmos.names import listed, nearest
+from kosmos.plugins import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,3 +45,28 @@ class Conditions:
 
     def options_of(self, kind: str, name: str) -> Mapping[str, Any]:
         return self.options.get(f"{kind} {name}", {})
+
+
+def check_names(conditions: Conditions, registry: Registry, where: str) -> None:
+    """Raises PluginError, which begins with ``where``, at the name of a modality or a component that is not there."""
+    modalities = list(registry.specs("modality"))
+    components = [f"{kind.kind} {name}" for kind in KINDS for name in registry.specs(kind.kind)]
+    fields = (("media", conditions.media), ("examples", conditions.examples), ("options", conditions.options))
+    for field_name, stated in fields:
+        known = components if field_name == "options" else modalities
+        for name in stated:
+            if name not in known:
+                raise PluginError(f"{where}: {field_name}: {name!r}: unknown; {_meant(str(name), known)}")
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """What was meant, be it the name of a component without its kind."""
+    likely = [one for one in known if one.endswith(f" {name}")] or [one for one in [nearest(name, known)] if one]
+    if likely:
+        return f"did you mean {' or '.join(map(repr, likely))}?"
+    form = (
+        "KIND NAME of a component that is installed, such as"
+        if any(" " in one for one in known)
+        else "installed modalities:"
+    )
+    return f"{form} {listed(known)}"

@@ -90,7 +90,9 @@ def run_code(arguments: bytes) -> str | None:
             file = folder / f"medium{what}"
             file.write_bytes(content)
             for source in (content, file):
-                with contextlib.suppress(Exception):  # whatever else it does with it is not the question here
+                with contextlib.suppress(
+                    Exception, SystemExit
+                ):  # whatever else it does with it is not the question here
                     medium = Media(name, source)
                     processor.decode(medium, processor.plan(medium))
                 if marker.exists():
@@ -119,7 +121,7 @@ def _give(processor: Any, medium: Media) -> None:
         cells = processor.decode(medium, plan)
     except SampleError:
         return
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Broken(f"{described(medium)} raised {cause(error)}; expected a SampleError or cells") from error
     if len(cells) != plan.cells:
         raise Broken(f"{described(medium)}: planned {plan.cells} cells, decoded {len(cells)}")

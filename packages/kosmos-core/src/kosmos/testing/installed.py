@@ -12,12 +12,13 @@ def plugins_of(distribution: str) -> tuple[Registry, list[PluginRecord]]:
     """Everything that is installed, and of it the plugins of ``distribution``.
 
     Raises:
-        PluginError: there is none, or one is disabled.
+        PluginError: there is none, or one is disabled or not among the plugins named.
     """
     registry = load_plugins()
-    found = [record for record in registry.plugins if _plain(record.distribution) == _plain(distribution)]
+    there = (*registry.plugins, *registry.off)
+    found = [record for record in there if _plain(record.distribution) == _plain(distribution)]
     if not found:
-        installed = sorted({record.distribution for record in registry.plugins if record.distribution})
+        installed = sorted({record.distribution for record in there if record.distribution})
         raise PluginError(f"no plugin of a distribution {distribution!r} is installed; installed: {listed(installed)}")
     for record in found:
         if record.off is not None:

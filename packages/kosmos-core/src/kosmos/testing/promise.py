@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, Literal, Protocol
 
 from kosmos.errors import cause
+from kosmos.testing.limit import LimitPassed, within
 
 
 class BrokenPromise(AssertionError):
@@ -22,6 +23,10 @@ class Unchecked(unittest.SkipTest):
 
 class NotBuilt(Exception):
     """A part that others are checked on cannot be had; the promise ``builds`` is the one to break."""
+
+
+class Lacking(NotBuilt):
+    """Nor does it break ``builds``: it needs an option, a file or a package that is not here."""
 
 
 class Subject(Protocol):
@@ -64,6 +69,8 @@ class Verdict:
     message: str
     """Why it failed or was skipped; empty where it holds."""
     seconds: float
+    stopped: bool = False
+    """It took longer than it may, and the component is not tried further."""
 
 
 @dataclass(frozen=True)
@@ -112,21 +119,28 @@ class Promise:
                 raise Unchecked(f"not checked: {error}") from error
             except unittest.SkipTest:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a seam: the plugin's own code
                 raise BrokenPromise(self._told(f"raised {cause(error)}")) from error
 
-    def verdict(self) -> Verdict:
-        """Check it, and say what came of it."""
+    def verdict(self, *, limit_s: float | None = None) -> Verdict:
+        """Check it, and say what came of it.
+
+        Args:
+            limit_s: seconds after which it is stopped and has failed. Kept in the main thread alone, by ``SIGALRM``.
+        """
         begin = perf_counter()
         outcome: Literal["passed", "failed", "skipped"] = "passed"
-        message = ""
+        message, stopped = "", False
         try:
-            self.check()
+            with within(limit_s):
+                self.check()
         except BrokenPromise as broken:
             outcome, message = "failed", str(broken)
         except unittest.SkipTest as reason:
             outcome, message = "skipped", str(reason)
-        return Verdict(self.id, self.component, outcome, message, round(perf_counter() - begin, 3))
+        except LimitPassed as passed:
+            outcome, message, stopped = "failed", self._told(str(passed)), True
+        return Verdict(self.id, self.component, outcome, message, round(perf_counter() - begin, 3), stopped)
 
     def _told(self, what: str) -> str:
         return f"{self.component} breaks {self.id} ({self.says}): {what}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -12,12 +13,12 @@ from kosmos.compose import Composition, compose
 from kosmos.data.document import Document, Media
 from kosmos.data.plan import PlannedMedia, Route, decode_cells
 from kosmos.discovery import PluginRecord
-from kosmos.errors import KosmosError, SampleError, cause
+from kosmos.errors import ConfigError, DataError, KosmosError, SampleError, cause
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
 from kosmos.testing.conditions import Conditions
-from kosmos.testing.items import Item, cut_items
-from kosmos.testing.promise import NotBuilt
+from kosmos.testing.items import Item, cut_items, row
+from kosmos.testing.promise import Lacking, NotBuilt
 
 SMALL_BACKBONE = {"name": "decoder", "width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
 
@@ -54,12 +55,30 @@ class ComponentUnderTest:
         """A new one, with the options that the conditions state.
 
         Raises:
-            NotBuilt: it needs options or files that the conditions do not state.
+            Lacking: it needs options that the conditions do not state, or a package that is not installed.
+            NotBuilt: it cannot be made.
         """
         try:
             return self.registry.build(self.spec.kind, self.spec.name, *args, options=self.options)
+        except (ConfigError, DataError) as error:
+            if self.options:
+                raise NotBuilt(str(error)) from error
+            raise Lacking(f"{error}; give it in Conditions(options={{{self.label!r}: {{...}}}})") from error
         except KosmosError as error:
+            if (package := self._missing_package(error)) is not None:
+                raise Lacking(f"it needs {package}, which is not installed") from error
             raise NotBuilt(str(error)) from error
+
+    def _missing_package(self, error: BaseException) -> str | None:
+        """The package of others for want of which something failed."""
+        own = {self.spec.target.replace(":", ".").partition(".")[0], "kosmos"}
+        reason: BaseException | None = error
+        while reason is not None:
+            if isinstance(reason, ModuleNotFoundError):
+                package = (reason.name or "").partition(".")[0]
+                return package if package and package not in own else None
+            reason = reason.__cause__
+        return None
 
 
 @dataclass(eq=False)
@@ -107,7 +126,7 @@ class ModalityUnderTest(ComponentUnderTest):
             found = (source.document(index) for index in range(len(source)))
             fit = (document for document in found if self.spec.name in document.modalities)
             return tuple(islice(fit, self.conditions.documents))
-        except Exception as error:  # a seam: the plugin's own code
+        except (Exception, SystemExit) as error:  # a seam: the plugin's own code
             raise NotBuilt(f"sample set {self.spec.sample_set}: {cause(error)}") from error
 
     @cached_property
@@ -129,8 +148,8 @@ class EncoderUnderTest(ComponentUnderTest):
     """An encoder, on the cells that a modality's processor makes for it."""
 
     spec: EncoderSpec
-    modality: ModalityUnderTest | None
-    """Whose media it is tried on; None where no installed modality fits."""
+    modalities: Sequence[ModalityUnderTest]
+    """On whose media it is tried: of the first that makes cells which it takes."""
     defaults: dict[str, Any]
     """Options of the modality's own stream, where this is its encoder."""
 
@@ -151,30 +170,54 @@ class EncoderUnderTest(ComponentUnderTest):
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
-        """Items of the modality's media, as they would come in a row.
+        """Items of a modality's media, as they would come in a row.
 
         Raises:
             NotBuilt: no modality's processor makes cells for this encoder.
         """
-        if self.modality is None:
-            raise NotBuilt("no installed modality makes cells for this encoder")
-        found = [item for medium in self.modality.media for item in self._items_of(self.modality, medium)]
-        if not found:
-            raise NotBuilt(f"modality {self.modality.spec.name}: none of its media gives a cell")
-        return tuple(found)
+        module = self.fresh()
+        made: list[tuple[Item, ...]] = []
+        refused: list[str] = []
+        for modality in self.modalities:
+            try:
+                items = _items_of(modality, module.input)
+            except (Exception, SystemExit) as error:  # a seam: it may not be made for such an input
+                said = str(error) if isinstance(error, NotBuilt) else cause(error)
+                refused.append(f"{modality.spec.name}: {said}")
+                continue
+            if len(self.modalities) == 1 or _takes(module, items):
+                return items
+            made.append(items)
+        if made:
+            return made[0]
+        if any(modality.spec.encoder == self.spec.name for modality in self.modalities):
+            raise NotBuilt(f"no cells are made for it; {refused[0]}")
+        what = "install the modality that its input is made for, or bring one"
+        raise NotBuilt(f"no installed modality makes cells for it ({'; '.join(refused) or 'none is there'}); {what}")
 
-    @cached_property
-    def processor(self) -> Any:
-        assert self.modality is not None
-        encoder_input = self.fresh().input
-        return self.modality.build(encoder_input)
 
-    def _items_of(self, modality: ModalityUnderTest, medium: Media) -> list[Item]:
+def _items_of(modality: ModalityUnderTest, encoder_input: Any) -> tuple[Item, ...]:
+    """Items of the media of a modality whose processor was made for ``encoder_input``."""
+    processor = modality.build(encoder_input)
+    found: list[Item] = []
+    for medium in modality.media:
         try:
-            plan = self.processor.plan(medium)
-            cells = decode_cells(PlannedMedia(medium, plan, ""), self.processor)
+            plan = processor.plan(medium)
+            found += cut_items(decode_cells(PlannedMedia(medium, plan, ""), processor), plan.grids)
         except SampleError:
-            return []
-        except (TypeError, ValueError, AttributeError, KosmosError) as error:
-            raise NotBuilt(f"modality {modality.spec.name} makes no cells for it: {cause(error)}") from error
-        return cut_items(cells, plan.grids)
+            continue
+    if not found:
+        raise NotBuilt("none of its media gives a cell")
+    return tuple(found)
+
+
+def _takes(module: Any, items: Sequence[Item]) -> bool:
+    """Whether an encoder runs on an item. What it then gives is for the promises to judge."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            module(*row(items[:1], items[0]))
+    except (Exception, SystemExit):  # a seam: these may be cells of another kind
+        return False
+    return True

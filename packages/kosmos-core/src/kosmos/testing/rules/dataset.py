@@ -11,7 +11,7 @@ from kosmos.data.shuffle import blocks_of
 from kosmos.errors import DataError, cause
 from kosmos.testing import child
 from kosmos.testing.jobs import fingerprint
-from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
+from kosmos.testing.promise import BrokenPromise, Lacking, NotBuilt, Unchecked, rule
 from kosmos.testing.subjects import ComponentUnderTest
 
 LOOKED_AT = 300
@@ -39,7 +39,9 @@ def parts_hold_documents(dataset: ComponentUnderTest) -> None:
         except NotBuilt as error:
             if any(getattr(spec, "sample_set", None) == dataset.spec.name for spec in _modalities(dataset)):
                 raise BrokenPromise(f"a sample set has to need nothing: {error}") from error
-            raise
+            if isinstance(error, Lacking):
+                raise
+            raise BrokenPromise(str(error)) from error
         if not len(source) > 0:
             raise BrokenPromise(f"{split} holds {len(source)} documents")
         if not isinstance(getattr(source, "name", None), str) or not source.name:
