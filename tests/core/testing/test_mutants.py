@@ -136,7 +136,25 @@ MUTANTS = [
     ),
     Mutant(
         "another width than stated", "encoder.py", ENCODER_INIT, f"{ENCODER_INIT}\n        self.width = width + 1",
-        "width-and-count", "65]",
+        "width-and-count", "64]; expected float32 [12, 65]",
+    ),
+    Mutant(
+        "features of another type", "encoder.py", RETURN, f"{RETURN}.double()",
+        "width-and-count", "gives float64 [12, 64]; expected float32 [12, 64]",
+    ),
+    Mutant(
+        "features of another type under autocast", "encoder.py", RETURN,
+        f"import torch\n\n        {RETURN}.to(torch.float64 if torch.is_autocast_enabled('cpu') else torch.float32)",
+        "width-and-count", "under bf16 autocast; expected float32 or bfloat16",
+    ),
+    Mutant(
+        "values that are cut in place", "encoder.py", LIFT, f"values.clamp_(-0.5, 0.5)\n        {LIFT}",
+        "given-stays", "forward changed values",
+    ),
+    Mutant(
+        "grids that are written into", "encoder.py", RETURN,
+        "features = self.transform(x, grids)\n        grids.zero_()\n        return features",
+        "given-stays", "forward changed grids",
     ),
     Mutant(
         "fails without media", "encoder.py", LIFT, f"assert len(values)\n        {LIFT}",

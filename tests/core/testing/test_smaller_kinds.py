@@ -64,6 +64,7 @@ MUTANTS = [
     Mutant("Mean.counted", 2, "connector average", "slots-as-counted", "slots counts [2, 32]"),
     Mutant("Mean.crosses", True, "connector average", "packed-equals-alone", "slots differ"),
     Mutant("Mean.dead", True, "connector average", "gradient-everywhere", "linear.weight"),
+    Mutant("Mean.spoils", True, "connector average", "given-stays", "forward changed grids"),
     Mutant("Mean.elsewhere", True, "connector average", "gpu", "at smaller.py:"),
     Mutant("Small.crosses", True, "backbone little", "packed-equals-alone", "document 2"),
     Mutant("Small.peeks", True, "backbone little", "causal", "changes those before it"),
