@@ -282,6 +282,15 @@ def test_a_processor_that_kills_its_process_is_told_with_the_signal_and_what_it_
         promise.check()
 
 
+def test_advice_about_devices_is_for_errors_of_devices_alone(mutate: Mutate) -> None:
+    cpu = f"import torch\n\n        {RETURN} + torch.zeros(len(x), 1)"
+    for new, advised in ((f"assert len(values)\n        {RETURN}", False), (cpu, True)):
+        (promise,) = the(mutate("encoder.py", RETURN, new), "gpu")
+        with pytest.raises(BrokenPromise, match=r"at encoder\.py:\d+") as broken:
+            promise.check()
+        assert ("kosmos.to_device" in str(broken.value)) is advised
+
+
 @pytest.mark.slow
 def test_an_encoder_that_waits_for_the_other_rank_only_with_media_is_caught_by_two_ranks(mutate: Mutate) -> None:
     waits = "import torch\n\n        if torch.distributed.is_initialized() and len(values):\n"
