@@ -103,12 +103,11 @@ def gradient_reaches_everything(connector: ComponentUnderTest) -> None:
 @rule("connector", "state-round-trips", "what is saved of it and loaded into a new one gives the same slots")
 def state_round_trips(connector: ComponentUnderTest) -> None:
     first, second = fresh(connector, seed=1), fresh(connector, seed=2)
-    batch = row(features(), features()[0])
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "connector.safetensors")
         save_model(first, file)
         load_model(second, file)
-        out, again = (module.eval()(*batch) for module in (first, second))
+        out, again = (module.eval()(*row(features(), features()[0])) for module in (first, second))
     if not torch.equal(out, again):
         raise BrokenPromise(f"slots differ by {apart(out, again):.2g} of the largest")
 
