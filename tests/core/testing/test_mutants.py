@@ -47,6 +47,14 @@ MUTANTS = [
     ),
     Mutant("a target that is not there", "plugin.py", ":SonarSamples", ":SonarSample", "target-imports", "SonarSample"),
     Mutant(
+        "an option without a type", "encoder.py", "width: int = 64", "width=64",
+        "target-imports", "SonarEncoder gives this option no type, so that no value can be checked; write one, such as",
+    ),
+    Mutant(
+        "a default of another type", "encoder.py", "layers: int = 2", 'layers: int = "2"',
+        "target-imports", "the default of encoder sonar.layers: expected int, got '2'",
+    ),
+    Mutant(
         "no summary", "plugin.py", '"Linear cells and a small transformer."', '""',
         "summary-is-a-line", "expected one line",
     ),
