@@ -77,6 +77,18 @@ MUTANTS = [
         "plan-deterministic", "again: layout",
     ),
     Mutant(
+        "a list for a plan", "processor.py", PLAN, PLAN.replace("MediaPlan((", "list(("),
+        "plan-deterministic", "): SonarProcessor.plan: expected a MediaPlan, got list",
+    ),
+    Mutant(
+        "a list for a plan of any medium", "processor.py", PLAN, PLAN.replace("MediaPlan((", "list(("),
+        "hostile-input", "array [96, 3]: SonarProcessor.plan: expected a MediaPlan, got list",
+    ),
+    Mutant(
+        "a grid that is none", "processor.py", PLAN, PLAN.replace("Grid(", "("),
+        "cells-as-planned", "SonarProcessor.plan raised TypeError: the layout of a MediaPlan: expected texts and Grids",
+    ),
+    Mutant(
         "a plan by the hash of a text", "processor.py", PLAN,
         'return MediaPlan(("<sonar>", str(hash("sonar")), Grid(cells, 1, 1), "</sonar>"))',
         "spawn-picklable", "in a fresh process: layout",

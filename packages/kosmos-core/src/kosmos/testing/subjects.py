@@ -16,8 +16,8 @@ from kosmos.errors import KosmosError, SampleError, cause
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
 from kosmos.testing.conditions import Conditions
-from kosmos.testing.items import Item, cut_items
-from kosmos.testing.promise import NotBuilt
+from kosmos.testing.items import Item, cut_items, planned
+from kosmos.testing.promise import BrokenPromise, NotBuilt
 
 SMALL_BACKBONE = {"name": "decoder", "width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
 
@@ -171,10 +171,12 @@ class EncoderUnderTest(ComponentUnderTest):
 
     def _items_of(self, modality: ModalityUnderTest, medium: Media) -> list[Item]:
         try:
-            plan = self.processor.plan(medium)
+            plan = planned(self.processor, medium)
             cells = decode_cells(PlannedMedia(medium, plan, ""), self.processor)
         except SampleError:
             return []
+        except BrokenPromise as broken:
+            raise NotBuilt(f"modality {modality.spec.name} makes no cells for it: {broken}") from broken
         except (TypeError, ValueError, AttributeError, KosmosError) as error:
             raise NotBuilt(f"modality {modality.spec.name} makes no cells for it: {cause(error)}") from error
         return cut_items(cells, plan.grids)

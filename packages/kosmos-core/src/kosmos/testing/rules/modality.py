@@ -12,6 +12,7 @@ from kosmos.data.document import Media
 from kosmos.data.processor import Grid, MediaPlan
 from kosmos.errors import SampleError, cause
 from kosmos.testing import child
+from kosmos.testing.items import planned
 from kosmos.testing.jobs import digest
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
 from kosmos.testing.search import described, is_array, search, stretches_of
@@ -56,7 +57,7 @@ def has_a_sample_set(modality: ModalityUnderTest) -> None:
 @rule("modality", "marks-declared", "the special tokens of its layouts are among the modality's marks")
 def marks_are_declared(modality: ModalityUnderTest) -> None:
     for medium in modality.media:
-        for part in modality.route.processor.plan(medium).layout:
+        for part in planned(modality.route.processor, medium).layout:
             if isinstance(part, str) and MARK.fullmatch(part) and part not in modality.spec.marks:
                 raise BrokenPromise(f"{part} in the layout of {described(medium)}; marks: {modality.spec.marks}")
 
@@ -67,10 +68,10 @@ def marks_are_declared(modality: ModalityUnderTest) -> None:
 def plans_are_deterministic(modality: ModalityUnderTest) -> None:
     processor = modality.route.processor
     other = modality.build(modality.stream.encoder.input)
-    first = [processor.plan(medium) for medium in modality.media]
+    first = [planned(processor, medium) for medium in modality.media]
     for how, planner in (("again", processor), ("by a new processor", other)):
         for medium, plan in reversed(list(zip(modality.media, first, strict=True))):
-            if (found := _difference(plan, planner.plan(medium))) is not None:
+            if (found := _difference(plan, planned(planner, medium))) is not None:
                 raise BrokenPromise(f"{described(medium)} planned {how}: {found}")
 
 
@@ -79,7 +80,7 @@ def cells_stay(modality: ModalityUnderTest) -> None:
     processor, other = modality.route.processor, modality.build(modality.stream.encoder.input)
     media = modality.media[:CHILD_MEDIA]
     given = [digest(m.source) if isinstance(m.source, np.ndarray) else None for m in media]
-    plans = [processor.plan(medium) for medium in media]
+    plans = [planned(processor, medium) for medium in media]
     held: list[tuple[Any, str]] = []
     for medium, plan in zip(media, plans, strict=True):
         cells = processor.decode(medium, plan)
@@ -103,7 +104,7 @@ def works_in_a_worker(modality: ModalityUnderTest) -> None:
     plans, digests, _ = _in_a_worker(modality)
     processor = modality.route.processor
     for medium, theirs, cells in zip(media, plans, digests, strict=True):
-        mine = processor.plan(medium)
+        mine = planned(processor, medium)
         if (found := _difference(mine, theirs)) is not None:
             raise BrokenPromise(f"{described(medium)} in a fresh process: {found}")
         if digest(processor.decode(medium, mine)) != cells:
@@ -124,6 +125,8 @@ def _in_a_worker(modality: ModalityUnderTest) -> tuple[list[MediaPlan], list[str
     known = modality.__dict__.get("_worker")
     if known is None:
         arguments = modality.route.processor, modality.route.slots, modality.media[:CHILD_MEDIA]
+        for medium in modality.media[:CHILD_MEDIA]:
+            planned(modality.route.processor, medium)  # what is wrong here too has a shorter name
         try:
             pickle.dumps(arguments)
         except Exception as error:  # a seam: pickling runs the plugin's code
@@ -191,7 +194,7 @@ def cells_are_as_described(modality: ModalityUnderTest) -> None:
 @rule("modality", "grids-hold-cells", "every grid of a plan holds a cell, and fills a token slot")
 def grids_hold_cells(modality: ModalityUnderTest) -> None:
     for medium in modality.media:
-        for grid in modality.route.processor.plan(medium).grids:
+        for grid in planned(modality.route.processor, medium).grids:
             slots = modality.route.slots(grid)
             if min(grid) < 1 or not isinstance(slots, int) or slots < 1:
                 raise BrokenPromise(f"{described(medium)}: grid {tuple(grid)} fills {slots!r} slots")
@@ -210,10 +213,12 @@ def _decoded(modality: ModalityUnderTest, medium: Media) -> tuple[MediaPlan, Any
     """The plan and the cells; None for a medium that is refused."""
     processor = modality.route.processor
     try:
-        plan = processor.plan(medium)
+        plan = planned(processor, medium)
         return plan, processor.decode(medium, plan)
     except SampleError:
         return MediaPlan(()), None
+    except BrokenPromise as broken:
+        raise BrokenPromise(f"{described(medium)}: {broken}") from broken
     except Exception as error:
         raise BrokenPromise(f"{described(medium)} raised {cause(error)}; expected cells or a SampleError") from error
 
