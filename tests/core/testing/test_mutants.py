@@ -31,6 +31,7 @@ LOAD = "return read_npy_values(file, read_npy_header(file))"
 HEADER = "header = read_npy_header(file)"
 CELLS = "padded[:length] = values"
 PLAN = 'return MediaPlan(("<sonar>", Grid(cells, 1, 1), "</sonar>"))'
+METHOD = "    def plan(self"
 INIT = "self.max_moments, self.max_bytes = max_moments, max_bytes"
 ENCODER_INIT = "super().__init__(width=width, layers=layers, heads=heads, feed_forward=2, rotary=True)"
 FORWARD = "    def forward(self"
@@ -65,6 +66,32 @@ MUTANTS = [
     Mutant(
         "a sample set of another name", "plugin.py", 'sample_set="sonar-samples"', 'sample_set="sonars"',
         "sample-set", "sonars",
+    ),
+    Mutant(
+        "a text for suffixes", "plugin.py", 'suffixes=(".npy",)', 'suffixes="npy"',
+        "loads", "modality sonar: suffixes: expected a tuple of strings, got 'npy'",
+    ),
+    Mutant(
+        "a suffix without its dot", "plugin.py", 'suffixes=(".npy",)', 'suffixes=("npy",)',
+        "loads", "modality sonar: suffixes: expected lower case with the dot, got 'npy'",
+    ),
+    Mutant(
+        "hints that are one text", "processor.py", METHOD, f'    hints = "install it"\n\n{METHOD}',
+        "hints", "SonarProcessor.hints: 'install it'; expected a tuple or a list",
+    ),
+    Mutant(
+        "hints that are a method", "processor.py", METHOD,
+        f'    def hints(self) -> list[str]:\n        return ["install it"]\n\n{METHOD}',
+        "hints", "SonarProcessor.hints: <bound method",
+    ),
+    Mutant(
+        "hints that fail", "processor.py", METHOD,
+        f'    @property\n    def hints(self) -> list[str]:\n        raise AttributeError("no such part")\n\n{METHOD}',
+        "hints", "AttributeError: no such part",
+    ),
+    Mutant(
+        "headers that are read after all", "processor.py", METHOD, f"    reads_headers = False\n\n{METHOD}",
+        "plan-deterministic", "SonarProcessor says reads_headers = False, but a float32 array [96, 3] planned without",
     ),
     Mutant(
         "a mark that is not declared", "plugin.py", 'marks=("<sonar>", "</sonar>")', 'marks=("<sonar>",)',

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections.abc import Sequence
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
 
 from kosmos.data.document import Media
+from kosmos.data.foreign import called
 from kosmos.data.processor import Grid, MediaPlan
 from kosmos.errors import SampleError, cause
 from kosmos.testing import child
@@ -62,8 +65,20 @@ def marks_are_declared(modality: ModalityUnderTest) -> None:
                 raise BrokenPromise(f"{part} in the layout of {described(medium)}; marks: {modality.spec.marks}")
 
 
+@rule("modality", "hints", "what it has to say on how it could be faster is a tuple or a list of lines")
+def hints_are_lines(modality: ModalityUnderTest) -> None:
+    processor: Any = modality.route.processor
+    if getattr_static(processor, "hints", None) is None:
+        return
+    if not isinstance(hints := processor.hints, tuple | list) or not all(isinstance(hint, str) for hint in hints):
+        raise BrokenPromise(f"{called(processor, 'hints')}: {hints!r:.80}; expected a tuple or a list of lines")
+
+
 @rule(
-    "modality", "plan-deterministic", "the same medium has the same plan whenever it is planned, and by any processor"
+    "modality",
+    "plan-deterministic",
+    "the same medium has the same plan whenever it is planned, by any processor, and without its bytes where the "
+    "processor says reads_headers = False",
 )
 def plans_are_deterministic(modality: ModalityUnderTest) -> None:
     processor = modality.route.processor
@@ -73,6 +88,22 @@ def plans_are_deterministic(modality: ModalityUnderTest) -> None:
         for medium, plan in reversed(list(zip(modality.media, first, strict=True))):
             if (found := _difference(plan, planned(planner, medium))) is not None:
                 raise BrokenPromise(f"{described(medium)} planned {how}: {found}")
+    if not modality.route.reads_headers:
+        _plans_without_bytes(processor, modality.media, first)
+
+
+def _plans_without_bytes(processor: Any, media: Sequence[Media], plans: Sequence[MediaPlan]) -> None:
+    """As media of archives come to a processor whose plans hang on no file."""
+    for medium, plan in zip(media, plans, strict=True):
+        who = (
+            f"{type(processor).__name__} says reads_headers = False, but {described(medium)} planned without its bytes"
+        )
+        try:
+            found = _difference(plan, planned(processor, Media(medium.modality, b"", medium.clip)))
+        except (SampleError, BrokenPromise) as error:
+            raise BrokenPromise(f"{who}: {error}") from error
+        if found is not None:
+            raise BrokenPromise(f"{who}: {found}")
 
 
 @rule("modality", "cells-stay", "a medium has the same cells whenever it is decoded; they, and it, stay as they are")
@@ -260,6 +291,7 @@ RULES = (
     builds,
     has_a_sample_set,
     marks_are_declared,
+    hints_are_lines,
     plans_are_deterministic,
     cells_stay,
     works_in_a_worker,
