@@ -17,9 +17,9 @@ from kosmos.model.decoder import Decoder
 
 class Mean(nn.Module):
     """One slot an item. ``counted`` is what it says, ``crosses`` adds the mean of the row, ``dead`` has no gradient,
-    ``elsewhere`` adds what is always on the CPU."""
+    ``elsewhere`` adds what is always on the CPU, ``spoils`` writes into the grids."""
 
-    counted, crosses, dead, elsewhere = 1, False, False, False
+    counted, crosses, dead, elsewhere, spoils = 1, False, False, False, False
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
@@ -35,6 +35,8 @@ class Mean(nn.Module):
             mean = mean + mean.mean(dim=0)
         if self.elsewhere:
             mean = mean + torch.zeros(len(mean), 1)
+        if self.spoils:
+            grids.zero_()
         return mean.detach() if self.dead else mean
 
 

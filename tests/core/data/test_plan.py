@@ -226,6 +226,27 @@ def test_cells_of_another_type_are_refused():
         decode_cells(plan.media[0], wide)
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda: MediaPlan(("<ticks>", (3, 1, 1))),
+            r" raised TypeError: .*expected texts and Grids, got the tuple",
+        ),
+        (lambda: ["<ticks>", Grid(3, 1, 1)], r": expected a MediaPlan, got list"),
+        (lambda: None, r": expected a MediaPlan, got NoneType"),
+    ],
+)
+def test_a_processor_that_gives_no_plan_is_named(made, said):
+    class Odd(TicksProcessor):
+        def plan(self, media):
+            return made()
+
+    planner = Planner(TOKENIZER, {"ticks": Route(Odd(4), "ticks", OnePerCell(), frozenset(MARKS))}, 64, {})
+    with pytest.raises(SampleError, match=rf"^Odd\.plan{said}"):
+        planner.plan(Document("d", (ticks(8), Text("x", train=True))))
+
+
 def test_a_document_may_fill_a_row():
     [plan] = planner_of(max_cells={"ticks": 10}).plan(Document("d", (ticks(40), Text("x", train=True))))
     assert plan.cells("ticks") == 10

@@ -21,13 +21,20 @@ class Faulty(nn.Module):
     """Gives ``rows`` rows too many of ``width`` features, and says that it gives 8. ``fails`` as it says."""
 
     def __init__(
-        self, *, rows: int = 0, width: int = 8, lacks: str = "", of_torch: bool = True, fails: str = ""
+        self,
+        *,
+        rows: int = 0,
+        width: int = 8,
+        lacks: str = "",
+        of_torch: bool = True,
+        double: bool = False,
+        fails: str = "",
     ) -> None:
         super().__init__()
         has = {"input": 4, "width": 8}
         for name in has.keys() - {lacks}:
             setattr(self, name, has[name])
-        self.rows, self.features, self.of_torch, self.fails = rows, width, of_torch, fails
+        self.rows, self.features, self.of_torch, self.double_features, self.fails = rows, width, of_torch, double, fails
 
     def forward(self, values: Tensor, grids: Tensor) -> Any:
         if self.fails == "here":
@@ -40,7 +47,8 @@ class Faulty(nn.Module):
             torch.distributed.all_reduce(values)
         if self.fails == "in its own words":
             raise ConfigError("streams.ticks.encoder.fails: leave it out")
-        given = torch.zeros(len(values) + self.rows, self.features)
+        dtype = torch.float64 if self.double_features else torch.float32
+        given = torch.zeros(len(values) + self.rows, self.features, dtype=dtype)
         return given if self.of_torch else given.numpy()
 
 
@@ -88,6 +96,13 @@ def test_what_an_encoder_gives_is_held_against_what_it_has_to_give(options: dict
     said = rf"^streams\.ticks\.encoder: faulty \(Faulty\): forward gave {given}; expected a tensor \[3, 8\], of"
     with pytest.raises(PluginError, match=said):
         run_three_cells(stream)
+
+
+def test_an_encoder_that_gives_float64_is_named_and_not_the_connector() -> None:
+    stream = stream_of(double=True)
+    with pytest.raises(PluginError, match=r"^streams\.ticks\.encoder: faulty \(Faulty\): forward gave float64"):
+        run_three_cells(stream)
+    run_three_cells(stream.double())  # where its parameters are of that type it is as it should be
 
 
 @pytest.mark.parametrize("lacks", ["input", "width"])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 from pydantic import Field
 
 from kosmos.errors import ConfigError, PluginError
-from kosmos.options import check_options
+from kosmos.options import check_options, faults_of
 
 if TYPE_CHECKING:
     from nowhere import Missing  # type: ignore[import-not-found]
@@ -140,11 +143,44 @@ def test_classes_dataclasses_and_partials_are_factories() -> None:
     assert check({"patch_size": "8"}, of=functools.partial(factory, width=3)) == {"patch_size": 8}
 
 
-def test_an_option_without_a_type_takes_anything() -> None:
+def test_an_option_without_a_type_is_the_plugins_fault_where_it_is_stated() -> None:
     def bare(depth=1):  # type: ignore[no-untyped-def]
         ...
 
-    assert check({"depth": [None]}, of=bare, positional=0) == {"depth": [None]}
+    assert check({}, of=bare, positional=0) == {}
+    with pytest.raises(PluginError, match=r"\.depth: .*bare gives this option no type, .* such as depth: int$"):
+        check({"depth": [None]}, of=bare, positional=0)
+
+
+def test_options_that_a_factory_declares_wrongly_are_told_each() -> None:
+    def faulty(
+        depth=1,  # type: ignore[no-untyped-def]
+        *,
+        anything: Any = None,
+        width: int = "64",  # type: ignore[assignment]
+        scale: float = "big",  # type: ignore[assignment]
+        names: list[int] | None = "no",  # type: ignore[assignment]
+        sizes: tuple[int, ...] = [1],  # type: ignore[assignment]
+        layers: int = None,  # type: ignore[assignment]  # noqa: RUF013
+        count: int = True,
+        needed: int,
+        rate: float = 1,
+        share: float = math.nan,
+        pool: Literal["mean", "max"] = "mean",
+        among: Mapping[str, Any] = MappingProxyType({}),
+        steps: Sequence[int] = (1, 2),
+    ) -> None: ...
+
+    assert faults_of(faulty, path="encoder x", positional=0) == [
+        f"encoder x.depth: {__name__}.{faulty.__qualname__} gives this option no type, so that no value can be "
+        "checked; write one, such as depth: int",
+        "the default of encoder x.width: expected int, got '64'",
+        "the default of encoder x.scale: expected float, got 'big'",
+        "the default of encoder x.names: expected list[int] | None, got 'no'",
+        "the default of encoder x.sizes: expected tuple[int, ...], got [1]",
+        "the default of encoder x.layers: expected int, got None",
+        "the default of encoder x.count: expected int, got True",
+    ]
 
 
 def test_a_type_that_cannot_be_resolved_is_the_plugins_fault() -> None:

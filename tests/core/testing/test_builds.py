@@ -47,7 +47,7 @@ def builds(registry: Registry, conditions: Conditions | None = None) -> Verdict:
         ("metric", "def made(predictions, references): return 1.0", "is the metric itself; expected a function that"),
         ("observer", "def made(row): print(row, file=__import__('sys').stderr)", "is the observer itself"),
         ("schedule", "def made(steps, warmup_steps, step): return 1.0", "is the schedule itself"),
-        ("observer", "def made(): return None", "returned None; expected a function"),
+        ("observer", "def made(): return None", "it gives NoneType, which has no __call__"),
     ],
 )
 def test_what_can_never_be_made_breaks_builds(plugin: Plugin, kind: str, made: str, says: str) -> None:

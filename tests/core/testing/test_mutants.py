@@ -31,6 +31,7 @@ LOAD = "return read_npy_values(file, read_npy_header(file))"
 HEADER = "header = read_npy_header(file)"
 CELLS = "padded[:length] = values"
 PLAN = 'return MediaPlan(("<sonar>", Grid(cells, 1, 1), "</sonar>"))'
+METHOD = "    def plan(self"
 INIT = "self.max_moments, self.max_bytes = max_moments, max_bytes"
 ENCODER_INIT = "super().__init__(width=width, layers=layers, heads=heads, feed_forward=2, rotary=True)"
 FORWARD = "    def forward(self"
@@ -47,6 +48,14 @@ MUTANTS = [
     ),
     Mutant("a target that is not there", "plugin.py", ":SonarSamples", ":SonarSample", "target-imports", "SonarSample"),
     Mutant(
+        "an option without a type", "encoder.py", "width: int = 64", "width=64",
+        "target-imports", "SonarEncoder gives this option no type, so that no value can be checked; write one, such as",
+    ),
+    Mutant(
+        "a default of another type", "encoder.py", "layers: int = 2", 'layers: int = "2"',
+        "target-imports", "the default of encoder sonar.layers: expected int, got '2'",
+    ),
+    Mutant(
         "no summary", "plugin.py", '"Linear cells and a small transformer."', '""',
         "summary-is-a-line", "expected one line",
     ),
@@ -59,6 +68,32 @@ MUTANTS = [
         "sample-set", "sonars",
     ),
     Mutant(
+        "a text for suffixes", "plugin.py", 'suffixes=(".npy",)', 'suffixes="npy"',
+        "loads", "modality sonar: suffixes: expected a tuple of strings, got 'npy'",
+    ),
+    Mutant(
+        "a suffix without its dot", "plugin.py", 'suffixes=(".npy",)', 'suffixes=("npy",)',
+        "loads", "modality sonar: suffixes: expected lower case with the dot, got 'npy'",
+    ),
+    Mutant(
+        "hints that are one text", "processor.py", METHOD, f'    hints = "install it"\n\n{METHOD}',
+        "hints", "SonarProcessor.hints: 'install it'; expected a tuple or a list",
+    ),
+    Mutant(
+        "hints that are a method", "processor.py", METHOD,
+        f'    def hints(self) -> list[str]:\n        return ["install it"]\n\n{METHOD}',
+        "hints", "SonarProcessor.hints: <bound method",
+    ),
+    Mutant(
+        "hints that fail", "processor.py", METHOD,
+        f'    @property\n    def hints(self) -> list[str]:\n        raise AttributeError("no such part")\n\n{METHOD}',
+        "hints", "AttributeError: no such part",
+    ),
+    Mutant(
+        "headers that are read after all", "processor.py", METHOD, f"    reads_headers = False\n\n{METHOD}",
+        "plan-deterministic", "SonarProcessor says reads_headers = False, but a float32 array [96, 3] planned without",
+    ),
+    Mutant(
         "a mark that is not declared", "plugin.py", 'marks=("<sonar>", "</sonar>")', 'marks=("<sonar>",)',
         "marks-declared", "</sonar",
     ),
@@ -67,6 +102,18 @@ MUTANTS = [
         'self.calls = getattr(self, "calls", 0) + 1\n'
         '        return MediaPlan(("<sonar>", str(self.calls), Grid(cells, 1, 1), "</sonar>"))',
         "plan-deterministic", "again: layout",
+    ),
+    Mutant(
+        "a list for a plan", "processor.py", PLAN, PLAN.replace("MediaPlan((", "list(("),
+        "plan-deterministic", "): SonarProcessor.plan: expected a MediaPlan, got list",
+    ),
+    Mutant(
+        "a list for a plan of any medium", "processor.py", PLAN, PLAN.replace("MediaPlan((", "list(("),
+        "hostile-input", "array [96, 3]: SonarProcessor.plan: expected a MediaPlan, got list",
+    ),
+    Mutant(
+        "a grid that is none", "processor.py", PLAN, PLAN.replace("Grid(", "("),
+        "cells-as-planned", "SonarProcessor.plan raised TypeError: the layout of a MediaPlan: expected texts and Grids",
     ),
     Mutant(
         "a plan by the hash of a text", "processor.py", PLAN,
@@ -136,7 +183,25 @@ MUTANTS = [
     ),
     Mutant(
         "another width than stated", "encoder.py", ENCODER_INIT, f"{ENCODER_INIT}\n        self.width = width + 1",
-        "width-and-count", "65]",
+        "width-and-count", "64]; expected float32 [12, 65]",
+    ),
+    Mutant(
+        "features of another type", "encoder.py", RETURN, f"{RETURN}.double()",
+        "width-and-count", "gives float64 [12, 64]; expected float32 [12, 64]",
+    ),
+    Mutant(
+        "features of another type under autocast", "encoder.py", RETURN,
+        f"import torch\n\n        {RETURN}.to(torch.float64 if torch.is_autocast_enabled('cpu') else torch.float32)",
+        "width-and-count", "under bf16 autocast; expected float32 or bfloat16",
+    ),
+    Mutant(
+        "values that are cut in place", "encoder.py", LIFT, f"values.clamp_(-0.5, 0.5)\n        {LIFT}",
+        "given-stays", "forward changed values",
+    ),
+    Mutant(
+        "grids that are written into", "encoder.py", RETURN,
+        "features = self.transform(x, grids)\n        grids.zero_()\n        return features",
+        "given-stays", "forward changed grids",
     ),
     Mutant(
         "fails without media", "encoder.py", LIFT, f"assert len(values)\n        {LIFT}",
@@ -262,6 +327,15 @@ def test_a_processor_that_kills_its_process_is_told_with_the_signal_and_what_it_
     (promise,) = the(mutate("processor.py", OPENED, new), "hostile-input")
     with pytest.raises(BrokenPromise, match=r"was killed by SIGABRT at 0 bytes b''"):
         promise.check()
+
+
+def test_advice_about_devices_is_for_errors_of_devices_alone(mutate: Mutate) -> None:
+    cpu = f"import torch\n\n        {RETURN} + torch.zeros(len(x), 1)"
+    for new, advised in ((f"assert len(values)\n        {RETURN}", False), (cpu, True)):
+        (promise,) = the(mutate("encoder.py", RETURN, new), "gpu")
+        with pytest.raises(BrokenPromise, match=r"at encoder\.py:\d+") as broken:
+            promise.check()
+        assert ("kosmos.to_device" in str(broken.value)) is advised
 
 
 @pytest.mark.slow

@@ -54,6 +54,22 @@ def changes_inside() -> Any:
     return lambda row: row["loss_by_modality"].clear()
 
 
+def sorts(predictions: list[str], references: list[str]) -> float:
+    predictions.sort()
+    return sum(p == r for p, r in zip(predictions, references, strict=True)) / len(references)
+
+
+def words_found(predictions: list[str], references: list[str]) -> float:
+    """Divides by the words of each reference."""
+    pairs = zip(map(str.split, predictions), map(str.split, references), strict=True)
+    return sum(len({*p} & {*r}) / len(r) for p, r in pairs) / len(references)
+
+
+def changes_the_run(self: Any, output: Any, run: dict[str, Any]) -> None:
+    run["train"]["steps"] = 1
+    self.file = (output / "rows.txt").open("w")
+
+
 def late_draw(self: Any) -> None:
     """Values that depend on when it is drawn."""
     for parameter in self.parameters():
@@ -64,6 +80,7 @@ MUTANTS = [
     Mutant("Mean.counted", 2, "connector average", "slots-as-counted", "slots counts [2, 32]"),
     Mutant("Mean.crosses", True, "connector average", "packed-equals-alone", "slots differ"),
     Mutant("Mean.dead", True, "connector average", "gradient-everywhere", "linear.weight"),
+    Mutant("Mean.spoils", True, "connector average", "given-stays", "forward changed grids"),
     Mutant("Mean.elsewhere", True, "connector average", "gpu", "at smaller.py:"),
     Mutant("Small.crosses", True, "backbone little", "packed-equals-alone", "document 2"),
     Mutant("Small.peeks", True, "backbone little", "causal", "changes those before it"),
@@ -85,6 +102,18 @@ MUTANTS = [
         "same_length", lambda: lambda p, r: sum(len(a) / len(b) for a, b in zip(r, p, strict=True)),
         "metric same_length", "empty-texts", "ZeroDivisionError",
     ),
+    Mutant("same_length", lambda: words_found, "metric same_length", "empty-texts", "ZeroDivisionError"),
+    Mutant(
+        "same_length", lambda: lambda p, r: words_found(p, r) if any(r) else math.nan,
+        "metric same_length", "empty-texts", "ZeroDivisionError",
+    ),
+    Mutant(
+        "same_length", lambda: lambda p, r: float(p == r) if "".join(r).strip() else math.nan,
+        "metric same_length", "empty-texts", "references ['']: nan",
+    ),
+    Mutant("same_length", lambda: sorts, "metric same_length", "given-stays", "it changed predictions: ['', 'one',"),
+    Mutant("Lines.log", lambda self, row: row.clear(), "tracker lines", "given-stays", "['held_out', 'step'] of a row"),
+    Mutant("Lines.__init__", changes_the_run, "tracker lines", "given-stays", "['train'] of the run"),
     Mutant("Lines.log", lambda self, row: row["loss"] + 0, "tracker lines", "logs-and-closes", "KeyError: 'loss'"),
     Mutant("Lines.close", lambda self: crash(self.file.close()), "tracker lines", "logs-and-closes", "KeyError"),
     Mutant("watch", changes_rows, "observer watch", "sees-rows", "['loss']"),

@@ -56,6 +56,15 @@ class ModalitySpec(Spec):
     sample_set: str | None = None
     """Name of the registered dataset to train on when no data is named."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("marks", "suffixes"):
+            texts = getattr(self, name)
+            if not isinstance(texts, tuple | list) or not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"modality {self.name}: {name}: expected a tuple of strings, got {texts!r}")
+        if wrong := [suffix for suffix in self.suffixes if not suffix.startswith(".") or suffix != suffix.lower()]:
+            raise ValueError(f"modality {self.name}: suffixes: expected lower case with the dot, got {wrong[0]!r}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSpec(Spec):

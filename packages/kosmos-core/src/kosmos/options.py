@@ -41,7 +41,7 @@ def check_options(
 
     Raises:
         ConfigError: unknown or missing fields, wrong types; all in one line.
-        PluginError: the factory's own signature is at fault.
+        PluginError: the factory's own signature is at fault, or gives one of the options no type.
     """
     parameters = _parameters(factory)
     fields = fields_of(factory, positional)
@@ -51,11 +51,47 @@ def check_options(
     unknown = [name for name in options if name in taken or (name not in fields and not open_ended)]
     lines = [_unknown(name, fields, path, owner) for name in unknown]
     known = {name: value for name, value in options.items() if name in fields}
+    for name in known:
+        if fields[name].annotation is inspect.Parameter.empty:
+            raise PluginError(f"{path}.{name}: {_title(factory)} {_untyped(fields[name])}")
     values, wrong = _convert(_schema(factory, fields, annotations), known, annotations, path)
     lines += wrong
     if lines:
         raise ConfigError("; ".join(lines))
     return {**values, **{name: value for name, value in options.items() if name not in fields}}
+
+
+def faults_of(factory: Callable[..., Any], *, path: str, positional: int) -> list[str]:
+    """What is wrong with the options that a factory declares: no type, or a default of another one; a line each.
+
+    Args: as of ``check_options``.
+
+    Raises:
+        PluginError: types cannot be resolved, or cannot be checked at all.
+    """
+    lines = []
+    for name, parameter in fields_of(factory, positional).items():
+        if parameter.annotation is inspect.Parameter.empty:
+            lines.append(f"{path}.{name}: {_title(factory)} {_untyped(parameter)}")
+        elif parameter.default is not inspect.Parameter.empty:
+            annotations = {name: _annotation(factory, parameter)}
+            schema = _schema(factory, {name: parameter}, annotations)
+            values, wrong = _convert(schema, {name: parameter.default}, annotations, path)
+            if not wrong and not _stays(parameter.default, values[name]):
+                wrong = [_mistyped(name, parameter.default, annotations[name], path)]
+            lines += [f"the default of {line}" for line in wrong]
+    return lines
+
+
+def _untyped(parameter: inspect.Parameter) -> str:
+    default = parameter.default
+    such = "int" if default is inspect.Parameter.empty or default is None else type(default).__name__
+    return f"gives this option no type, so that no value can be checked; write one, such as {parameter.name}: {such}"
+
+
+def _stays(default: Any, converted: Any) -> bool:
+    """Whether a default is of its type as it is: nobody converts it when the run file says nothing."""
+    return isinstance(default, type(converted)) or bool(default == converted)
 
 
 def fields_of(factory: Callable[..., Any], positional: int) -> dict[str, inspect.Parameter]:

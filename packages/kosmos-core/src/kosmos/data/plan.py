@@ -313,9 +313,16 @@ class _Draft:
 def _planned(processor: Processor, media: Media) -> MediaPlan:
     with calling(processor, "plan"):
         plan = processor.plan(media)
-    if not isinstance(plan, MediaPlan):
-        raise SampleError(f"{called(processor, 'plan')}: expected a MediaPlan, got {type(plan).__name__}")
+    if wrong := no_plan(processor, plan):
+        raise SampleError(wrong)
     return plan
+
+
+def no_plan(processor: Processor, plan: Any) -> str:
+    """What is wrong with what a processor planned; empty where it is a plan."""
+    if isinstance(plan, MediaPlan):
+        return ""
+    return f"{called(processor, 'plan')}: expected a MediaPlan, got {type(plan).__name__}"
 
 
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:

@@ -32,6 +32,9 @@ class MediaPlan:
 
     ``layout`` holds, in order: names of the modality's marks, stretches of plain text (time marks) and grids; it is not
     changed afterwards. ``recipe`` is whatever ``decode`` needs to do what was planned; plain picklable values.
+
+    Raises:
+        TypeError: the layout holds something else.
     """
 
     layout: tuple[str | Grid, ...]
@@ -42,6 +45,9 @@ class MediaPlan:
     """Of all of them."""
 
     def __post_init__(self) -> None:
+        if strange := [part for part in self.layout if not isinstance(part, (str, Grid))]:
+            what = f"the {type(strange[0]).__name__} {strange[0]!r:.40}"
+            raise TypeError(f"the layout of a MediaPlan: expected texts and Grids, got {what}")
         grids = tuple([part for part in self.layout if isinstance(part, Grid)])
         object.__setattr__(self, "grids", grids)
         object.__setattr__(self, "cells", sum([grid.cells for grid in grids]))

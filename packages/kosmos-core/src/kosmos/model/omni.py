@@ -99,7 +99,7 @@ class Stream(nn.Module):
 
         Raises:
             PluginError: encoder or connector fails, or the encoder gives another number of cells or features than it
-                has to.
+                has to, or float64.
         """
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
@@ -123,12 +123,17 @@ class Stream(nn.Module):
             raise
 
     def _check(self, cells: Any, number: int) -> None:
-        """Raises PluginError where an encoder does not give its width for each of so many cells."""
+        """Raises PluginError where an encoder does not give its width for each of so many cells, or gives float64."""
         given = list(cells.shape) if isinstance(cells, Tensor) else type(cells).__name__
         if given != (expected := [number, self.encoder_width]):
             raise PluginError(
                 f"{self.titles['encoder']}: forward gave {given}; expected a tensor {expected}, of its width for each "
                 "cell"
+            )
+        if cells.dtype == torch.float64 and all(p.dtype != torch.float64 for p in self.parameters()):
+            raise PluginError(
+                f"{self.titles['encoder']}: forward gave float64 features; expected the type of its parameters, or of "
+                "autocast"
             )
 
 

@@ -25,6 +25,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from kosmos.data.document import Media
+from kosmos.data.plan import no_plan
 from kosmos.errors import SampleError, cause
 from kosmos.testing.child import tell
 from kosmos.testing.search import as_array, described, search
@@ -57,11 +58,11 @@ def survive(arguments: bytes) -> str | None:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     signal.signal(signal.SIGALRM, _too_slow)
-    for medium in media:  # imports and caches are not the medium's cost
-        _give(processor, medium)
-    _limit_memory(memory_mib)
     with tempfile.TemporaryDirectory() as folder:
         try:
+            for medium in media:  # imports and caches are not the medium's cost
+                _give(processor, medium)
+            _limit_memory(memory_mib)
             for medium in usual(media, Path(folder)):
                 check(medium)
             search(mutations(media), check, most=EXAMPLES, seconds=30)
@@ -118,11 +119,14 @@ def _carriers(marker: Path) -> dict[str, bytes]:
 def _give(processor: Any, medium: Media) -> None:
     try:
         plan = processor.plan(medium)
-        cells = processor.decode(medium, plan)
+        wrong = no_plan(processor, plan)
+        cells: Any = () if wrong else processor.decode(medium, plan)
     except SampleError:
         return
     except (Exception, SystemExit) as error:
         raise Broken(f"{described(medium)} raised {cause(error)}; expected a SampleError or cells") from error
+    if wrong:
+        raise Broken(f"{described(medium)}: {wrong}")
     if len(cells) != plan.cells:
         raise Broken(f"{described(medium)}: planned {plan.cells} cells, decoded {len(cells)}")
     if cells.dtype.kind == "f" and not np.isfinite(cells).all():

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.processor import Grid
+from kosmos.data.document import Media
+from kosmos.data.foreign import called
+from kosmos.data.plan import no_plan
+from kosmos.data.processor import Grid, MediaPlan
+from kosmos.errors import SampleError, cause
+from kosmos.testing.promise import BrokenPromise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +39,26 @@ class Item:
 
     def __str__(self) -> str:
         return "x".join(map(str, self.grid))
+
+
+def planned(processor: Any, medium: Media) -> MediaPlan:
+    """The plan of a medium.
+
+    Raises:
+        SampleError: the processor refuses the medium.
+        BrokenPromise: it raises something else, or gives no plan.
+    """
+    try:
+        plan: MediaPlan = processor.plan(medium)
+    except SampleError:
+        raise
+    except Exception as error:  # a seam: the plugin's own code
+        raise BrokenPromise(
+            f"{called(processor, 'plan')} raised {cause(error)}; expected a plan or a SampleError"
+        ) from error
+    if wrong := no_plan(processor, plan):
+        raise BrokenPromise(wrong)
+    return plan
 
 
 def cut_items(cells: NDArray[Any], grids: Sequence[Grid]) -> list[Item]:

@@ -17,8 +17,8 @@ from kosmos.errors import ConfigError, DataError, KosmosError, SampleError, caus
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
 from kosmos.testing.conditions import Conditions
-from kosmos.testing.items import Item, cut_items, row
-from kosmos.testing.promise import Lacking, NotBuilt
+from kosmos.testing.items import Item, cut_items, planned, row
+from kosmos.testing.promise import BrokenPromise, Lacking, NotBuilt
 
 SMALL_BACKBONE = {"name": "decoder", "width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
 
@@ -182,7 +182,7 @@ class EncoderUnderTest(ComponentUnderTest):
             try:
                 items = _items_of(modality, module.input)
             except (Exception, SystemExit) as error:  # a seam: it may not be made for such an input
-                said = str(error) if isinstance(error, NotBuilt) else cause(error)
+                said = str(error) if isinstance(error, NotBuilt | BrokenPromise) else cause(error)
                 refused.append(f"{modality.spec.name}: {said}")
                 continue
             if len(self.modalities) == 1 or _takes(module, items):
@@ -202,7 +202,7 @@ def _items_of(modality: ModalityUnderTest, encoder_input: Any) -> tuple[Item, ..
     found: list[Item] = []
     for medium in modality.media:
         try:
-            plan = processor.plan(medium)
+            plan = planned(processor, medium)
             found += cut_items(decode_cells(PlannedMedia(medium, plan, ""), processor), plan.grids)
         except SampleError:
             continue

@@ -51,7 +51,8 @@ def shapes(backbone: ComponentUnderTest) -> None:
     }
     for name, (tensor, expected) in found.items():
         if tuple(tensor.shape) != expected or not tensor.isfinite().all():
-            raise BrokenPromise(f"{name}: {list(tensor.shape)}, finite {bool(tensor.isfinite().all())}; {expected}")
+            given = f"{list(tensor.shape)}, finite {bool(tensor.isfinite().all())}"
+            raise BrokenPromise(f"{name}: {given}; expected {list(expected)} of finite numbers")
     if module.vocab_size < VOCABULARY:
         raise BrokenPromise(f"vocab_size is {module.vocab_size}; {VOCABULARY} were asked for")
 

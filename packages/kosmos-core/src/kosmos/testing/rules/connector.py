@@ -57,6 +57,15 @@ def slots_as_counted(connector: ComponentUnderTest) -> None:
     search(rows_of(features()), check)
 
 
+@rule("connector", "given-stays", "grids are after its forward pass what they were before")
+def given_stays(connector: ComponentUnderTest) -> None:
+    values, grids = row(features(), features()[0])
+    before = grids.clone()
+    fresh(connector)(values, grids)
+    if not torch.equal(grids, before):
+        raise BrokenPromise(f"{told(features())}: forward changed grids; work on a copy")
+
+
 @rule("connector", "zero-length", "no items at all give [0, width], forward and backward")
 def zero_length(connector: ComponentUnderTest) -> None:
     module = fresh(connector)
@@ -94,14 +103,20 @@ def gradient_reaches_everything(connector: ComponentUnderTest) -> None:
 @rule("connector", "state-round-trips", "what is saved of it and loaded into a new one gives the same slots")
 def state_round_trips(connector: ComponentUnderTest) -> None:
     first, second = fresh(connector, seed=1), fresh(connector, seed=2)
-    batch = row(features(), features()[0])
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "connector.safetensors")
         save_model(first, file)
         load_model(second, file)
-        out, again = (module.eval()(*batch) for module in (first, second))
+        out, again = (module.eval()(*row(features(), features()[0])) for module in (first, second))
     if not torch.equal(out, again):
         raise BrokenPromise(f"slots differ by {apart(out, again):.2g} of the largest")
 
 
-RULES = (slots_as_counted, zero_length, packed_equals_alone, gradient_reaches_everything, state_round_trips)
+RULES = (
+    slots_as_counted,
+    given_stays,
+    zero_length,
+    packed_equals_alone,
+    gradient_reaches_everything,
+    state_round_trips,
+)

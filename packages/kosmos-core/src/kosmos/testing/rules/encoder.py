@@ -30,14 +30,42 @@ LEAK = 1e-6
 """As above: with the same shapes 0 was measured."""
 
 
-@rule("encoder", "width-and-count", "N cells come out as [N, width], in a floating type")
+@rule("encoder", "width-and-count", "N cells come out as [N, width], in the type of its parameters or of autocast")
 def width_and_count(encoder: EncoderUnderTest) -> None:
-    module = encoder.fresh()
-    for items in (encoder.items[:1], encoder.items[:3]):
-        values, grids = row(items, encoder.items[0])
-        out = module(values, grids)
-        if tuple(out.shape) != (len(values), module.width) or not out.is_floating_point():
-            raise BrokenPromise(f"{told(items)} gives {out.dtype} {list(out.shape)}; [{len(values)}, {module.width}]")
+    for autocast in (False, True):
+        module = encoder.fresh()
+        types = _types_of(module, autocast)
+        for items in (encoder.items[:1], encoder.items[:3]):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                out = module(*row(items, encoder.items[0]))
+            expected = (sum(item.grid.cells for item in items), module.width)
+            if tuple(out.shape) != expected or out.dtype not in types:
+                given, where = f"{_named(out.dtype)} {list(out.shape)}", " under bf16 autocast" if autocast else ""
+                wanted = f"{' or '.join(map(_named, types))} {list(expected)}"
+                raise BrokenPromise(f"{told(items)} gives {given}{where}; expected {wanted}")
+
+
+def _types_of(module: Any, autocast: bool) -> list[torch.dtype]:
+    """Of its features: float32, another type in which it keeps its parameters, and what autocast makes of them."""
+    others = {p.dtype for p in module.parameters() if p.is_floating_point()} | ({torch.bfloat16} if autocast else set())
+    return [torch.float32, *sorted(others - {torch.float32}, key=_named)]
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@rule("encoder", "given-stays", "values and grids are after its forward pass what they were before")
+def given_stays(encoder: EncoderUnderTest) -> None:
+    module, like = encoder.fresh(), encoder.items[0]
+    for items in (encoder.items[:4], [item.altered() for item in encoder.items[:2]]):
+        for autocast, gradients_on in ((False, True), (True, True), (False, False)):
+            given = dict(zip(("values", "grids"), row(items, like), strict=True))
+            before = {name: tensor.clone() for name, tensor in given.items()}
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast), torch.set_grad_enabled(gradients_on):
+                module.train(gradients_on)(*given.values())
+            if changed := [name for name, tensor in given.items() if not torch.equal(tensor, before[name])]:
+                raise BrokenPromise(f"{told(items)}: forward changed {' and '.join(changed)}; work on a copy")
 
 
 @rule("encoder", "zero-length", "no items at all give [0, width], forward and backward, in fp32 and bf16")
@@ -166,13 +194,13 @@ def gradient_reaches_everything(encoder: EncoderUnderTest) -> None:
 @rule("encoder", "state-round-trips", "what is saved of it and loaded into a new one gives the same features")
 def state_round_trips(encoder: EncoderUnderTest) -> None:
     first, second = encoder.fresh(seed=1), encoder.fresh(seed=2)
-    values, grids = row(encoder.items[:3], encoder.items[0])
+    items = encoder.items[:3]
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
-        first(values, grids)  # statistics of training, if it keeps any, are part of the state
+        first(*row(items, items[0]))  # statistics of training, if it keeps any, are part of the state
         file = Path(folder) / "encoder.safetensors"
         save_model(first, str(file))
         load_model(second, str(file))
-        out, again = (module.eval()(values, grids) for module in (first, second))
+        out, again = (module.eval()(*row(items, items[0])) for module in (first, second))
     if not torch.equal(out, again):
         raise BrokenPromise(f"features differ by {apart(out, again):.2g} of the largest; is a tensor no buffer?")
 
@@ -218,6 +246,7 @@ def compiles(encoder: EncoderUnderTest) -> None:
 
 RULES = (
     width_and_count,
+    given_stays,
     zero_length,
     packed_equals_alone,
     nothing_leaks,

@@ -5,6 +5,7 @@ Checked without a GPU, by ``kosmos.testing.fake_gpu``; what cannot be followed t
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -52,10 +53,16 @@ def _check(make: Callable[[], nn.Module], run: Callable[[Any], torch.Tensor]) ->
         except Exception as error:  # a seam: the plugin's own code
             if "NVIDIA driver" in str(error):
                 raise Unchecked(f"{_line(error)} asks for the driver of a GPU") from error
-            how = "make tensors on the device of its input, or move them with kosmos.to_device"
-            raise BrokenPromise(f"{cause(error)} at {_line(error)}; {how}") from error
+            raise BrokenPromise(f"{cause(error)} at {_line(error)}{_remedy(error)}") from error
         if out.device != CUDA:
             raise BrokenPromise(f"its result is on {out.device}; expected {CUDA}")
+
+
+def _remedy(error: BaseException) -> str:
+    """What to do about an error of devices; nothing for others, which the CPU may have as well."""
+    if not re.search(r"(?i)device|cuda|fake ?tensor|data pointer", str(error)):
+        return ""
+    return "; make tensors on the device of its input, or move them with kosmos.to_device"
 
 
 def _line(error: BaseException) -> str:
@@ -68,7 +75,7 @@ def _line(error: BaseException) -> str:
 
 def _on(values: torch.Tensor, grids: torch.Tensor) -> Callable[[Any], torch.Tensor]:
     """Call a part with these, as a row on the GPU has them: ``grids`` stay on the CPU."""
-    return lambda module: module(to_device(values, CUDA), grids)
+    return lambda module: module(to_device(values, CUDA), grids.clone())
 
 
 @rule("encoder", "gpu", SAYS)

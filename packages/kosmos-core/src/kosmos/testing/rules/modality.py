@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections.abc import Sequence
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
 
 from kosmos.data.document import Media
+from kosmos.data.foreign import called
 from kosmos.data.processor import Grid, MediaPlan
 from kosmos.errors import SampleError, cause
 from kosmos.testing import child
+from kosmos.testing.items import planned
 from kosmos.testing.jobs import digest
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
 from kosmos.testing.search import described, is_array, search, stretches_of
@@ -56,22 +60,50 @@ def has_a_sample_set(modality: ModalityUnderTest) -> None:
 @rule("modality", "marks-declared", "the special tokens of its layouts are among the modality's marks")
 def marks_are_declared(modality: ModalityUnderTest) -> None:
     for medium in modality.media:
-        for part in modality.route.processor.plan(medium).layout:
+        for part in planned(modality.route.processor, medium).layout:
             if isinstance(part, str) and MARK.fullmatch(part) and part not in modality.spec.marks:
                 raise BrokenPromise(f"{part} in the layout of {described(medium)}; marks: {modality.spec.marks}")
 
 
+@rule("modality", "hints", "what it has to say on how it could be faster is a tuple or a list of lines")
+def hints_are_lines(modality: ModalityUnderTest) -> None:
+    processor: Any = modality.route.processor
+    if getattr_static(processor, "hints", None) is None:
+        return
+    if not isinstance(hints := processor.hints, tuple | list) or not all(isinstance(hint, str) for hint in hints):
+        raise BrokenPromise(f"{called(processor, 'hints')}: {hints!r:.80}; expected a tuple or a list of lines")
+
+
 @rule(
-    "modality", "plan-deterministic", "the same medium has the same plan whenever it is planned, and by any processor"
+    "modality",
+    "plan-deterministic",
+    "the same medium has the same plan whenever it is planned, by any processor, and without its bytes where the "
+    "processor says reads_headers = False",
 )
 def plans_are_deterministic(modality: ModalityUnderTest) -> None:
     processor = modality.route.processor
     other = modality.build(modality.stream.encoder.input)
-    first = [processor.plan(medium) for medium in modality.media]
+    first = [planned(processor, medium) for medium in modality.media]
     for how, planner in (("again", processor), ("by a new processor", other)):
         for medium, plan in reversed(list(zip(modality.media, first, strict=True))):
-            if (found := _difference(plan, planner.plan(medium))) is not None:
+            if (found := _difference(plan, planned(planner, medium))) is not None:
                 raise BrokenPromise(f"{described(medium)} planned {how}: {found}")
+    if not modality.route.reads_headers:
+        _plans_without_bytes(processor, modality.media, first)
+
+
+def _plans_without_bytes(processor: Any, media: Sequence[Media], plans: Sequence[MediaPlan]) -> None:
+    """As media of archives come to a processor whose plans hang on no file."""
+    for medium, plan in zip(media, plans, strict=True):
+        who = (
+            f"{type(processor).__name__} says reads_headers = False, but {described(medium)} planned without its bytes"
+        )
+        try:
+            found = _difference(plan, planned(processor, Media(medium.modality, b"", medium.clip)))
+        except (SampleError, BrokenPromise) as error:
+            raise BrokenPromise(f"{who}: {error}") from error
+        if found is not None:
+            raise BrokenPromise(f"{who}: {found}")
 
 
 @rule("modality", "cells-stay", "a medium has the same cells whenever it is decoded; they, and it, stay as they are")
@@ -79,7 +111,7 @@ def cells_stay(modality: ModalityUnderTest) -> None:
     processor, other = modality.route.processor, modality.build(modality.stream.encoder.input)
     media = modality.media[:CHILD_MEDIA]
     given = [digest(m.source) if isinstance(m.source, np.ndarray) else None for m in media]
-    plans = [processor.plan(medium) for medium in media]
+    plans = [planned(processor, medium) for medium in media]
     held: list[tuple[Any, str]] = []
     for medium, plan in zip(media, plans, strict=True):
         cells = processor.decode(medium, plan)
@@ -103,7 +135,7 @@ def works_in_a_worker(modality: ModalityUnderTest) -> None:
     plans, digests, _ = _in_a_worker(modality)
     processor = modality.route.processor
     for medium, theirs, cells in zip(media, plans, digests, strict=True):
-        mine = processor.plan(medium)
+        mine = planned(processor, medium)
         if (found := _difference(mine, theirs)) is not None:
             raise BrokenPromise(f"{described(medium)} in a fresh process: {found}")
         if digest(processor.decode(medium, mine)) != cells:
@@ -124,6 +156,8 @@ def _in_a_worker(modality: ModalityUnderTest) -> tuple[list[MediaPlan], list[str
     known = modality.__dict__.get("_worker")
     if known is None:
         arguments = modality.route.processor, modality.route.slots, modality.media[:CHILD_MEDIA]
+        for medium in modality.media[:CHILD_MEDIA]:
+            planned(modality.route.processor, medium)  # what is wrong here too has a shorter name
         try:
             pickle.dumps(arguments)
         except Exception as error:  # a seam: pickling runs the plugin's code
@@ -191,7 +225,7 @@ def cells_are_as_described(modality: ModalityUnderTest) -> None:
 @rule("modality", "grids-hold-cells", "every grid of a plan holds a cell, and fills a token slot")
 def grids_hold_cells(modality: ModalityUnderTest) -> None:
     for medium in modality.media:
-        for grid in modality.route.processor.plan(medium).grids:
+        for grid in planned(modality.route.processor, medium).grids:
             slots = modality.route.slots(grid)
             if min(grid) < 1 or not isinstance(slots, int) or slots < 1:
                 raise BrokenPromise(f"{described(medium)}: grid {tuple(grid)} fills {slots!r} slots")
@@ -210,10 +244,12 @@ def _decoded(modality: ModalityUnderTest, medium: Media) -> tuple[MediaPlan, Any
     """The plan and the cells; None for a medium that is refused."""
     processor = modality.route.processor
     try:
-        plan = processor.plan(medium)
+        plan = planned(processor, medium)
         return plan, processor.decode(medium, plan)
     except SampleError:
         return MediaPlan(()), None
+    except BrokenPromise as broken:
+        raise BrokenPromise(f"{described(medium)}: {broken}") from broken
     except Exception as error:
         raise BrokenPromise(f"{described(medium)} raised {cause(error)}; expected cells or a SampleError") from error
 
@@ -255,6 +291,7 @@ RULES = (
     builds,
     has_a_sample_set,
     marks_are_declared,
+    hints_are_lines,
     plans_are_deterministic,
     cells_stay,
     works_in_a_worker,

@@ -7,7 +7,7 @@ from inspect import signature
 
 from kosmos.components import API_VERSION
 from kosmos.errors import ConfigError, KosmosError
-from kosmos.options import check_options
+from kosmos.options import check_options, faults_of
 from kosmos.testing import child
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.subjects import ComponentUnderTest, PluginUnderTest
@@ -57,6 +57,8 @@ def target_imports(component: ComponentUnderTest) -> None:
         if spec.kind == "command":
             return
         front = POSITIONAL[spec.kind]
+        if faults := faults_of(target, path=component.label, positional=front):
+            raise BrokenPromise("; ".join(faults))
         check_options(target, {}, path=component.label, positional=front)
         if len(signature(target).parameters) < front:
             raise BrokenPromise(f"{spec.target} takes {signature(target)}; expected {front} arguments before options")

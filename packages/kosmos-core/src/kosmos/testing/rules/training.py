@@ -129,26 +129,65 @@ def tells_right_from_wrong(metric: ComponentUnderTest) -> None:
         raise BrokenPromise("the same texts score otherwise the second time")
 
 
-@rule("metric", "empty-texts", "texts of no words are scored, alone too")
+@rule("metric", "empty-texts", "predictions and references of no words are scored, alone too")
 def scores_empty_texts(metric: ComponentUnderTest) -> None:
     score = metric.build()
-    for predictions, references in (([""], ["a word"]), (["a word"], ["other words"]), (["", "x"], ["x", "x"])):
+    for predictions, references in (
+        ([""], ["a word"]), (["a word"], ["other words"]), (["", "x"], ["x", "x"]),
+        (["x", "x"], ["", "x"]), (["", "x"], ["", "x"]), (["a word"], [""]), ([""], [""]), (["a word"], [" "]),
+    ):  # fmt: skip
         value = score(list(predictions), list(references))
-        if not isinstance(value, float) or not math.isfinite(value):
-            raise BrokenPromise(f"predictions {predictions}, references {references}: {value!r}")
+        # Errors over no words at all may be infinite.
+        sound = math.isfinite if any(map(str.split, references)) else lambda number: not math.isnan(number)
+        if not isinstance(value, float) or not sound(value):
+            raise BrokenPromise(f"predictions {predictions}, references {references}: {value!r}; expected a number")
+
+
+@rule("metric", "given-stays", "the lists of predictions and references are after scoring what they were before")
+def lists_stay(metric: ComponentUnderTest) -> None:
+    score, texts = metric.build(), {"predictions": ["two", "one", ""], "references": ["two", "a longer one", "none"]}
+    given = copy.deepcopy(texts)
+    score(given["predictions"], given["references"])
+    if changed := [name for name in texts if given[name] != texts[name]]:
+        raise BrokenPromise(f"it changed {' and '.join(changed)}: {given[changed[0]]} were {texts[changed[0]]}")
 
 
 @rule("tracker", "logs-and-closes", "rows of steps and of held-out scores are logged, and close() ends it")
 def logs_and_closes(tracker: ComponentUnderTest) -> None:
+    _log(tracker)
+
+
+@rule("tracker", "given-stays", "the run and its rows are after logging what they were before")
+def rows_stay(tracker: ComponentUnderTest) -> None:
+    for name, (given, before) in _log(tracker).items():
+        if given != before:
+            raise BrokenPromise(f"it changed {_changed(given, before)} of {name}; work on a copy")
+
+
+def _log(tracker: ComponentUnderTest) -> dict[str, tuple[Any, Any]]:
+    """Log some rows; what the tracker was given, each with a copy of before."""
+    before: dict[str, dict[str, Any]] = {
+        "the run": {"train": {"steps": 2}, "modalities": {}},
+        "a row of scores": SCORE_ROW,
+        "a row of a step": STEP_ROW,
+        "a row of the next step": {**STEP_ROW, "step": 2},
+    }
+    run, *rows = given = copy.deepcopy(list(before.values()))
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "run-001"
         output.mkdir()
-        made = tracker.build(output, {"train": {"steps": 2}, "modalities": {}})
+        made = tracker.build(output, run)
         try:
-            for row in (SCORE_ROW, STEP_ROW, {**STEP_ROW, "step": 2}):
+            for row in rows:
                 made.log(row)
         finally:
             made.close()
+    return {name: (now, then) for (name, then), now in zip(before.items(), given, strict=True)}
+
+
+def _changed(row: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Names of a row under which something else stands."""
+    return sorted(key for key in {*row, *before} if row.get(key) != before.get(key) or (key in row) != (key in before))
 
 
 @rule("observer", "sees-rows", "it is called with each row of metrics and leaves the row as it is")
@@ -160,7 +199,7 @@ def sees_rows(observer: ComponentUnderTest) -> None:
     if not torch.equal(drawn, torch.get_rng_state()):
         raise BrokenPromise("it seeds or draws from PyTorch's generator, which changes the run; take one of your own")
     if row != STEP_ROW:
-        raise BrokenPromise(f"it changed {sorted(k for k in {*row, *STEP_ROW} if row.get(k) != STEP_ROW.get(k))}")
+        raise BrokenPromise(f"it changed {_changed(row, STEP_ROW)}")
 
 
 @rule("command", "has-help", "typer wraps it, and --help says what it does")
@@ -186,7 +225,9 @@ RULES = (
     warms_up,
     tells_right_from_wrong,
     scores_empty_texts,
+    lists_stay,
     logs_and_closes,
+    rows_stay,
     sees_rows,
     has_help,
 )
