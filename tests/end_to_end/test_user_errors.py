@@ -169,8 +169,8 @@ def test_more_processes_than_lanes_are_refused_before_any_is_started(call: Call,
     status, (line,) = call("train", "--resume", trained, "--nproc", 2)
     assert status == 2
     assert line == (
-        "error[config]: data.lanes: 1 lane cannot be dealt to 2 processes evenly; add data.lanes=2, which makes a step "
-        "2 rows, or use a number of processes that divides it"
+        "error[config]: data.lanes: 1 lane cannot be dealt to 2 processes evenly; a run goes on in the lanes that it "
+        "began with, so use a number of processes that divides them"
     )
 
 

@@ -80,7 +80,8 @@ def train(
             run()
         return
     check_nproc(nproc)
-    check_dealing(config.data.lanes, nproc, config.parallel.sharing)
+    kept = config.output is not None and RunFolder(config.output).run_file.exists()
+    check_dealing(config.data.lanes, nproc, config.parallel.sharing, kept=kept)
     with interrupted_in_words():  # before the first of the processes has started; from then on each says so itself
         status = launch(nproc, ["train", *_given(context), *context.args])
     raise typer.Exit(status)

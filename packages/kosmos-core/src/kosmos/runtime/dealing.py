@@ -21,18 +21,27 @@ def num_groups(processes: int, sharing: int) -> int:
     return processes // sharing
 
 
-def check_dealing(num_lanes: int, processes: int, sharing: int) -> None:
-    """Raises ConfigError where lanes cannot be dealt to processes, of which ``sharing`` train the same rows, evenly."""
-    check_lanes(num_lanes, num_groups(processes, sharing), sharing)
+def check_dealing(num_lanes: int, processes: int, sharing: int, *, kept: bool = False) -> None:
+    """Whether lanes can be dealt to processes, of which ``sharing`` train the same rows, evenly.
+
+    Args:
+        kept: the run goes on, so that it has the lanes that it began with.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    check_lanes(num_lanes, num_groups(processes, sharing), sharing, kept=kept)
 
 
-def check_lanes(num_lanes: int, groups: int, sharing: int) -> None:
+def check_lanes(num_lanes: int, groups: int, sharing: int, *, kept: bool = False) -> None:
     """Raises ConfigError where the lanes cannot be dealt to so many groups of ``sharing`` processes evenly."""
     if num_lanes % groups:
         dealt = "processes" if sharing == 1 else f"groups of {sharing} processes"
         lanes = "1 lane" if num_lanes == 1 else f"{num_lanes} lanes"
         nearest = -(-num_lanes // groups) * groups
-        raise ConfigError(
-            f"data.lanes: {lanes} cannot be dealt to {groups} {dealt} evenly; add "
-            f"data.lanes={nearest}, which makes a step {nearest} rows, or use a number of processes that divides it"
+        other = (
+            f"add data.lanes={nearest}, which makes a step {nearest} rows, or use a number of processes that divides it"
         )
+        if kept:
+            other = "a run goes on in the lanes that it began with, so use a number of processes that divides them"
+        raise ConfigError(f"data.lanes: {lanes} cannot be dealt to {groups} {dealt} evenly; {other}")
