@@ -150,8 +150,9 @@ def test_sources_of_chats_are_known_for_the_hint(tmp_path):
     (tmp_path / "plain.jsonl").write_text('{"text": "messages"}\n')
     (tmp_path / "broken.jsonl").write_text("{\n")
     parquet.write_table(pyarrow.table({"talk": ["x"]}), tmp_path / "talk.parquet")
-    assert holds_chats(tmp_path / "folder")
-    assert holds_chats(tmp_path / "talk.parquet", column="talk")
+    (tmp_path / "shared.jsonl").write_text('{"conversations": [{"from": "human", "value": "hi"}]}\n')
+    assert holds_chats(tmp_path / "folder") and holds_chats(tmp_path / "shared.jsonl")
+    assert holds_chats(tmp_path / "talk.parquet", columns=["talk"])
     for name in ("plain.jsonl", "broken.jsonl", "talk.parquet", "absent.jsonl"):
         assert not holds_chats(tmp_path / name)
     plain = SourceConfig(path=str(tmp_path / "plain.jsonl"))

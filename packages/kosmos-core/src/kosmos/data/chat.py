@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from kosmos.data.document import Document, Mark, Media, Segment, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.glance import KINDS, first_columns
+from kosmos.data.sources.layouts import CHATS
 
 
 def chat_prompt(
@@ -42,7 +43,7 @@ def _turn(role: str, content: Sequence[Text | Media]) -> Iterator[Segment]:
     yield Mark(END)
 
 
-def holds_chats(path: Path, *, column: str = "messages") -> bool:
+def holds_chats(path: Path, *, columns: Collection[str] = CHATS) -> bool:
     """Whether the first row at ``path`` has a chat: a file of rows, or the first JSONL or parquet file of a folder.
 
     A glance, for a hint: False where there is no such file, or it cannot be read.
@@ -53,4 +54,4 @@ def holds_chats(path: Path, *, column: str = "messages") -> bool:
         return False
     kinds = (".jsonl", ".parquet") if path.is_dir() else KINDS
     first = next((file for file in files if file.suffix.lower() in kinds and file.is_file()), None)
-    return first is not None and column in first_columns(first)
+    return first is not None and not set(columns).isdisjoint(first_columns(first))
