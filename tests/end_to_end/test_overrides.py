@@ -95,7 +95,7 @@ def test_nothing_is_held_out_where_none_is_wanted(tmp_path: Path, capsys: pytest
     assert not (tmp_path / "no").exists()
 
 
-def test_what_is_hardly_meant_is_said() -> None:
+def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     def said(*pairs: str) -> list[str]:
         return list(doubts(make_run(parse_overrides(list(pairs))), (), resumed=False))
 
@@ -105,6 +105,11 @@ def test_what_is_hardly_meant_is_said() -> None:
     pretrained = ("backbone.name=hf", "backbone.model=my/model")
     (tokens,) = said(*pretrained)
     assert tokens.endswith("set tokenizer=my/model")
+    (tokens,) = said("backbone.name=hf", f"backbone.model={tmp_path}")
+    assert tokens.endswith("set tokenizer to the one that belongs to the model; its folder has no tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tokens,) = said("backbone.name=hf", f"backbone.model={tmp_path}")
+    assert tokens.endswith(f"set tokenizer={tmp_path}")
     assert said(*pretrained, "tokenizer=my/model") == said(*pretrained, "backbone.pretrained=false") == []
     run = make_run({"data": {"tokens_per_pack": 2048}})
     assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=2048))) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from types import MappingProxyType
@@ -111,5 +112,12 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
     if model and backbone.options.get("pretrained", True) and config.tokenizer.name == "bytes" and not resumed:
         yield (
             f"backbone.model {model} has learned tokens of its own, and tokenizer is bytes, whose tokens mean other "
-            f"things to it: set tokenizer={model}"
+            f"things to it: {_tokenizer_of(str(model))}"
         )
+
+
+def _tokenizer_of(model: str) -> str:
+    """What to do for the tokenizer of a model, by folder or hub id."""
+    if os.path.isdir(model) and not os.path.isfile(os.path.join(model, "tokenizer.json")):
+        return "set tokenizer to the one that belongs to the model; its folder has no tokenizer.json"
+    return f"set tokenizer={model}"
