@@ -62,6 +62,14 @@ TRAIN = {
         "error[config]: train.optimizer.lr: unknown field; did you mean train.learning_rate?",
     ),
     "--modalities image backbone=gpt2": (3, "error[plugin]: backbone 'gpt2': no installed plugin brings it"),
+    "--data sums data.sources.0.options.largest=-3": (
+        2,
+        "error[config]: data.sources.0.options.largest: expected 1 to 49, got -3",
+    ),
+    "--data sums data.sources.0.options.largest=50": (
+        2,
+        "error[config]: data.sources.0.options.largest: expected 1 to 49, got 50",
+    ),
     "trian.steps=3": (2, "error[config]: command line: trian: unknown field; did you mean train?"),
     "data.lanez=3": (2, "error[config]: command line: data.lanez: unknown field; did you mean lanes?"),
     "train.steps=many": (2, "error[config]: command line: train.steps: input should be a valid integer, unable to"),
