@@ -43,6 +43,14 @@ def data(capsys: pytest.CaptureFixture[str], rows: Path, *more: object) -> tuple
     return status, said.out, said.err
 
 
+@pytest.mark.parametrize("width", ["0", "-1", "wide"])
+def test_a_terminal_that_tells_no_width_loses_no_line(rows, capsys, monkeypatch, width):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    expected = data(capsys, rows)
+    monkeypatch.setenv("COLUMNS", width)
+    assert data(capsys, rows) == expected
+
+
 def test_documents_are_printed_with_what_is_learned_of_them(rows, capsys):
     status, out, err = data(capsys, rows)
     assert (status, err) == (0, "")

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from kosmos import ConfigError, make_run
 from kosmos.cli import main
 from kosmos.compose import compose
+from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.plugins import load_plugins
 from kosmos.run_file import dump_run, parse_overrides, read_run_file
 from kosmos.train.doubts import doubts
@@ -94,7 +95,7 @@ def test_nothing_is_held_out_where_none_is_wanted(tmp_path: Path, capsys: pytest
     assert not (tmp_path / "no").exists()
 
 
-def test_what_is_hardly_meant_is_said() -> None:
+def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     def said(*pairs: str) -> list[str]:
         return list(doubts(make_run(parse_overrides(list(pairs))), (), resumed=False))
 
@@ -104,6 +105,11 @@ def test_what_is_hardly_meant_is_said() -> None:
     pretrained = ("backbone.name=hf", "backbone.model=my/model")
     (tokens,) = said(*pretrained)
     assert tokens.endswith("set tokenizer=my/model")
+    (tokens,) = said("backbone.name=hf", f"backbone.model={tmp_path}")
+    assert tokens.endswith("set tokenizer to the one that belongs to the model; its folder has no tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tokens,) = said("backbone.name=hf", f"backbone.model={tmp_path}")
+    assert tokens.endswith(f"set tokenizer={tmp_path}")
     assert said(*pretrained, "tokenizer=my/model") == said(*pretrained, "backbone.pretrained=false") == []
     run = make_run({"data": {"tokens_per_pack": 2048}})
     assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=2048))) == []
@@ -175,6 +181,24 @@ def test_an_encoder_that_is_frozen_as_it_was_drawn_is_said(tmp_path: Path) -> No
     save_file(timm.create_model("test_vit", num_classes=0).state_dict(), weights)
     assert said({**drawn, "weights": str(weights)}) == []
     assert said(drawn, {"init": str(tmp_path)}) == said(drawn, {"streams": {"image": {"freeze": False}}}) == []
+
+
+def test_a_backbone_that_is_frozen_as_it_was_drawn_is_said(tmp_path: Path) -> None:
+    def said(backbone: dict[str, Any], **more: Any) -> list[str]:
+        run = make_run({"modalities": ["image"], "backbone": {"freeze": True, **backbone}, **more})
+        built = compose(run, load_plugins()).model.backbone
+        now, later = (doubts(run, (), resumed=resumed, backbone=built) for resumed in (False, True))
+        assert not any(".freeze" in line for line in later)
+        return [line for line in now if ".freeze" in line]
+
+    fields = {"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 64}
+    HuggingFaceBackbone(300, config=fields).model.save_pretrained(tmp_path / "gpt2")
+    drawn = "backbone.freeze: the backbone's weights are drawn at random, and it never learns; leave freeze out, or "
+    assert said({}) == [f"{drawn}give it weights (init)"]
+    stored = {"name": "hf", "model": str(tmp_path / "gpt2")}
+    for backbone in ({"name": "hf", "config": fields}, {**stored, "pretrained": False}):
+        assert said(backbone) == [f"{drawn}give it weights (backbone.model, backbone.pretrained, init)"]
+    assert said(stored) == said({}, init=str(tmp_path)) == said({"freeze": False}) == []
 
 
 @pytest.mark.parametrize("again", [False, True])

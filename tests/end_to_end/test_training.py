@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,15 @@ def test_a_run_whose_held_out_loss_falls_no_more_stops_and_goes_on_no_further(tm
     assert any("the held-out loss was lowest at step 1" in line for line in reporter.said)
     again = resume_run(tmp_path / "run", registry=ticks_registry())
     assert again.step == 3
+
+
+def test_a_run_of_whose_held_out_documents_none_can_be_read_says_so_at_its_end(tmp_path: Path) -> None:
+    bad = [{"text": None, "split": "test"}] * 2
+    rows = [{"text": "some text"}, {"text": "and more"}, *bad]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"tokens_per_pack": 32, "lanes": 1, "workers": 0, "sources": [str(tmp_path / "rows.jsonl")]}
+    config = small_run(tmp_path / "run", modalities=[], train={**CONSTANT, "steps": 1}, data=data)
+    for train in (lambda r: train_model(config, reporter=r), lambda r: resume_run(tmp_path / "run", reporter=r)):
+        reporter = Saying()
+        train(reporter)
+        assert "no held-out document could be read" in reporter.said[-1]

@@ -62,6 +62,14 @@ TRAIN = {
         "error[config]: train.optimizer.lr: unknown field; did you mean train.learning_rate?",
     ),
     "--modalities image backbone=gpt2": (3, "error[plugin]: backbone 'gpt2': no installed plugin brings it"),
+    "--data sums data.sources.0.options.largest=-3": (
+        2,
+        "error[config]: data.sources.0.options.largest: expected 1 to 49, got -3",
+    ),
+    "--data sums data.sources.0.options.largest=50": (
+        2,
+        "error[config]: data.sources.0.options.largest: expected 1 to 49, got 50",
+    ),
     "trian.steps=3": (2, "error[config]: command line: trian: unknown field; did you mean train?"),
     "data.lanez=3": (2, "error[config]: command line: data.lanez: unknown field; did you mean lanes?"),
     "train.steps=many": (2, "error[config]: command line: train.steps: input should be a valid integer, unable to"),
@@ -335,6 +343,18 @@ def test_of_many_documents_with_one_cause_scoring_names_the_first_and_counts_the
     assert said[0].startswith(f"left out: {rows}:2: image: ")
     assert main(["eval", str(trained), "--data", str(rows), "--workers", "0", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["incidents"]) == 50
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_scoring_none_of_the_documents_is_an_error_behind_what_was_left_out(
+    trained: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": null}\n{"text": ""}\n')
+    assert main(["eval", str(trained), "--data", str(rows), "--workers", "0", *more]) == 3
+    said = capsys.readouterr()
+    assert f"{rows}:1" in said.out and f"{rows}:2" in said.out
+    assert said.err == f"error[data]: {rows}: no document could be scored; those left out are named with why\n"
 
 
 def test_a_model_in_the_place_of_a_component_is_said_to_be_an_option_of_some(call: Call) -> None:

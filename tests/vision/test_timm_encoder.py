@@ -318,6 +318,8 @@ def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> Non
         ({"model": "pit_ti_224"}, "need one per position"),
         ({"model": "xcit_nano_12_p16_224"}, "class attention"),
         ({"model": "test_vit", "image_size": 70}, "divisible by patch size"),
+        ({"model": "test_vit", "image_size": 0}, "image_size 0 x 0: need at least one pixel a side"),
+        ({"model": "test_resnet", "image_size": (64, 0)}, "image_size 64 x 0: need at least one pixel a side"),
         ({"model": "test_resnet", "image_size": 70}, "choose an image_size"),
         ({"model": "mixer_s32_224", "variable": True}, "pictures of one size only"),
         ({"model": "test_vit", "pretrained": True, "weights": "x.safetensors"}, "exclude each other"),

@@ -311,10 +311,30 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(tmp_path
     registry = ticks_registry()
     train_model(small_run(tmp_path / "whole", **DROPOUT), registry=registry)
     train_model(small_run(tmp_path / "cut", **DROPOUT), registry=registry)
-    shutil.rmtree(tmp_path / "cut" / "checkpoints")
+    shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000006")
     assert resume_run(tmp_path / "cut", registry=registry).step == 6
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     assert len(rows_of(tmp_path / "cut" / "held_out.jsonl")) == 2
+
+
+def test_a_run_whose_checkpoints_were_taken_away_is_left_as_it_is(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    train_model(small_run(run, train={"steps": 2}), registry=registry)
+    (run / "checkpoints").rename(tmp_path / "moved")
+    before = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(CheckpointError, match=r"checkpoints: is not there, and metrics\.jsonl tells of 2 steps; bring"):
+        resume_run(run, {"train": {"steps": 3}}, registry=registry)
+    assert (run / "metrics.jsonl").read_bytes() == before
+    (tmp_path / "moved").rename(run / "checkpoints")
+    assert resume_run(run, {"train": {"steps": 3}}, registry=registry).step == 3
+
+
+def test_a_run_without_a_folder_of_checkpoints_begins_again_where_it_has_taken_no_step(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    train_model(small_run(run, train={"steps": 1}), registry=registry)
+    shutil.rmtree(run / "checkpoints")
+    (run / "metrics.jsonl").write_text("")
+    assert resume_run(run, registry=registry).step == 1
 
 
 def test_a_run_killed_while_its_folder_was_made_can_be_started_there_again(tmp_path):

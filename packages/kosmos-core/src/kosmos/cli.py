@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal in Latin-1 shows what it cannot as escapes
             stream.reconfigure(errors="backslashreplace")
+    _drop_useless_width()
     debug = _take_debug(args)
     try:
         if args[:1] == ["--version"]:
@@ -171,6 +172,13 @@ def _guarded(invoke: Callable[[Any], Any], plugin: str) -> Callable[[Any], Any]:
             raise PluginError(f"{plugin} raised {cause(error)}; --debug shows the traceback") from error
 
     return invoked
+
+
+def _drop_useless_width() -> None:
+    """Forget a width of the terminal that is none: rich takes a 0 and shows nearly nothing."""
+    width = os.environ.get("COLUMNS", "")
+    if not (width.isdecimal() and int(width)):
+        os.environ.pop("COLUMNS", None)
 
 
 def _take_debug(args: list[str]) -> bool:

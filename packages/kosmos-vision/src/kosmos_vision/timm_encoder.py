@@ -243,7 +243,8 @@ def _sized(
 ) -> tuple[tuple[int, int], dict[str, Any]]:
     """(height, width) of a picture, and the model's arguments with it where it has to know."""
     config = getattr(model, "pretrained_cfg", {})
-    asked = image_size or extra.get("img_size") or config.get("input_size", (3, 224, 224))[1:]
+    own = config.get("input_size", (3, 224, 224))[1:]
+    asked = next(size for size in (image_size, extra.get("img_size"), own) if size is not None)
     size = (asked, asked) if isinstance(asked, int) else (int(asked[0]), int(asked[1]))
     if min(size) < 1:
         raise ConfigError(f"image_size {size[0]} x {size[1]}: need at least one pixel a side")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import tempfile
 from pathlib import Path
 
@@ -26,6 +27,14 @@ def segments(source, index=0):
 
 def test_plain_text_is_trained(open_, rows):
     assert segments(open_(rows({"text": "all of it"}))) == [Text("all of it", train=True)]
+
+
+def test_not_a_number_is_no_text_and_the_word_nan_is(open_, rows):
+    source = open_(rows({"text": math.nan}, {"text": ["a", math.nan]}, {"text": "nan"}, {"text": 1.5}))
+    for row, got in enumerate(("NaN", "a list with NaN")):
+        with pytest.raises(SampleError, match=f"text: expected text, got {got}$"):
+            source.document(row)
+    assert [segments(source, row) for row in (2, 3)] == [[Text("nan", train=True)], [Text("1.5", train=True)]]
 
 
 def test_media_come_first_in_the_order_of_the_row_then_the_text(open_, rows):

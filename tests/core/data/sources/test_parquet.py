@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -204,6 +205,13 @@ def test_a_segment_whose_medium_is_a_struct_of_nulls_is_text(open_, table):
     nothing = {"bytes": None, "path": None}
     parts = [{"image": {"bytes": b"x", "path": None}, "text": None}, {"image": nothing, "text": "caption"}]
     assert open_(table({"segments": [parts]})).document(0).segments[1] == Text("caption", train=True)
+
+
+def test_what_is_missing_from_a_column_of_numbers_is_no_text(open_, table):
+    source = open_(table({"question": ["one", "two"], "answer": [1.0, math.nan]}), template="{question} → {answer}")
+    assert source.document(0).segments[-1] == Text(" 1.0", train=True)
+    with pytest.raises(SampleError, match="row 1: answer: expected text, got NaN"):
+        source.document(1)
 
 
 def test_chats_take_their_media_from_columns_in_the_plural(open_, table):

@@ -77,6 +77,9 @@ def evaluate(
         print(one_line(result))
     else:
         print("\n".join([*table(result), *incident_lines(scores.incidents, "left out")]))
+    if not scores.overall.documents:
+        of = ", ".join(data or [output])
+        raise DataError(f"{of}: no document could be scored; those left out are named with why")
 
 
 def _warn(line: str) -> None:

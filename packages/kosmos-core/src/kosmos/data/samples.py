@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from kosmos.data.document import Document, Text
+from kosmos.errors import ConfigError
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()  # noqa: E501
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
@@ -27,13 +28,17 @@ class SumsSource:
 
     Args:
         split: a fixed tenth of the pairs is held out.
-        largest: summand.
+        largest: summand, at most 49: sums are said in words up to 99.
         name: what metrics call it, where the source has no ``name`` beside its path.
     """
 
     split: Literal["train", "held_out"]
     largest: int = 20
     name: str = "sums"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.largest <= 49:
+            raise ConfigError(f"largest: expected 1 to 49, got {self.largest}")
 
     def _pairs(self) -> list[tuple[int, int]]:
         pairs = [(a, b) for a in range(self.largest + 1) for b in range(self.largest + 1)]

@@ -7,7 +7,7 @@ V = vocabulary.
 from __future__ import annotations
 
 import math
-from typing import Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +47,8 @@ class Decoder(nn.Module):
         rope_base: base of the wavelengths.
         dropout: of embeddings and of what each block adds.
     """
+
+    without_files: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class HuggingFaceBackbone(nn.Module):
         name = model or str(built.config.model_type)
         self.model = built
         self.without_files = _without_files(model, built.config)
-        """Options that build it again where ``model`` is not to be had, its weights aside."""
+        """Options that build it again where ``model`` is not to be had, its weights aside; None where none can."""
         self.scale = _logit_scale(built.config)
         self.width = int(self.output_weight().shape[1])
         self.vocab_size = int(self.output_weight().shape[0])
@@ -182,9 +182,11 @@ def _built(
     return built
 
 
-def _without_files(model: str | None, config: Any) -> dict[str, Any]:
-    fields = None if model is None else fields_of(config)
-    return {} if fields is None else {"model": None, "config": fields}
+def _without_files(model: str | None, config: Any) -> dict[str, Any] | None:
+    if model is None:
+        return {}
+    fields = fields_of(config)
+    return None if fields is None else {"model": None, "config": fields}
 
 
 class _Repeated(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
-from kosmos.config import RunConfig
+from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
@@ -35,7 +36,8 @@ def doubts(
         yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
     yield from _settings(config, resumed=resumed)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
-        yield from _frozen_as_drawn(streams)
+        yield from _frozen_encoders(streams)
+        yield from _frozen_backbone(config.backbone, backbone)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
     if made_for is not None and tokens > made_for and not resumed:
         yield (
@@ -62,18 +64,36 @@ def _hints(processor: Processor) -> Sequence[str]:
     return hints
 
 
-def _frozen_as_drawn(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
+def _frozen_encoders(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
     for name, stream in streams:
-        encoder = stream.encoder
-        # One that does not tell of files may have read some all the same.
-        drawn = getattr(encoder, "without_files", None) == {} and next(encoder.parameters(), None) is not None
-        if stream.frozen and drawn:
-            known = signature(type(encoder)).parameters
-            options = [f"streams.{name}.encoder.{option}" for option in ("pretrained", "weights") if option in known]
-            yield (
-                f"streams.{name}.freeze: the encoder's weights are drawn at random, and it never learns; leave freeze "
-                f"out, or give it weights ({', '.join([*options, 'init'])})"
-            )
+        if stream.frozen and _is_drawn(stream.encoder):
+            given = _options(stream.encoder, f"streams.{name}.encoder", ("pretrained", "weights"))
+            yield _never_learns(f"streams.{name}", "encoder", given)
+
+
+def _frozen_backbone(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
+    # One that was built from the configuration in a folder tells of a file, too.
+    drawn = _is_drawn(backbone) or settings.options.get("pretrained") is False
+    if settings.freeze and backbone is not None and drawn:
+        yield _never_learns("backbone", "backbone", _options(backbone, "backbone", ("model", "pretrained", "weights")))
+
+
+def _is_drawn(part: Any) -> bool:
+    """Whether a part says that it read no file. One that does not tell of files may have read some all the same."""
+    return getattr(part, "without_files", None) == {} and next(part.parameters(), None) is not None
+
+
+def _options(part: object, place: str, names: Sequence[str]) -> list[str]:
+    """The options of a part, of these names, that give it weights."""
+    known = signature(type(part)).parameters
+    return [f"{place}.{name}" for name in names if name in known]
+
+
+def _never_learns(place: str, what: str, given: Sequence[str]) -> str:
+    return (
+        f"{place}.freeze: the {what}'s weights are drawn at random, and it never learns; leave freeze out, or give it "
+        f"weights ({', '.join([*given, 'init'])})"
+    )
 
 
 def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
@@ -92,5 +112,12 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
     if model and backbone.options.get("pretrained", True) and config.tokenizer.name == "bytes" and not resumed:
         yield (
             f"backbone.model {model} has learned tokens of its own, and tokenizer is bytes, whose tokens mean other "
-            f"things to it: set tokenizer={model}"
+            f"things to it: {_tokenizer_of(str(model))}"
         )
+
+
+def _tokenizer_of(model: str) -> str:
+    """What to do for the tokenizer of a model, by folder or hub id."""
+    if os.path.isdir(model) and not os.path.isfile(os.path.join(model, "tokenizer.json")):
+        return "set tokenizer to the one that belongs to the model; its folder has no tokenizer.json"
+    return f"set tokenizer={model}"

@@ -66,8 +66,8 @@ class Scorings:
         rows = self._written()
         if rows and rows[-1]["step"] == step and (scores := scores_of(rows[-1])) is not None and as_written():
             self._say(f"step {step} was scored already, as held_out.jsonl tells")
-            return scores
-        return self._score()
+            return self._doubted(scores)
+        return self._doubted(self._score())
 
     def _follows(self, step: int) -> bool:
         """Whether a scoring follows a step, the last one's aside."""
@@ -78,6 +78,11 @@ class Scorings:
             return
         self._looked = step, scores
         self._say(line_of(step, scores))
-        if not scores.overall.documents:
-            self._say("warning: no held-out document could be read, so this scoring says nothing")
+        self._doubted(scores)
         self.early.look(scores.overall, step)
+
+    def _doubted(self, scores: Scores | None) -> Scores | None:
+        """The same, with a warning where it is of no document."""
+        if scores is not None and not scores.overall.documents:
+            self._say("warning: no held-out document could be read, so this scoring says nothing")
+        return scores

@@ -181,7 +181,9 @@ class Session:
 
     def _load(self, order: Mapping[str, Any]) -> Loaded | None:
         loaded = load_newest(self.folder.checkpoints)
-        if loaded:
+        if loaded is None:
+            self.folder.check_checkpoints()
+        else:
             with reading(loaded):
                 check_goes_on(loaded.state, self.config, order, loaded.folder)
         return loaded

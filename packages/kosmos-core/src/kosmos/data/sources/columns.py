@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -87,6 +88,8 @@ def kind_of(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "a boolean"
+    if _is_nan(value):
+        return "NaN"
     if isinstance(value, int | float):
         return "a number"
     if isinstance(value, list | tuple) and not value:
@@ -103,15 +106,21 @@ def text_value(value: Any, what: str) -> str:
     """A value as text; numbers are written out, lists of plain values joined with ``, ``.
 
     Raises:
-        SampleError: null, bytes, nested, or with characters that no text has.
+        SampleError: null, NaN (as tables mark what is missing), bytes, nested, or with characters that no text has.
     """
     if isinstance(value, str):
         return checked_text(value, what)
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float) and not _is_nan(value):
         return str(value)
     if isinstance(value, list | tuple) and value and all(isinstance(v, str | int | float) for v in value):
+        if any(map(_is_nan, value)):
+            raise SampleError(f"{what}: expected text, got a list with NaN")
         return checked_text(", ".join(map(str, value)), what)
     raise SampleError(f"{what}: expected text, got {kind_of(value)}")
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def checked_text(value: Any, what: str) -> str:
