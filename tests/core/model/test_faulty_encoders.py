@@ -107,9 +107,10 @@ def test_an_encoder_that_gives_float64_is_named_and_not_the_connector() -> None:
 
 @pytest.mark.parametrize("lacks", ["input", "width"])
 def test_an_encoder_that_lacks_a_part_is_named_with_it(lacks: str) -> None:
-    with pytest.raises(
-        PluginError, match=rf"^streams\.ticks\.encoder: faulty \(Faulty\) has no {lacks}; an encoder has"
-    ):
+    said = (
+        rf"^streams\.ticks\.encoder: encoder 'faulty' of plugin .* is broken: it gives Faulty, which has no {lacks}; "
+    )
+    with pytest.raises(PluginError, match=said + "what EncoderSpec gives has input, width, forward"):
         stream_of(lacks=lacks)
 
 

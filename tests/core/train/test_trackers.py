@@ -119,9 +119,9 @@ def test_a_tracker_or_an_observer_that_lacks_what_it_needs_is_off_from_the_start
     import sys
 
     listener = Listener()
-    bare = type("Bare", (), {"__init__": lambda self, output, run, *, at: None, "log": lambda self, row: None})
-    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(Failing=bare, Watcher=lambda **options: None))
-    both = {"trackers": [{"name": "failing", "at": ""}], "observers": ["watcher"]}
+    bare = SimpleNamespace(Failing=lambda output, run: SimpleNamespace(log=print), Watcher=lambda: None)
+    monkeypatch.setitem(sys.modules, __name__, bare)
+    both = {"trackers": ["failing"], "observers": ["watcher"]}
     config = small_run(tmp_path / "run", **both, train={"steps": 2})
     assert train_model(config, registry=registry, reporter=listener).step == 2
     of_tracker, of_observer = [line for line in listener.said if line.startswith("warning")]
