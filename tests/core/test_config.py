@@ -181,6 +181,8 @@ def test_an_item_of_a_list_is_set_by_its_number():
     assert make_run(base, {"data": {"sources": {"1": "c"}}}).data.sources[1].path == "c"
     for pairs in (["data.sources=[a, b]", "data.sources.0.name=x"], ["data.sources.0.name=x", "data.sources=[a, b]"]):
         assert [s.name for s in make_run(parse_overrides(pairs)).data.sources] == ["x", None]
+    with pytest.raises(ConfigError, match=r"sources\.0: there are 0, numbered from 0; give sources as a whole list"):
+        make_run(parse_overrides(["data.sources.0.path=d"]))
     with pytest.raises(ConfigError, match=r"sources\.2: there are 2, numbered from 0; give sources as a whole list"):
         make_run(base, parse_overrides(["data.sources.2.weight=1"]))
 

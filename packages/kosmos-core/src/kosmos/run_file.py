@@ -167,6 +167,14 @@ def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, re
     return merged
 
 
+def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
+    """Raises ConfigError where something is set of sources by their number, and no sources are there."""
+    data = values.get("data")
+    sources = data.get("sources") if isinstance(data, Mapping) else None
+    if isinstance(sources, Mapping) and sources and all(str(number).isdecimal() for number in sources):
+        _lay_on_items("sources", [], sources, renames=True)
+
+
 def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     """Lay the layers over each other, last wins, and check the result.
 
@@ -176,6 +184,7 @@ def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     values: dict[str, Any] = {}
     for layer in layers:
         values = merge(values, layer)
+    _refuse_items_of_nothing(values)
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
