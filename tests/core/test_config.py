@@ -301,3 +301,13 @@ def test_limits_of_numbers_hold(path, value):
     part, name = path.split(".")
     with pytest.raises(ConfigError, match=path):
         make_run({part: {name: value}})
+
+
+def test_a_run_file_may_be_named_by_a_str_and_is_not_taken_for_its_fields(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("modalities: [image]")
+    assert read_run_file(str(file)) == read_run_file(file)
+    with pytest.raises(
+        ConfigError, match=r"run: expected a mapping of fields, got 'a.yaml'; read_run_file reads a file"
+    ):
+        make_run("a.yaml")

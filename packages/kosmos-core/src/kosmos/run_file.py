@@ -53,13 +53,14 @@ def _load(text: str) -> Any:
         loader.dispose()
 
 
-def read_run_file(path: Path) -> dict[str, Any]:
+def read_run_file(path: str | Path) -> dict[str, Any]:
     """The content of a run file as plain values.
 
     Raises:
         ConfigError: it is missing, is not YAML, says a field twice, or holds no fields. ``{}`` means to say nothing;
             an empty file is more likely what a full disk or a wrong redirection has left.
     """
+    path = Path(path)
     try:
         content = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -183,6 +184,8 @@ def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     """
     values: dict[str, Any] = {}
     for layer in layers:
+        if not isinstance(layer, Mapping):
+            raise ConfigError(f"{where}: expected a mapping of fields, got {layer!r}; read_run_file reads a file")
         values = merge(values, layer)
     _refuse_items_of_nothing(values)
     try:
