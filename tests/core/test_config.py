@@ -181,6 +181,8 @@ def test_an_item_of_a_list_is_set_by_its_number():
     assert make_run(base, {"data": {"sources": {"1": "c"}}}).data.sources[1].path == "c"
     for pairs in (["data.sources=[a, b]", "data.sources.0.name=x"], ["data.sources.0.name=x", "data.sources=[a, b]"]):
         assert [s.name for s in make_run(parse_overrides(pairs)).data.sources] == ["x", None]
+    with pytest.raises(ConfigError, match=r"sources\.0: there are 0, numbered from 0; give sources as a whole list"):
+        make_run(parse_overrides(["data.sources.0.path=d"]))
     with pytest.raises(ConfigError, match=r"sources\.2: there are 2, numbered from 0; give sources as a whole list"):
         make_run(base, parse_overrides(["data.sources.2.weight=1"]))
 
@@ -299,3 +301,13 @@ def test_limits_of_numbers_hold(path, value):
     part, name = path.split(".")
     with pytest.raises(ConfigError, match=path):
         make_run({part: {name: value}})
+
+
+def test_a_run_file_may_be_named_by_a_str_and_is_not_taken_for_its_fields(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("modalities: [image]")
+    assert read_run_file(str(file)) == read_run_file(file)
+    with pytest.raises(
+        ConfigError, match=r"run: expected a mapping of fields, got 'a.yaml'; read_run_file reads a file"
+    ):
+        make_run("a.yaml")

@@ -76,6 +76,18 @@ def test_cached_greedy_generation_equals_the_whole_row_anew_for_each_token(parts
         assert len(cached) > 4
 
 
+def test_tokens_that_the_tokenizer_lacks_are_not_written(parts, monkeypatch):
+    """A pretrained backbone may have rows for more; here they would be the most likely."""
+    given = {"device": torch.device("cpu"), "dtype": torch.float32, "max_new_tokens": 8}
+    document = next(documents())
+    expected = generate_ids(parts, document, temperature=0.0, seed=0, **given)
+    weight = parts.model.backbone.output_weight()
+    monkeypatch.setattr(parts.model.backbone, "output_weight", lambda: torch.cat([weight, 9 * weight]))
+    assert generate_ids(parts, document, temperature=0.0, seed=0, **given) == expected
+    assert generate_together(parts, [ready_prompt(parts, document)], **given) == [expected]
+    assert max(generate_ids(parts, document, temperature=9.0, seed=0, **given)) < parts.tokenizer.vocab_size
+
+
 def marks(parts):
     return {parts.tokenizer.mark_id(name) for name in (EOS, END)}
 

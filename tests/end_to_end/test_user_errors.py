@@ -184,9 +184,11 @@ def test_more_processes_than_lanes_are_refused_before_any_is_started(call: Call,
 
 def test_what_cannot_be_written_is_one_line(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for output in ("file", "file/run"):
+    for output, reason in (
+        ("file", "Not a directory"), ("file/run", "Not a directory"), (f"r/{'x' * 300}", "File name too long"),
+    ):  # fmt: skip
         status, lines = call("train", *FEW, "--output", output)
-        said = f"error[config]: {output}: cannot make the output folder (Not a directory); name another --output"
+        said = f"error[config]: {output}: cannot make the output folder ({reason}); name another --output"
         assert (status, lines) == (2, [said])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kosmos import Document, FileSpan, Grid, MediaPlan, SampleError, StoredMedia, Text
+from kosmos import Document, FileSpan, Grid, Media, MediaPlan, SampleError, StoredMedia, Text
 from kosmos.data import document
 from kosmos.data.lane import Feed, Lane
 from kosmos.data.mixture import Mixture
@@ -114,3 +114,8 @@ def test_a_file_that_has_become_shorter_costs_the_media_that_are_lost(archive):
         file.truncate(5 * NBYTES + 3)
     with pytest.raises(SampleError, match="archive breaks off in it: 3 of 8 bytes are there"):
         decode_cells(medium, planner.routes["ticks"].processor)
+
+
+def test_a_medium_named_by_a_str_is_refused_as_it_is_made():
+    with pytest.raises(TypeError, match=r"give bytes, an array, or a file as Path\('a.jpg'\)"):
+        Media("image", "a.jpg")

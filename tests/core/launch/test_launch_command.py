@@ -20,6 +20,8 @@ MISTAKES = {
     ("slurm", "mixture.yaml", "--nodez", "2"): "--nodez: unknown option; did you mean --nodes?",
     ("slurm", "mixture.yaml", "other.yaml"): "expected one run file, got mixture.yaml, other.yaml",
     ("slurm", "mixture.yaml", "--time", "soon"): "--time: expected [DAYS-]HOURS:MINUTES:SECONDS, got 'soon'",
+    ("slurm", "mixture.yaml", "--time", "0:05:00"): "--notice-s 300: the run would stop as it begins, and be queued "
+    "again without end; give fewer seconds than the 300 of --time 0:05:00",
     ("slurm", "mixture.yaml", "--partition", "a; b"): "--partition: expected a name without spaces, got 'a; b'",
     ("slurm", "mixture.yaml", "--setup", "a\nb"): "--setup: expected one line",
     ("slurm", "mixture.yaml", "--procs-per-node", "4"): "procs_per_node: 4 ranks for 8 GPUs",

@@ -12,11 +12,12 @@ import torch
 from kosmos.checkpoint.folder import digest, load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.errors import CheckpointError, ConfigError
-from kosmos.lock import LockedPlugin, PluginLock
+from kosmos.lock import LOCK_FILE, LockedPlugin, PluginLock, read_lock
 from kosmos.run_file import make_run
 from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
+from kosmos.train.saved import load_run
 from support.runs import SMALL, rows_of, small_run, ticks_registry
 
 DROPOUT = {"backbone": {"dropout": 0.1}}
@@ -52,6 +53,15 @@ def test_a_resumed_run_may_have_more_steps(tmp_path):
     train_model(small_run(tmp_path / "short", train={"schedule": "constant", "steps": 2}), registry=registry)
     resume_run(tmp_path / "short", {"train": {"steps": 6}}, registry=registry)
     assert losses(tmp_path / "short") == losses(tmp_path / "whole")
+
+
+def test_the_folder_of_a_run_may_be_a_str(tmp_path):
+    registry, run = ticks_registry(), str(tmp_path / "run")
+    train_model(small_run(tmp_path / "run", train={"schedule": "constant", "steps": 2}), registry=registry)
+    assert load_run(run, device="cpu", registry=registry).step == 2
+    resume_run(run, {"train": {"steps": 3}}, registry=registry)
+    assert len(losses(tmp_path / "run")) == 3
+    assert read_lock(f"{run}/{LOCK_FILE}") == read_lock(tmp_path / "run" / LOCK_FILE)
 
 
 def test_rows_of_steps_that_are_repeated_are_not_kept_twice(tmp_path):

@@ -93,7 +93,7 @@ def generate_ids(
     left = room_behind(backbone, len(batch.token_ids), max_new_tokens)
     with _without_gradients(dtype), autocast(device, dtype):
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
-        projection, position = _projection(backbone, dtype), len(batch.token_ids)
+        projection, position = _projection(composition, dtype), len(batch.token_ids)
         while len(ids) < max_new_tokens:
             logits = hidden[-1].to(projection.dtype) @ projection
             token = _choose(logits, temperature, top_k, top_p, random)
@@ -138,7 +138,7 @@ def generate_together(
     with _without_gradients(dtype), autocast(device, dtype):
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
         hidden = hidden[_there(lengths, device).cumsum(0) - 1]
-        projection = _projection(backbone, dtype)
+        projection = _projection(composition, dtype)
         while True:
             tokens = _most_likely(hidden.to(projection.dtype) @ projection).tolist()
             on = []
@@ -168,9 +168,13 @@ def _without_gradients(dtype: torch.dtype) -> AbstractContextManager[object]:
     return torch.inference_mode() if dtype == torch.float32 else torch.no_grad()
 
 
-def _projection(backbone: Any, dtype: torch.dtype) -> Tensor:
-    """[D, V]. Cast once here: a transposed weight is no parameter, so autocast would not keep it."""
-    projection: Tensor = backbone.output_weight().float().to(dtype).T
+def _projection(composition: Composition, dtype: torch.dtype) -> Tensor:
+    """[D, V], V being the tokenizer's: a pretrained backbone may have rows for more, which mean nothing.
+
+    Cast once here: a transposed weight is no parameter, so autocast would not keep it.
+    """
+    backbone: Any = composition.model.backbone
+    projection: Tensor = backbone.output_weight()[: composition.tokenizer.vocab_size].float().to(dtype).T
     return projection
 
 

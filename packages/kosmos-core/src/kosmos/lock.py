@@ -110,14 +110,14 @@ def _counts(file: Path) -> bool:
     return "__pycache__" not in file.parts and file.suffix != ".pyc" and not file.name.startswith(".")
 
 
-def read_lock(file: Path) -> PluginLock:
+def read_lock(file: str | Path) -> PluginLock:
     """A lock that was written.
 
     Raises:
         PluginError: it cannot be read or is no lock.
     """
     try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        content: Any = json.loads(Path(file).read_text(encoding="utf-8"))
         plugins = tuple(LockedPlugin(**{**entry, "files": dict(entry["files"])}) for entry in content["plugins"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise PluginError(

@@ -53,13 +53,14 @@ def _load(text: str) -> Any:
         loader.dispose()
 
 
-def read_run_file(path: Path) -> dict[str, Any]:
+def read_run_file(path: str | Path) -> dict[str, Any]:
     """The content of a run file as plain values.
 
     Raises:
         ConfigError: it is missing, is not YAML, says a field twice, or holds no fields. ``{}`` means to say nothing;
             an empty file is more likely what a full disk or a wrong redirection has left.
     """
+    path = Path(path)
     try:
         content = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -167,6 +168,14 @@ def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, re
     return merged
 
 
+def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
+    """Raises ConfigError where something is set of sources by their number, and no sources are there."""
+    data = values.get("data")
+    sources = data.get("sources") if isinstance(data, Mapping) else None
+    if isinstance(sources, Mapping) and sources and all(str(number).isdecimal() for number in sources):
+        _lay_on_items("sources", [], sources, renames=True)
+
+
 def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     """Lay the layers over each other, last wins, and check the result.
 
@@ -175,7 +184,10 @@ def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     """
     values: dict[str, Any] = {}
     for layer in layers:
+        if not isinstance(layer, Mapping):
+            raise ConfigError(f"{where}: expected a mapping of fields, got {layer!r}; read_run_file reads a file")
         values = merge(values, layer)
+    _refuse_items_of_nothing(values)
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:

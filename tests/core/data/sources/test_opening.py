@@ -97,8 +97,11 @@ def test_a_file_of_nearly_this_name_may_have_been_meant(open_, tmp_path):
         open_(tmp_path / "cl")
 
 
+NO_SUCH_ID = "data 'nobody/nothing:config': no such file or folder, and as a dataset of the hub: "
+
+
 def test_hub_id_offline_fails_at_once_in_one_line(open_):
-    with pytest.raises(DataError, match="hub dataset 'nobody/nothing:config'") as caught:
+    with pytest.raises(DataError, match=NO_SUCH_ID) as caught:
         open_("nobody/nothing:config")
     assert "\n" not in caught.value.line()
 

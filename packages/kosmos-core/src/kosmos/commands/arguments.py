@@ -13,6 +13,7 @@ from kosmos.errors import ConfigError
 from kosmos.mistakes import field_meant
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import YAML_SUFFIXES
+from kosmos.runtime.environment import num_processes
 from kosmos.runtime.launch import is_launched, said_once
 from kosmos.selection import asked_plugins
 
@@ -117,9 +118,8 @@ def refuse_ranks(command: str) -> None:
     Raises:
         ConfigError: torchrun, or another launcher, has started this process as one of several.
     """
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
     with said_once():
-        if is_launched() and ranks > 1:
+        if is_launched() and (ranks := num_processes()) > 1:
             raise ConfigError(f"{command} runs in one process, and this is one of {ranks}; start it without a launcher")
 
 

@@ -44,6 +44,11 @@ class Media:
     rate_hz: float | None = None
     """Samples or frames a second, where ``source`` is an array."""
 
+    def __post_init__(self) -> None:
+        source: Any = self.source
+        if isinstance(source, str):
+            raise TypeError(f"the source of a Media is a str; give bytes, an array, or a file as Path({source!r})")
+
     def load(self) -> Media:
         """Itself; there is nothing left to be read."""
         return self

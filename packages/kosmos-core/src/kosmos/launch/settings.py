@@ -93,6 +93,18 @@ class Slurm(Launch):
     environment: dict[str, str] = Field(default_factory=dict)
     """Further variables of the ranks."""
 
+    @model_validator(mode="after")
+    def _trains_before_it_stops(self) -> Slurm:
+        days, _, clock = self.time.rpartition("-")
+        hours, minutes, seconds = (int(part) for part in clock.split(":"))
+        limit_s = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+        if self.notice_s >= limit_s:
+            raise ValueError(
+                f"--notice-s {self.notice_s}: the run would stop as it begins, and be queued again without end; "
+                f"give fewer seconds than the {limit_s} of --time {self.time}"
+            )
+        return self
+
 
 class Kubernetes(Launch):
     """An indexed Job with a headless Service."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import copy
 import gc
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -18,7 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from kosmos.errors import KosmosError, TrainingError, cause
 from kosmos.runtime.attempt import has_lasting_store, store_of_this_start
 from kosmos.runtime.dealing import check_lanes, num_groups
+from kosmos.runtime.environment import meeting_place, num_local_processes, num_processes, own_local_rank, own_rank
 from kosmos.runtime.launch import end_with_launcher, is_launched
+from kosmos.runtime.meeting import meeting
 
 T = TypeVar("T")
 
@@ -38,18 +39,28 @@ class Parallel:
 
     @staticmethod
     def from_environment(device: str) -> Parallel:
-        """As torchrun set it up; joins the process group if there is more than one process."""
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        """As torchrun set it up; joins the process group if there is more than one process.
+
+        Raises:
+            ConfigError: a variable of the environment is wrong, or is missing.
+            TrainingError: the processes do not meet.
+        """
+        world_size = num_processes()
+        parallel = Parallel(own_rank(world_size), world_size, own_local_rank(), num_local_processes())
         if world_size > 1 and is_launched():
             end_with_launcher()
-        names = ("RANK", "LOCAL_RANK")
-        rank, local_rank = (int(os.environ.get(name, "0")) for name in names)
         if world_size > 1 and not dist.is_initialized():
-            backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
-            store = store_of_this_start(rank, world_size) if has_lasting_store() else None
-            how: dict[str, Any] = {} if store is None else {"store": store, "rank": rank, "world_size": world_size}
-            dist.init_process_group(backend, **how)
-        return Parallel(rank, world_size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            with meeting(parallel.rank, world_size, meeting_place()):
+                parallel._join(device)
+        return parallel
+
+    def _join(self, device: str) -> None:
+        backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
+        how: dict[str, Any] = {}
+        if has_lasting_store():
+            store = store_of_this_start(self.rank, self.world_size)
+            how = {"store": store, "rank": self.rank, "world_size": self.world_size}
+        dist.init_process_group(backend, **how)
 
     def beside(self) -> Parallel:
         """The same ranks in a group of their own, so that another thread can use it. All ranks call this."""

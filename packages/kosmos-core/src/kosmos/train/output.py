@@ -11,8 +11,8 @@ import shlex
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -77,7 +77,9 @@ class RunFolder:
                 f"output: {path} is not UTF-8, and no checkpoint could be read there; name another --output"
             ) from error
         folder = RunFolder(path)
-        if folder.run_file.exists():
+        with _making(path):
+            held = folder.run_file.exists()
+        if held:
             raise ConfigError(
                 f"{path}: holds a run already; go on with '{resume_command(path)}' or name another --output"
             )
@@ -86,13 +88,10 @@ class RunFolder:
             raise ConfigError(
                 f"{path}: holds the data, whose files those of the run would lie among; name another --output"
             )
-        try:
+        with _making(path):
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            line = f"{path}: cannot make the output folder ({error.strerror}); name another --output"
-            raise ConfigError(line) from error
-        folder.metrics.touch()
-        folder.quarantine.touch()
+            folder.metrics.touch()
+            folder.quarantine.touch()
         return folder
 
     def discard(self) -> None:
@@ -368,6 +367,16 @@ def _row(line: str) -> dict[str, Any] | None:
         return row if "step" in row else None
     except ValueError:  # a line that a crash cut short
         return None
+
+
+@contextmanager
+def _making(path: Path) -> Iterator[None]:
+    """Around what makes the output folder. Raises ConfigError where that cannot be, as with a name that is too long."""
+    try:
+        yield
+    except OSError as error:
+        line = f"{path}: cannot make the output folder ({error.strerror}); name another --output"
+        raise ConfigError(line) from error
 
 
 def _free_name(config: RunConfig) -> Path:

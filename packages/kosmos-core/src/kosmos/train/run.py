@@ -43,7 +43,7 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
 
 
 def resume_run(
-    output: Path,
+    output: str | Path,
     overrides: Mapping[str, Any] | None = None,
     *,
     registry: Registry | None = None,
@@ -56,12 +56,12 @@ def resume_run(
         overrides: laid over its run file, such as ``{"train": {"steps": 1000}}``.
         accept_plugins: go on with plugins whose files are not those that the run used; otherwise that is a PluginError.
     """
-    folder = RunFolder.open(output)
+    folder = RunFolder.open(Path(output))
     config = folder.goes_on_with(overrides or {})
     parallel = Parallel.from_environment(config.train.device)
     try:
         plugins = registry or _agreed_plugins(config, parallel)
-        changed = parallel.agreed(lambda: check_lock(output, plugins, accept=accept_plugins))[0]
+        changed = parallel.agreed(lambda: check_lock(folder.path, plugins, accept=accept_plugins))[0]
         run = Session(config, folder, plugins, reporter or Reporter(), parallel)
         for line in changed:
             run.reporter.say(f"warning: {line}")

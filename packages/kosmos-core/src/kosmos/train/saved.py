@@ -42,7 +42,7 @@ class SavedRun:
 
 
 def load_run(
-    output: Path,
+    output: str | Path,
     *,
     step: int | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -59,11 +59,10 @@ def load_run(
         CheckpointError: there is no whole checkpoint, or none of that step.
         PluginError: a component that it uses is not installed.
     """
-    folder, loaded = open_checkpoint(output, step)
-    output = folder.path
+    folder, loaded = open_checkpoint(Path(output), step)
     config = make_run(folder.read_config(), folder.read_model(), where=str(folder.run_file))
     plugins = registry or load_plugins(config.plugins)
-    changed = check_lock(output, plugins, accept=True)
+    changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
     composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
     where = pick_device(device)

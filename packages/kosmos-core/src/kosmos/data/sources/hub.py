@@ -107,17 +107,17 @@ def open_hub(name: str) -> list[tuple[str, HubTable]]:
     """The splits of a dataset of the hub, ``namespace/name`` or ``namespace/name:config``, with their names.
 
     Raises:
-        DataError: the hub cannot be reached, or it has no such dataset, or one that needs code of its own.
+        DataError: why: the hub cannot be reached, or it has no such dataset, or one that needs code of its own.
     """
     if (reason := unreachable_hub()) is not None:
-        raise DataError(f"hub dataset {name!r}: {reason}")
+        raise DataError(reason)
     import datasets
 
     identity, _, config = name.partition(":")
     try:
         found = datasets.load_dataset(identity, config or None)
     except Exception as error:  # whatever the library raises
-        raise DataError(f"hub dataset {name!r}: {first_line(error)}") from error
+        raise DataError(first_line(error)) from error
     # Media are bytes in the rows. A path beside them names a file of the machine that made them; here it could only
     # lead into the cache, where the user's other datasets are.
     return [(str(split), HubTable(part, f"{name}/{split}", NO_FILES)) for split, part in found.items()]

@@ -203,6 +203,7 @@ def _open_path(request: Request, registry: Components) -> Parts:
         )
     _refuse_several(request, registry)
     near = _neighbour(path)
+    beside = f" ({near})" if near else ""
     if path.suffix in (*folders.DATA, ".json"):
         raise DataError(f"data {request.path!r}: no such file{'; ' + near if near else ''}")
     if _HUB_ID.fullmatch(request.path):
@@ -211,11 +212,11 @@ def _open_path(request: Request, registry: Components) -> Parts:
         try:
             parts = open_hub(request.path)
         except DataError as error:  # it may have been meant for a folder
-            raise type(error)(f"{error}; {near}" if near else str(error)) from error
+            line = f"data {request.path!r}: no such file or folder{beside}, and as a dataset of the hub: {error}"
+            raise type(error)(line) from error
         return _from_hub(parts, request)
     datasets = registry.specs("dataset")
     hint = nearest_name(request.path, datasets) or listed(datasets)
-    beside = f" ({near})" if near else ""
     raise DataError(
         f"data {request.path!r}: no registered dataset ({hint}), no file or folder{beside}, "
         f"and no hub id (namespace/name){registry.why_absent('dataset', request.path)}"

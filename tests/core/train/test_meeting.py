@@ -1,0 +1,71 @@
+"""What processes are told in variables, and their wait for each other: told of, and ended in a line."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+
+import pytest
+from torch.distributed import TCPStore
+
+from kosmos import ConfigError, TrainingError
+from kosmos.runtime.meeting import meeting
+from kosmos.runtime.parallel import Parallel
+
+ALONE = "for one process unset RANK and WORLD_SIZE"
+WRONG = {
+    "RANK=x": "RANK: expected a number from 0 to 0 (WORLD_SIZE is 1), got 'x'",
+    "RANK=1": "RANK: expected a number from 0 to 0 (WORLD_SIZE is 1), got '1'",
+    "RANK=5 WORLD_SIZE=2": "RANK: expected a number from 0 to 1 (WORLD_SIZE is 2), got '5'",
+    "WORLD_SIZE=2": "RANK: expected a number from 0 to 1 (WORLD_SIZE is 2), got nothing",
+    "WORLD_SIZE=-2": "WORLD_SIZE: expected a number from 1 on, got '-2'",
+    "LOCAL_RANK=a": "LOCAL_RANK: expected a number from 0 on, got 'a'",
+    "RANK=0 WORLD_SIZE=2": "MASTER_ADDR: expected the host of rank 0, where the processes meet, got nothing",
+    "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a": "MASTER_PORT: expected a number from 1 to 65535, got nothing",
+    "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=-1": "MASTER_PORT: expected a number from 1 to 65535, got '-1'",
+}
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def told(monkeypatch: pytest.MonkeyPatch, variables: str) -> None:
+    """That and nothing else of what processes are told."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for pair in variables.split():
+        monkeypatch.setenv(*pair.split("=", 1))
+
+
+@pytest.mark.parametrize(("variables", "line"), WRONG.items(), ids=WRONG)
+def test_a_variable_that_says_nothing_of_use_is_named(variables, line, monkeypatch):
+    told(monkeypatch, variables)
+    with pytest.raises(ConfigError) as error:
+        Parallel.from_environment("cpu")
+    assert str(error.value) == f"{line}; {ALONE}"
+
+
+@pytest.mark.parametrize("variables", ["", "RANK=0", "RANK= WORLD_SIZE=", "RANK=0 WORLD_SIZE=1"])
+def test_one_process_needs_no_variables(variables, monkeypatch):
+    told(monkeypatch, variables)
+    assert Parallel.from_environment("cpu") == Parallel()
+
+
+def wait_for_nobody(told_after_s: float, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """The error of rank 0, which gives up after a second, and what it has said."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (
+        pytest.raises(TrainingError) as error,
+        meeting(0, 2, f"127.0.0.1:{port}", told_after_s=told_after_s),
+    ):
+        TCPStore("127.0.0.1", port, 2, is_master=True, timeout=timedelta(seconds=1))
+    return str(error.value).replace(str(port), "PORT"), capfd.readouterr().err.replace(str(port), "PORT")
+
+
+def test_a_process_that_waits_for_others_says_so_and_ends_in_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    error, said = wait_for_nobody(0.1, capfd)
+    assert error.startswith("rank 0: 2 processes have not met at 127.0.0.1:PORT (DistStoreError: Timed out")
+    assert said.splitlines()[0] == "rank 0: waiting for 2 processes to meet at 127.0.0.1:PORT"
+
+
+def test_processes_that_meet_soon_say_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "waiting" not in wait_for_nobody(60, capfd)[1]
