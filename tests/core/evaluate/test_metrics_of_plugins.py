@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from kosmos.errors import PluginError
 from kosmos.evaluate.generated import Generated, score_answers
@@ -36,7 +37,7 @@ def test_a_metric_that_raises_is_named():
         score_answers(ANSWERS, {"same": same, "divides": divides})
 
 
-@pytest.mark.parametrize("given", ["0.5", None, [0.5]])
+@pytest.mark.parametrize("given", ["0.5", None, [0.5], torch.ones(2)])
 def test_a_metric_that_gives_no_number_is_named(given: object):
     with pytest.raises(PluginError, match=f"metric odd gave {type(given).__name__}, expected a number"):
         score_answers(ANSWERS, {"odd": lambda texts, expected: given})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -150,6 +150,15 @@ def test_an_option_without_a_type_is_the_plugins_fault_where_it_is_stated() -> N
     assert check({}, of=bare, positional=0) == {}
     with pytest.raises(PluginError, match=r"\.depth: .*bare gives this option no type, .* such as depth: int$"):
         check({"depth": [None]}, of=bare, positional=0)
+
+
+@dataclass
+class MadeAnew:
+    sizes: list[int] = field(default_factory=list)
+
+
+def test_a_default_that_a_dataclass_makes_anew_is_no_fault() -> None:
+    assert faults_of(MadeAnew, path="encoder x", positional=0) == []
 
 
 def test_options_that_a_factory_declares_wrongly_are_told_each() -> None:

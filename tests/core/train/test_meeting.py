@@ -63,7 +63,7 @@ def wait_for_nobody(told_after_s: float, capfd: pytest.CaptureFixture[str]) -> t
 
 def test_a_process_that_waits_for_others_says_so_and_ends_in_a_line(capfd: pytest.CaptureFixture[str]) -> None:
     error, said = wait_for_nobody(0.1, capfd)
-    assert error.startswith("rank 0: 2 processes have not met at 127.0.0.1:PORT (DistStoreError: Timed out")
+    assert error.startswith("rank 0: 2 processes could not be connected at 127.0.0.1:PORT (DistStoreError: Timed out")
     assert said.splitlines()[0] == "rank 0: waiting for 2 processes to meet at 127.0.0.1:PORT"
 
 

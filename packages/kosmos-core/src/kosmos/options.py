@@ -73,7 +73,7 @@ def faults_of(factory: Callable[..., Any], *, path: str, positional: int) -> lis
     for name, parameter in fields_of(factory, positional).items():
         if parameter.annotation is inspect.Parameter.empty:
             lines.append(f"{path}.{name}: {_title(factory)} {_untyped(parameter)}")
-        elif parameter.default is not inspect.Parameter.empty:
+        elif parameter.default is not inspect.Parameter.empty and not _is_made_anew(parameter.default):
             annotations = {name: _annotation(factory, parameter)}
             schema = _schema(factory, {name: parameter}, annotations)
             values, wrong = _convert(schema, {name: parameter.default}, annotations, path)
@@ -89,9 +89,19 @@ def _untyped(parameter: inspect.Parameter) -> str:
     return f"gives this option no type, so that no value can be checked; write one, such as {parameter.name}: {such}"
 
 
+def _is_made_anew(default: Any) -> bool:
+    """Whether a default stands for the ``default_factory`` of a dataclass's field, whose signature shows it so."""
+    return type(default).__name__ == "_HAS_DEFAULT_FACTORY_CLASS"
+
+
 def _stays(default: Any, converted: Any) -> bool:
     """Whether a default is of its type as it is: nobody converts it when the run file says nothing."""
-    return isinstance(default, type(converted)) or bool(default == converted)
+    if isinstance(default, type(converted)):
+        return True
+    try:
+        return bool(default == converted)
+    except Exception:  # arrays of several have no truth
+        return False
 
 
 def fields_of(factory: Callable[..., Any], positional: int) -> dict[str, inspect.Parameter]:

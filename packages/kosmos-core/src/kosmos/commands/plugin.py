@@ -52,7 +52,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     fast: Annotated[bool, typer.Option("--fast", help="Leave out what starts trainings or compilers.")] = False,
     limit_s: Annotated[
-        float, typer.Option("--limit-s", min=1.0, help="Seconds that a promise may take; it has failed after them.")
+        float, typer.Option("--limit-s", min=1.0, help="Seconds that a promise may take, but for slow ones.")
     ] = 300.0,
 ) -> None:
     """Check every promise of a plugin and print the score card. Exit status 1 where one is broken."""

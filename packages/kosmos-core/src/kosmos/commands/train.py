@@ -80,8 +80,7 @@ def train(
             run()
         return
     check_nproc(nproc)
-    kept = config.output is not None and RunFolder(config.output).run_file.exists()
-    check_dealing(config.data.lanes, nproc, config.parallel.sharing, kept=kept)
+    check_dealing(config.data.lanes, nproc, config.parallel.sharing, kept=resume is not None)
     with interrupted_in_words():  # before the first of the processes has started; from then on each says so itself
         status = launch(nproc, ["train", *_given(context), *context.args])
     raise typer.Exit(status)

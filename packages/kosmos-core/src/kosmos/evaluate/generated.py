@@ -99,10 +99,18 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
     found: dict[str, float] = {}
     for name, metric in metrics.items() if answers else ():
         try:
-            value = metric([a.text for a in answers], [a.expected for a in answers])
+            value: object = metric([a.text for a in answers], [a.expected for a in answers])
         except Exception as error:  # a seam: code of plugins
             raise PluginError(f"metric {name} raised {first_line(error)}") from error
-        if not isinstance(value, SupportsFloat):
-            raise PluginError(f"metric {name} gave {type(value).__name__}, expected a number")
-        found[name] = float(value)
+        found[name] = _number(name, value)
     return found
+
+
+def _number(name: str, value: object) -> float:
+    """Raises PluginError where a metric gave none."""
+    try:
+        if isinstance(value, SupportsFloat):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):  # an array or a tensor of several
+        pass
+    raise PluginError(f"metric {name} gave {type(value).__name__}, expected a number")

@@ -36,9 +36,8 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file, or one that wants to run code: each reader has errors of its own
         raise ConfigError(f"weights {file}: cannot be read as tensors: {_first_line(error)}") from error
-    for key in _INSIDE:
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            state = state[key]
+    while isinstance(state, dict) and (inner := [state[key] for key in _INSIDE if isinstance(state.get(key), dict)]):
+        state = inner[0]
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ConfigError(f"weights {file}: holds something else than named tensors; save the model's state_dict()")
     return state

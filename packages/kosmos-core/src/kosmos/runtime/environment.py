@@ -52,6 +52,8 @@ def meeting_place() -> str:
 def _number(variable: str, default: str, least: int, most: int | None = None, why: str = "") -> int:
     """An empty variable is one that is not set."""
     text = os.environ.get(variable) or default
+    if text == "-1" and default:  # what older programs say for "not distributed"
+        text = default
     if text.isdecimal() and least <= int(text) and (most is None or int(text) <= most):
         return int(text)
     expected = f"a number from {least} {'on' if most is None else f'to {most}'}"

@@ -27,6 +27,7 @@ def meeting(rank: int, world_size: int, place: str, *, told_after_s: float = TOL
     try:
         yield
     except RuntimeError as error:  # of torch's store where some do not come, or of gloo where one cannot be reached
-        raise TrainingError(f"rank {rank}: {world_size} processes have not met at {place} ({cause(error)})") from error
+        line = f"rank {rank}: {world_size} processes could not be connected at {place} ({cause(error)})"
+        raise TrainingError(line) from error
     finally:
         timer.cancel()

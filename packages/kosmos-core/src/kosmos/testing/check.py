@@ -124,7 +124,8 @@ def _verdicts(
         if (by := stopped.get(promise.component)) is not None and not promise.left_out:
             verdict = Verdict(promise.id, promise.component, "skipped", f"not tried: {by} was stopped", 0.0)
         else:
-            verdict = promise.verdict(limit_s=limit_s)
+            # What is slow runs in processes of its own, which have limits by the plugin's conditions.
+            verdict = promise.verdict(limit_s=None if promise.rule.slow else limit_s)
         if verdict.stopped:
             stopped[promise.component] = promise.id
         done(verdict)

@@ -52,7 +52,7 @@ def _place(frame: FrameType | None) -> str:
     """The innermost line that is not of Python's library, of PyTorch or of this kit; else the innermost."""
     frames = traceback.extract_stack(frame)
     others = (sysconfig.get_path("stdlib"), "<frozen")
-    known = ("/torch/", "/kosmos/testing/", "/site-packages/hypothesis/")
+    known = ("-packages/torch/", "-packages/hypothesis/", "/kosmos/testing/", "/kosmos/commands/", "/kosmos/cli.py")
     own = [f for f in frames if not f.filename.startswith(others) or "-packages/" in f.filename]
     own = [f for f in own if not any(part in f.filename for part in known)]
     last = next(reversed(own), frames[-1])

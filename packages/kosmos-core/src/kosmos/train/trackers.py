@@ -14,7 +14,7 @@ from time import sleep, time
 from typing import Any, Literal, Protocol
 
 from kosmos.config import ComponentConfig, RunConfig
-from kosmos.errors import cause
+from kosmos.errors import ConfigError, cause
 from kosmos.files import replace_text
 from kosmos.plugins import Registry
 
@@ -148,18 +148,18 @@ class Trackers:
         run = config.model_dump(mode="json")
         for path, label, wanted in _labelled("trackers", config.trackers):
             registry.get("tracker", wanted.name)  # an unknown name is the user's error, not an outage
-            build = partial(registry.build, "tracker", wanted.name, output, run, options=wanted.options, path=path)
+            given = output, deepcopy(run)
+            build = partial(registry.build, "tracker", wanted.name, *given, options=wanted.options, path=path)
             self._guard("tracker", label, partial(_put, self.trackers, label, build))
         for path, label, wanted in _labelled("observers", config.observers):
             registry.get("observer", wanted.name)
             build = partial(registry.build, "observer", wanted.name, options=wanted.options, path=path)
-            self._guard("observer", label, partial(_put, self.observers, label, build))
+            self._guard("observer", label, partial(_put, self.observers, label, build), passes=ConfigError)
 
     def resume(self, step: int) -> None:
         """Steps above ``step`` come again; -1 where even the scores before the first step do."""
         for label, tracker in list(self.trackers.items()):
-            if (resume := getattr(tracker, "resume", None)) is not None:
-                self._guard("tracker", label, partial(resume, step))
+            self._guard("tracker", label, partial(_resume, tracker, step))
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Give a row to all; observers see the steps alone."""
@@ -172,9 +172,13 @@ class Trackers:
         for label, tracker in list(self.trackers.items()):
             self._guard("tracker", label, partial(_close, tracker))
 
-    def _guard(self, kind: str, label: str, act: Callable[[], None]) -> None:
+    def _guard(
+        self, kind: str, label: str, act: Callable[[], None], *, passes: type[Exception] | tuple[()] = ()
+    ) -> None:
         try:
             act()
+        except passes:  # the user's error, which ends the run before its first step
+            raise
         except (Exception, SystemExit) as error:  # a seam: whatever a tracker raises must not cost the run
             (self.trackers if kind == "tracker" else self.observers).pop(label, None)
             self.report(f"warning: {kind} {label} is off from here on: {cause(error)}")
@@ -186,6 +190,11 @@ def _put(into: dict[str, Any], label: str, build: Callable[[], Any]) -> None:
 
 # Called behind the guard, as even to look for a method may fail. Each has a copy of the row: what one does with it is
 # no business of the run's or of the next one's.
+def _resume(tracker: Tracker, step: int) -> None:
+    if (resume := getattr(tracker, "resume", None)) is not None:
+        resume(step)
+
+
 def _log(tracker: Tracker, row: Mapping[str, Any]) -> None:
     tracker.log(deepcopy(row))
 

@@ -63,7 +63,7 @@ def _refuse_what_is_no_factory(component: ComponentUnderTest) -> None:
         return
     try:
         made = target(*tried)
-    except Exception:  # a seam: it may need other options
+    except (Exception, SystemExit):  # a seam: it may need other options
         return
     if not callable(made):
         kind = component.spec.kind
