@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import timm
+import torch
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -115,6 +116,21 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=2048))) == []
     (positions,) = doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=512))
     assert positions.endswith("was made for 512 tokens; set data.tokens_per_pack=512 unless the documents are shorter")
+
+
+def test_bf16_weights_whose_small_updates_nothing_keeps_are_said() -> None:
+    half = torch.nn.Linear(2, 2, dtype=torch.bfloat16)
+
+    def said(*pairs: str, resumed: bool = False, backbone: Any = None) -> list[str]:
+        return list(doubts(make_run(parse_overrides(list(pairs))), (), resumed=resumed, backbone=backbone))
+
+    (line,) = said("train.weights=bf16")
+    assert line.startswith("train.optimizer.master: weights that learn are in bf16") and "(train.weights=fp32)" in line
+    assert said("train.weights=bf16", "train.optimizer.master=bits16") == said("train.weights=bf16", resumed=True) == []
+    assert said("train.weights=bf16", "train.optimizer.name=of_a_plugin") == []
+    (line,) = said(backbone=half)
+    assert line.endswith("or keep them in fp32 (backbone.dtype=float32)")
+    assert said(backbone=half.requires_grad_(False)) == said(backbone=half.float().requires_grad_(True)) == []
 
 
 def test_what_would_make_a_processor_faster_is_said(tmp_path: Path) -> None:

@@ -8,10 +8,16 @@ from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
+import torch
+from torch import nn
+
 from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
+
+KEEPS_UPDATES = ("lion", "lion8bit", "adamw")
+"""Optimizers with the option ``master``."""
 
 
 def doubts(
@@ -35,6 +41,9 @@ def doubts(
     for name, processor in processors.items():
         yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
     yield from _settings(config, resumed=resumed)
+    streams = list(streams)
+    if not resumed:
+        yield from _rounded_away(config, [backbone, *(stream for _, stream in streams)])
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_encoders(streams)
         yield from _frozen_backbone(config.backbone, backbone)
@@ -94,6 +103,20 @@ def _never_learns(place: str, what: str, given: Sequence[str]) -> str:
         f"{place}.freeze: the {what}'s weights are drawn at random, and it never learns; leave freeze out, or give it "
         f"weights ({', '.join([*given, 'init'])})"
     )
+
+
+def _rounded_away(config: RunConfig, parts: Sequence[Any]) -> Iterator[str]:
+    """Weights in bf16 whose small updates nothing keeps. What an optimizer of another package does is not known."""
+    optimizer, rounds = config.train.optimizer, config.train.weights == "bf16"
+    if optimizer.name not in KEEPS_UPDATES or optimizer.options.get("master", "none") != "none":
+        return
+    trained = (p for part in parts if isinstance(part, nn.Module) for p in part.parameters() if p.requires_grad)
+    if rounds or any(p.dtype is torch.bfloat16 for p in trained):
+        yield (
+            "train.optimizer.master: weights that learn are in bf16, in which a change of less than about a 500th "
+            "of a weight is lost; set train.optimizer.master=stochastic (no memory) or bits16 (2 bytes a parameter) or "
+            f"keep them in fp32 ({'train.weights=fp32' if rounds else 'backbone.dtype=float32'})"
+        )
 
 
 def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
