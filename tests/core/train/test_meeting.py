@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -69,3 +72,32 @@ def test_a_process_that_waits_for_others_says_so_and_ends_in_a_line(capfd: pytes
 
 def test_processes_that_meet_soon_say_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert "waiting" not in wait_for_nobody(60, capfd)[1]
+
+
+WAITS = """
+from torch.distributed import TCPStore
+from kosmos.runtime.meeting import meeting
+from kosmos.train.stopping import interrupted_in_words
+with interrupted_in_words(), meeting(0, 2, "here", told_after_s=0.5):
+    TCPStore("127.0.0.1", 0, 2, is_master=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_process_that_waits_for_others(number: signal.Signals) -> None:
+    waits = subprocess.Popen([sys.executable, "-c", WAITS], stderr=subprocess.PIPE, text=True)
+    try:
+        assert waits.stderr is not None
+        assert waits.stderr.readline() == "rank 0: waiting for 2 processes to meet at here\n"
+        waits.send_signal(number)
+        assert waits.wait(timeout=60) == -number
+    finally:
+        waits.kill()
+        waits.communicate()
+
+
+def test_signals_are_those_of_before_once_processes_have_met() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with meeting(0, 2, "here"):
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
