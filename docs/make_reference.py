@@ -81,16 +81,19 @@ def run_file_reference() -> str:
     parts = [
         NOTE,
         "# Run file\n",
-        "A run file is YAML. Every field below can also be set on the command line by its dotted path, such as "
-        "`train.steps=100`, its value in YAML; items of a list by their number from 0, such as "
-        "`data.sources.0.weight=2`; and in Python by `make_run`. A component that gets another name loses the "
-        "options of the one before. What is not written has the default; a field that does not exist is refused "
-        "with the nearest name, and so is a file without any (`{}` means none). `OUTPUT/run.yaml` holds "
-        "a run with every field resolved. Where a text says None, write `null`; "
-        "a list of one may stand without brackets, names of components with commas (`tensorboard,wandb`), and `none` "
-        "is an empty one. Relative paths begin "
-        "in the folder in which the command runs, wherever the file lies; `~` is the user's. Options of components "
-        "are in [components](components.md), whole files in [examples](../examples/README.md).\n",
+        "A run file is YAML. [Components](components.md) lists the options of components, "
+        "[examples](../examples/README.md) has whole files, and the words are in the [glossary](glossary.md).\n\n"
+        "- On the command line every field below can be set by its dotted path, with its value in YAML: "
+        "`train.steps=100`. Items of a list go by their number from 0: `data.sources.0.weight=2`. In Python use "
+        "`make_run`.\n"
+        "- A field that is not written has the default. A field that does not exist is refused, and the error "
+        "gives the nearest name. An empty file is refused too; `{}` means that all fields have their defaults.\n"
+        "- Where the text says None, write `null`. A list with one item may be written without brackets, names of "
+        "components with commas (`tensorboard,wandb`), and an empty list as `none`.\n"
+        "- If a component gets another name, the options of the component before are dropped.\n"
+        "- Relative paths start in the folder in which the command runs, wherever the run file is; `~` is the "
+        "user's home folder.\n"
+        "- `OUTPUT/run.yaml` holds the run with every field filled in.\n",
     ]
     for title, model in SECTIONS:
         parts += [f"## {title}\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", "\n".join(_field_table(model)) + "\n"]
@@ -180,9 +183,10 @@ def components_reference(registry: Registry) -> str:
     parts = [
         NOTE,
         "# Components\n",
-        "Every component that the four packages bring, with its options: the fields that stand beside its `name` in a "
-        "[run file](run-file.md). `kosmos plugins NAME` lists what an installed plugin brings. Options are the keyword "
-        "parameters of the component's factory; wrong names and types are refused with the nearest name.\n",
+        "Every component that the four packages bring, with its options: the fields that are written beside its `name` "
+        "in a [run file](run-file.md). `kosmos plugins NAME` lists what an installed plugin brings. Options are the "
+        "keyword parameters of the component's factory; a wrong name or type is refused, and the error gives the "
+        "nearest name.\n",
     ]
     for plugin in registry.plugins:
         if plugin.distribution in OURS:
@@ -265,8 +269,9 @@ def promises_reference() -> str:
     parts = [
         NOTE,
         "# Promises\n",
-        "What `kosmos plugin test` tries to break, by what a plugin brings. Slow ones start trainings or compilers; "
-        "`--fast` leaves them out. How they are used is in the [plugin guide](plugins.md#how-it-is-tested).\n",
+        "What `kosmos plugin test` tries to break, for each kind of component that a plugin brings. Slow promises "
+        "start trainings or compilers; `--fast` leaves them out. The [plugin guide](plugins.md#how-it-is-tested) says "
+        "how to use them.\n",
     ]
     titles = {"plugin": "The plugin", "component": "Every component"}
     for kind, rows in kinds.items():

@@ -46,7 +46,7 @@ SUMMARY = "Train omni-modal language models from plugins."
 
 GLOBAL_OPTIONS = [
     ("--debug", "Show the traceback of an error; may stand anywhere. KOSMOS_DEBUG=1 does the same."),
-    ("--plugins A,B", "Load these plugins alone, beside core; may stand anywhere. KOSMOS_PLUGINS=A,B does the same."),
+    ("--plugins A,B", "Load these alone, beside core; may stand anywhere. KOSMOS_PLUGINS=A,B loads disabled ones too."),
     ("--version", "Show the version and exit."),
     ("--help", "Show this message and exit."),
 ]

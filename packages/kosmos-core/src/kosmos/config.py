@@ -136,13 +136,13 @@ class SourceConfig(_Strict):
     weight: float | None = Field(default=None, gt=0)
     """Share of the tokens drawn. None for all sources: every document equally often."""
     template: str | None = None
-    """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; the loss counts after ``→``."""
+    """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; what follows ``→`` is learned."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Columns that stand for a modality or a role such as ``text``, where they are named otherwise."""
+    """Modality or role, such as ``text``, to the column that holds it, where that has another name."""
     root: Path | None = None
-    """Folder that the media which rows name are in; None is that of the file. Nothing out of it is read."""
+    """Folder of the media that rows name; None is the folder of the file. Nothing outside of it is read."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of a registered dataset; of files ``chunk_chars`` and ``max_text_bytes``."""
+    """Options of a registered dataset. Files have ``chunk_chars`` and ``max_text_bytes``."""
 
     _home = field_validator("path", "root", mode="before")(_at_home)
 
@@ -158,22 +158,22 @@ class DataConfig(_Strict):
     sources: list[SourceConfig] = Field(default_factory=list)
     """What to train on; empty takes the sample sets of the modalities."""
     tokens_per_pack: int = Field(default=512, ge=16)
-    """Tokens in a row. Times ``data.lanes`` they are the tokens of a step."""
+    """Most tokens in a row. Times ``data.lanes`` they are the tokens of a step."""
     cells_per_pack: dict[str, int] = Field(default_factory=dict)
     """Most encoder cells of a stream in a row, by stream; a stream that is not named has no limit but the row's."""
     lanes: int = Field(default=1, ge=1)
     """Independent sequences of rows. A step takes one row of each, whatever the number of processes and workers."""
     look_ahead: int = Field(default=128, ge=1)
-    """Documents from which a lane chooses when it fills a row; more where so many do not fill two. 1 puts each
+    """Documents among which a lane chooses when it fills a row; more if so many do not fill two rows. 1 puts each
     document into a row of its own."""
     workers: int | None = Field(default=None, ge=0)
-    """Processes that read and decode, at most one a lane where there is only text; None is by the number of cores, 0
-    decodes in the training process."""
+    """Processes that read and decode; with text alone at most one a lane. None is half the cores (8 at most); 0 decodes
+    in the training process."""
     held_out: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the rows held out, for sources that state no split of their own; 0 trains on all of these. What a source
-    or a registered dataset states as held out stays so, also with 0."""
+    """Share of the rows that is held out, of sources without a split of their own; 0 trains on all of them. What a
+    source or a registered dataset marks as held out stays so, even with 0."""
     quarantine: float = Field(default=0.5, ge=0, le=1)
-    """Largest share of bad samples among those drawn (counted from 100 samples on); above it the run stops."""
+    """Largest share of bad samples among those drawn. Above it, once 100 samples are drawn, the run stops."""
     seed: int = 0
     """Seed of the order of samples."""
 
@@ -194,24 +194,24 @@ class TrainConfig(_Strict):
     schedule: ScheduleConfig = ScheduleConfig()
     """Learning rate over the steps, as a share of the peak."""
     warmup_steps: int = Field(default=60, ge=0)
-    """Steps of linear warmup; a run of fewer steps ends within it, below the peak."""
+    """Steps of linear warmup. A run of fewer steps never reaches the peak."""
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Largest norm of the gradient of all parameters; None does not clip."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Type of matrix products. ``auto`` takes bf16 where the hardware multiplies it faster than fp32, and where
-    ``weights`` are bf16, which are multiplied in nothing else."""
+    """Type of matrix products. ``auto`` takes bf16 if the hardware multiplies it faster than fp32, and always with
+    ``weights: bf16``, which allows nothing else."""
     weights: Literal["fp32", "bf16"] = "fp32"
-    """Type of the parameters. With ``bf16`` give the optimizer a ``master``, or small updates are rounded away."""
+    """Type of the parameters. With ``bf16`` set ``master`` of the optimizer, or small updates are rounded away."""
     release_gradients: bool = False
     """Update each parameter during the backward pass and free its gradient at once: less memory, but no clipping
     (``clip_norm: null``) and one row a step and process."""
     gradient_checkpointing: bool | Literal["selective"] = False
-    """Recompute activations in the backward pass instead of keeping them. ``selective`` keeps what products and
-    attention gave and recomputes what is cheap; an encoder that knows no such choice recomputes all, and so does a
-    compiled backbone of transformers."""
+    """Recompute activations in the backward pass instead of keeping them. ``selective`` keeps the results of products
+    and attention and recomputes what is cheap; an encoder without this choice recomputes all, and so does a compiled
+    backbone of transformers."""
     compile: bool | Literal["auto"] = "auto"
-    """Compile the blocks of the backbone, and of encoders that can. ``auto`` does on an accelerator; on a CPU it
-    compiles, for a decoder of ours from 4 million parameters on, what stands between products, in half a second."""
+    """Compile the blocks of the backbone, and of encoders that can be compiled. ``auto`` does so on a GPU; on a CPU it
+    compiles what the built-in decoder computes between products, from 4 million parameters on, in half a second."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)
@@ -224,14 +224,14 @@ class GuardConfig(_Strict):
     """What to do when a step goes wrong. Each case is a row of ``guards.jsonl``, with the documents of the step."""
 
     non_finite: Literal["stop", "skip", "roll_back"] = "stop"
-    """Where loss or gradient is not finite: stop, leave the update out, or go back to the weights of the newest
-    checkpoint and on with the data that follow."""
+    """If loss or gradient is not finite: stop, leave the update out, or go back to the weights of the newest checkpoint
+    and on with the data that follow."""
     spike: float | None = Field(default=None, gt=1)
-    """A loss above so many times the median of the last 64 steps is a spike; None looks for none."""
+    """A loss above this many times the median of the last 64 steps is a spike; None looks for none."""
     on_spike: Literal["stop", "skip", "roll_back"] = "skip"
     """What to do about a spike."""
     at_most: int = Field(default=10, ge=1)
-    """Steps in turn that may be skipped or rolled back; then the run stops."""
+    """Most consecutive steps that may be skipped or rolled back; then the run stops."""
 
 
 class ParallelConfig(_Strict):
@@ -241,7 +241,7 @@ class ParallelConfig(_Strict):
     """``fsdp`` shards parameters, gradients and optimizer over all ranks (``auto``); ``hsdp`` within groups of ranks;
     ``ddp`` keeps all of them on every rank."""
     shards: int | None = Field(default=None, ge=1)
-    """Ranks of a group of ``hsdp``; None is the ranks of a machine."""
+    """Ranks in a group of ``hsdp``; None is those of a machine."""
     tensor: int = Field(default=1, ge=1)
     """Ranks that share the matrices of the built-in decoder's blocks: tensor parallelism, for matrices that one device
     cannot hold. They train the same rows, so there are fewer ranks to deal ``data.lanes`` to. With ``fsdp``."""
@@ -261,15 +261,15 @@ class EvaluateConfig(_Strict):
     """Held-out scores during training."""
 
     every_steps: int | None = Field(default=None, ge=1)
-    """Score every so many steps; None scores before the first and after the last."""
+    """Score every so many steps too; None scores only before the first step and after the last."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop early when so many scorings in turn brought no lower held-out loss; None trains all steps."""
+    """Stop early after so many scorings in turn without a lower held-out loss; None trains all steps."""
     least_gain: float = Field(default=0.0, ge=0)
     """By how much a held-out loss has to be lower to count, in nats."""
     max_documents: int = Field(default=512, ge=1)
-    """Most held-out documents that are scored, of each source."""
+    """Most held-out documents of each source that are scored."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
-    """Further metrics of generated texts, for ``kosmos eval``."""
+    """More metrics of generated texts, for ``kosmos eval --generate``."""
 
     _lists = field_validator("metrics", mode="before")(_names_are_a_list)
 
@@ -286,9 +286,9 @@ class CheckpointConfig(_Strict):
     every_steps: int = Field(default=200, ge=1)
     """Save every so many steps, and after the last."""
     keep_last: int = Field(default=2, ge=1)
-    """Whole checkpoints that are kept."""
+    """How many of the newest checkpoints are kept."""
     keep_every: int | None = Field(default=None, ge=1)
-    """Keep the checkpoints of every so many steps besides; None keeps no more."""
+    """Also keep the checkpoints of every so many steps; None keeps no others."""
 
 
 class TokenizerConfig(_Strict):

@@ -59,9 +59,10 @@ class Backbone(Protocol):
     ``longest``, the most tokens of a document that it has positions for: longer texts are cut, longer documents with
     media put in quarantine, and generation ends there. ``train_frozen()``, called behind ``eval()`` where it is
     frozen in training: gradients go through it to what is in front of it, so it may have to recompute.
-    ``made_for``, the tokens of the longest document that it was made for where longer ones run too: a run whose rows are
-    longer is warned. ``new_batch_cache()``, a cache for several documents that are continued together: the first row that it is given
-    with holds their prompts, each later one a token of each, and ``keep(which)`` leaves out all others.
+    ``made_for``, the tokens of the longest document that it was made for where longer ones run too: a run whose rows
+    are longer is warned. ``new_batch_cache()``, a cache for several documents that are continued together: the first
+    row that it is given with holds their prompts, each later one a token of each, and ``keep(which)`` leaves out all
+    others.
     """
 
     width: int

@@ -29,7 +29,7 @@ def linear(steps: int, warmup_steps: int, *, final: float = 0.0) -> Schedule:
     """Linear warmup, then linear to ``final``.
 
     Args:
-        final: share of the peak that the step behind the last would have.
+        final: share of the peak that the step after the last would have.
 
     Raises:
         ConfigError: ``final`` is no share from 0 to 1.
@@ -42,7 +42,7 @@ def cosine(steps: int, warmup_steps: int, *, final: float = 0.1) -> Schedule:
     """Linear warmup, then half a cosine (arXiv 1608.03983, one cycle) to ``final``.
 
     Args:
-        final: share of the peak that the step behind the last would have.
+        final: share of the peak that the step after the last would have.
 
     Raises:
         ConfigError: ``final`` is no share from 0 to 1.
