@@ -85,6 +85,7 @@ def source_lines(sources: Sequence[Source], held_out: Sequence[Source]) -> Itera
         yield f"data      {source.name}: {len(source):,} documents, {held.get(source.name, 0):,} held out"
         for modality, count in getattr(source, "left_out", {}).items():
             if counts_files(modality):
-                yield f"          {count:,} files ({modality}) were passed over"
+                were = "file ({}) was" if count == 1 else "files ({}) were"
+                yield f"          {count:,} {were.format(modality)} passed over"
             else:
                 yield f"          {count:,} more left out: they hold {modality}, which is not among --modalities"

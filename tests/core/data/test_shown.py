@@ -1,0 +1,28 @@
+"""What a person is told of sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kosmos import Document, Text
+from kosmos.data.shown import source_lines
+
+
+@dataclass
+class Left:
+    left_out: dict[str, int] = field(default_factory=dict)
+    name: str = "photos"
+
+    def __len__(self) -> int:
+        return 3
+
+    def document(self, index: int) -> Document:
+        return Document(f"photos {index}", (Text("a photo", train=True),))
+
+
+def test_files_that_were_passed_over_are_told_in_the_right_number() -> None:
+    assert list(source_lines([Left({".csv": 1})], [])) == [
+        "data      photos: 3 documents, 0 held out",
+        "          1 file (.csv) was passed over",
+    ]
+    assert list(source_lines([Left({".csv": 1_200})], []))[1] == "          1,200 files (.csv) were passed over"
