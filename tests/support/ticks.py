@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,14 +59,16 @@ class TicksSource:
     """Series that rise or fall.
 
     Of the rows to train on, those in ``broken`` hold NaN, which the processor refuses, and those in ``infinite``
-    infinity, which it does not; those in ``deadly`` kill the process that decodes them, those in ``refused`` are an
-    error of the whole source, and those in ``odd`` hold words that no other has.
+    infinity, which it does not; those in ``deadly`` kill the process that decodes them, at those in ``stuck`` it
+    stands still, those in ``refused`` are an error of the whole source, and those in ``odd`` hold words that no other
+    has.
     """
 
     split: str
     size: int = 200
     broken: tuple[int, ...] = ()
     deadly: tuple[int, ...] = ()
+    stuck: tuple[int, ...] = ()
     infinite: tuple[int, ...] = ()
     refused: tuple[int, ...] = ()
     odd: tuple[int, ...] = ()
@@ -78,6 +81,8 @@ class TicksSource:
         random = np.random.default_rng([index, self.split == "train"])
         if index in self.deadly and self.split == "train":
             os.kill(os.getpid(), signal.SIGSEGV)
+        if index in self.stuck and self.split == "train":
+            time.sleep(3600)
         rising = bool(random.integers(2))
         series = np.linspace(-1, 1, int(random.integers(3, 40)), dtype=np.float32) * (1 if rising else -1)
         if index in self.broken and self.split == "train":

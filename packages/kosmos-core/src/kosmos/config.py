@@ -215,7 +215,8 @@ class TrainConfig(_Strict):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)
-    """Seconds without progress after which a run is ended, with the rank that stands still and what it was doing."""
+    """Seconds without progress after which a run is ended, with the rank that stands still and what it was doing.
+    A data worker that is at one sample for half of it, or for 300 seconds, is ended, and the sample is left out."""
     seed: int = 0
     """Seed of weights and dropout."""
 

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 
 from kosmos.data.lane import PLAN, Empty, Feed, Lane, Row, Touch
 from kosmos.data.orders import Place, Share, SharedFeed
-from kosmos.data.supervisor import HANG_S, Died, StopWaiting, Supervisor
+from kosmos.data.supervisor import HANG_S, Died, StopWaiting, Supervisor, sample_hang_s
 from kosmos.errors import DataError
 
-__all__ = ["Feeder", "StopWaiting", "open_feeder"]
+__all__ = ["Feeder", "StopWaiting", "open_feeder", "sample_hang_s"]
 
 MAX_EMPTY_ROWS = 50
 """Rows in turn of which every document was broken, after which the data are held to be useless."""

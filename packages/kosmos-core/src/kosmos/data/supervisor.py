@@ -63,12 +63,17 @@ class Taken(NamedTuple):
     """None at the lane's end."""
 
 
+def sample_hang_s(run_hang_s: float) -> float:
+    """Of a worker, in a run that ends after so many seconds without progress: a sample is to cost itself alone."""
+    return min(HANG_S, run_hang_s / 2)
+
+
 class Supervisor:
     """See the module.
 
     Args:
         shares: lanes of this worker, and what of each is its own.
-        hang_s: ``HANG_S``, or None to wait for ever.
+        hang_s: ``HANG_S`` or less, or None to wait for ever.
     """
 
     PREFETCH = 2

@@ -20,7 +20,7 @@ from torch import Tensor
 from kosmos.compose import Composition, make_scoring_feed
 from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, assemble, to_tensors
 from kosmos.data.document import Source
-from kosmos.data.feeder import Feeder, StopWaiting, open_feeder
+from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
 from kosmos.data.transfer import on_its_way
@@ -109,7 +109,8 @@ def score(
     documents = sum(feed.mixture.limit(source) for source in range(len(sources))) // parallel.data_world_size
     # Of text alone nothing is decoded: to plan some hundred documents takes less than to start a process.
     useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)
-    feeder = open_feeder(feed, [parallel.data_rank], workers=useful)
+    hang_s = sample_hang_s(composition.config.train.hang_s)
+    feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s)
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     incidents: list[Incident] = []
     forward = losses or composition.model

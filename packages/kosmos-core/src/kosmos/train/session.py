@@ -12,7 +12,7 @@ from typing import Any
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.checkpoint.saver import Saver
 from kosmos.config import RunConfig
-from kosmos.data.feeder import Feeder, StopWaiting, open_feeder
+from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.quarantine import incident_row
 from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
@@ -192,7 +192,8 @@ class Session:
         opened = self.opened
         with reading(loaded):
             state = loaded.state["data"] if loaded else None
-            return open_feeder(opened.feed, opened.lanes, workers=opened.workers, state=state)
+            hang_s = sample_hang_s(self.config.train.hang_s)
+            return open_feeder(opened.feed, opened.lanes, workers=opened.workers, state=state, hang_s=hang_s)
 
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:

@@ -1,0 +1,25 @@
+"""A sample at which a data worker stands still costs itself, however short a time the run waits for progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kosmos.data.feeder import sample_hang_s
+from kosmos.train.run import train_model
+from support.command import lines_in
+from support.runs import rows_of, small_run, ticks_registry
+
+
+@pytest.mark.parametrize(("run", "sample"), [(20.0, 10.0), (599.0, 299.5), (1800.0, 300.0), (1e9, 300.0)])
+def test_a_worker_waits_less_long_than_the_run(run: float, sample: float) -> None:
+    assert sample_hang_s(run) == sample
+
+
+def test_a_run_that_waits_for_seconds_alone_goes_on_past_it(tmp_path: Path) -> None:
+    sources = [{"path": "ticks", "options": {"stuck": [5]}}]
+    config = small_run(tmp_path / "run", data={"workers": 1, "sources": sources}, train={"steps": 20, "hang_s": 20.0})
+    train_model(config, registry=ticks_registry())
+    assert {row["cause"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")} == {"its decoder hung for 10 s"}
+    assert lines_in(tmp_path / "run" / "metrics.jsonl") == 20
