@@ -215,8 +215,8 @@ class TrainConfig(_Strict):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)
-    """Seconds without progress after which a run is ended, with the rank that stands still and what it was doing.
-    A data worker that is at one sample for half of it, or for 300 seconds, is ended, and the sample is left out."""
+    """Seconds without progress after which the run ends; the error names the rank that stands still and what it did. A
+    data worker that is at one sample for half of it, 300 seconds at most, is ended, and the sample is left out."""
     seed: int = 0
     """Seed of weights and dropout."""
 
