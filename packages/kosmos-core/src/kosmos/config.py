@@ -215,8 +215,8 @@ class TrainConfig(_Strict):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)
-    """Seconds without progress after which the run ends; the error names the rank that stands still and what it did. A
-    data worker that is at one sample for half of it, 300 seconds at most, is ended, and the sample is left out."""
+    """Seconds without progress after which the run ends; the error names the rank that stands still and what it
+    does. A data worker that is at one sample for half of it, 300 seconds at most, is ended, and the sample left out."""
     seed: int = 0
     """Seed of weights and dropout."""
 
@@ -236,11 +236,11 @@ class GuardConfig(_Strict):
 
 
 class ParallelConfig(_Strict):
-    """How several processes share the model. One process ignores it."""
+    """How several processes share the model. One process ignores all but ``offload``."""
 
     strategy: Literal["auto", "fsdp", "hsdp", "ddp"] = "auto"
-    """``fsdp`` shards parameters, gradients and optimizer over all ranks (``auto``); ``hsdp`` within groups of ranks;
-    ``ddp`` keeps all of them on every rank."""
+    """``fsdp`` (``auto``) shards parameters, gradients and optimizer state over all ranks; ``hsdp`` within groups of
+    ranks; ``ddp`` keeps all of them on every rank."""
     shards: int | None = Field(default=None, ge=1)
     """Ranks in a group of ``hsdp``; None is those of a machine."""
     tensor: int = Field(default=1, ge=1)
@@ -250,7 +250,7 @@ class ParallelConfig(_Strict):
     """Ranks that share every row, each with a part of its tokens: sequence parallelism, for rows that one device cannot
     hold. For the built-in decoder."""
     offload: bool = False
-    """Keep the shards in host memory and step the optimizer there."""
+    """Keep the shards in host memory and step the optimizer there. Refused with one process, and with ``ddp``."""
 
     @property
     def sharing(self) -> int:
