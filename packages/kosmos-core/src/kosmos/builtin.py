@@ -94,8 +94,10 @@ def kosmos_commands() -> Iterator[CommandSpec]:
     yield CommandSpec(name="train", target=f"{at}.train:app", summary="Train a model on what is installed.")
     yield CommandSpec(name="data", target=f"{at}.data:app", summary="Look at what a run would train on, and check it.")
     yield CommandSpec(name="eval", target=f"{at}.evaluate:evaluate", summary="Score a trained run.")
-    yield CommandSpec(name="generate", target=f"{at}.generate:app", summary="Write on from media and prompts.")
-    yield CommandSpec(name="report", target=f"{at}.report:report", summary="What a run has come to.")
+    yield CommandSpec(name="generate", target=f"{at}.generate:app", summary="Generate text from media and prompts.")
+    yield CommandSpec(
+        name="report", target=f"{at}.report:report", summary="Sum up a run: steps, losses, bad samples, goodput."
+    )
     yield CommandSpec(name="checkpoint", target=f"{at}.checkpoint:app", summary="List, verify and prune checkpoints.")
     yield CommandSpec(name="export", target=f"{at}.export:export", summary="Write a model as one file of safetensors.")
     yield CommandSpec(name="launch", target=f"{at}.launch:app", summary="Write launch files for clusters.")

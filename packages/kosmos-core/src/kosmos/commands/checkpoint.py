@@ -68,14 +68,14 @@ def verify(output: Output) -> None:
 def prune(
     output: Output,
     keep_last: Annotated[
-        int | None, typer.Option(min=1, help="Whole checkpoints to keep; by default as the run file says.")
+        int | None, typer.Option(min=1, help="How many whole checkpoints to keep; by default as the run file says.")
     ] = None,
     keep_every: Annotated[
-        int | None, typer.Option(min=1, help="Keep those of every so many steps besides; the default likewise.")
+        int | None, typer.Option(min=1, help="Also keep those of every so many steps; by default as the run file says.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
 ) -> None:
-    """Delete old checkpoints, once the newest is verified. What is damaged and newer is named and left."""
+    """Delete old checkpoints, once the newest is verified. Newer ones that are damaged are named and left."""
     from kosmos.checkpoint.folder import delete, superseded
 
     checkpoints = _committed(output)

@@ -76,7 +76,7 @@ def data_(
         int | None, typer.Option(min=0, help="How many of each source to print; 3 by default, none with --check.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Decode every document, held-out ones too, and name those that cannot be.")
+        bool, typer.Option("--check", help="Decode every document, held-out ones too, and name what cannot be used.")
     ] = False,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes that decode; by default by the number of cores.")

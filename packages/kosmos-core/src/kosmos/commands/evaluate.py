@@ -32,19 +32,19 @@ def evaluate(
         ),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(min=0, help="Of which checkpoint; the newest whole one by default.")
+        int | None, typer.Option(min=0, help="Step of the checkpoint; by default the newest whole one.")
     ] = None,
-    max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source.")] = 1_000_000,
+    max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source to score.")] = 1_000_000,
     workers: Annotated[
         int | None,
         typer.Option(min=0, help="Processes that decode; 0 decodes in this one; by default by the number of cores."),
     ] = None,
     generate: Annotated[
-        int, typer.Option(min=0, help="Also write out the answers of so many documents of each source, and score them.")
+        int, typer.Option(min=0, help="Also generate the answers of so many documents of each source, and score them.")
     ] = 0,
     answers: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="JSON lines of what --generate writes, and of what was expected."),
+        typer.Option(metavar="FILE", help="New file of JSON lines: what --generate writes, and what was expected."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:

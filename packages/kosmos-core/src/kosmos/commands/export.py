@@ -20,7 +20,7 @@ def export(
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write, such as model.safetensors.")],
     step: Annotated[
-        int | None, typer.Option(min=0, help="Of which checkpoint; the newest whole one by default.")
+        int | None, typer.Option(min=0, help="Step of the checkpoint; by default the newest whole one.")
     ] = None,
 ) -> None:
     """Write a run's model as one file of safetensors, however many processes have trained it."""

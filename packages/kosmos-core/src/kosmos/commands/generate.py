@@ -43,17 +43,17 @@ def generate(
     ] = False,
     system: Annotated[str | None, typer.Option(help="Text of the system's turn in front of a chat.")] = None,
     step: Annotated[
-        int | None, typer.Option(min=0, help="Of which checkpoint; the newest whole one by default.")
+        int | None, typer.Option(min=0, help="Step of the checkpoint; by default the newest whole one.")
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above, samples.")] = 0.0,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Samples among so many most likely tokens at most.")] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above 0 samples.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample among this many most likely tokens.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Samples among the fewest most likely tokens whose probabilities sum to this.")
+        float | None, typer.Option(help="Sample among the fewest most likely tokens whose probabilities sum to this.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the sampling.")] = 0,
 ) -> None:
-    """Write on: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
+    """Generate text: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
 
     Media (--MODALITY FILE) and prompts (--prompt TEXT) are read in the order given. With --chat they are the turn
     of a user, laid out with the marks of turns as in training on messages.

@@ -21,10 +21,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 RunFile = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file; FIELD.PATH=VALUE may follow.")]
-Nodes = Annotated[int, typer.Option(help="Machines.")]
+Nodes = Annotated[int, typer.Option(help="Number of machines.")]
 Gpus = Annotated[int, typer.Option(help="GPUs of each machine; 0 trains on CPUs.")]
 Procs = Annotated[int | None, typer.Option(help="Ranks of each machine without GPUs; 1 by default.")]
-Output = Annotated[str | None, typer.Option(help="File to write; standard output by default.")]
+Output = Annotated[str | None, typer.Option(help="New file to write; standard output by default.")]
 RunOutput = Annotated[str | None, typer.Option(help="Folder of the run; by default the run file's, or runs/NAME.")]
 Name = Annotated[str | None, typer.Option(help="Name of the job; by default that of the run file.")]
 Restarts = Annotated[int, typer.Option(help="Times that a crash without progress is tried again.")]
@@ -120,7 +120,7 @@ def skypilot(
     setup: Setup = ON_A_CLONE,
     gpu: Annotated[str, typer.Option(help="SkyPilot's name of the GPU ('sky show-gpus').")] = "A100",
     infra: Annotated[
-        str | None, typer.Option(help="Such as aws, gcp/us-central1 or k8s; the cheapest if None.")
+        str | None, typer.Option(help="Such as aws, gcp/us-central1 or k8s; by default the cheapest.")
     ] = None,
     spot: Annotated[bool, typer.Option(help="Use spot instances.")] = False,
     volume: Annotated[str | None, typer.Option(help="SkyPilot volume for the output, for all nodes.")] = None,
@@ -143,7 +143,9 @@ def aws_p4d(
     compute_subnet: Annotated[str, typer.Option(help="Private subnet of the p4d, in a zone that has them.")],
     key: Annotated[str, typer.Option(help="EC2 key pair for ssh.")],
     nodes: Nodes = 2,
-    output: Annotated[str | None, typer.Option(help="Folder for cluster.yaml and job.sh; else both are shown.")] = None,
+    output: Annotated[
+        str | None, typer.Option(help="Folder for cluster.yaml and job.sh; by default both are printed.")
+    ] = None,
     run_output: RunOutput = None,
     name: Name = None,
     restarts: Restarts = 3,
@@ -153,7 +155,7 @@ def aws_p4d(
     region: Annotated[str, typer.Option(help="Region.")] = "us-east-1",
     reservation: Annotated[str | None, typer.Option(help="Capacity reservation, cr-...")] = None,
     storage_gib: Annotated[int, typer.Option(help="FSx for Lustre: 1200 or a multiple of 2400.")] = 2400,
-    budget_usd: Annotated[float, typer.Option(help="Budget; what it buys is said.")] = 300_000,
+    budget_usd: Annotated[float, typer.Option(help="Budget in US dollars; what it buys is printed.")] = 300_000,
 ) -> None:
     """A ParallelCluster of p4d.24xlarge with EFA, the job that belongs to it, and what the budget buys."""
     from kosmos.launch import prices

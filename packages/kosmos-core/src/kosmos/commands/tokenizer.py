@@ -23,7 +23,7 @@ def train(
     output: Annotated[str, typer.Argument(help="Folder to write; name it in a run file as tokenizer: FOLDER.")],
     data: Annotated[list[str] | None, typer.Option(help="As in kosmos train; may be repeated.")] = None,
     modalities: Annotated[str, typer.Option(help="Modalities whose rows are read for their text.")] = "text",
-    vocab_size: Annotated[int, typer.Option(min=300, help="Tokens at most.")] = 4096,
+    vocab_size: Annotated[int, typer.Option(min=300, help="Most tokens in the vocabulary.")] = 4096,
 ) -> None:
     """Train a byte-level BPE tokenizer on the texts of your data."""
     from kosmos.data.sources import texts_of

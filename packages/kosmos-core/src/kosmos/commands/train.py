@@ -43,13 +43,13 @@ def train(
     data: Data = None,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
     output: Annotated[str | None, typer.Option(help="Folder of the run; a new one under runs/ by default.")] = None,
-    resume: Annotated[str | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Resume the run in this folder.")] = None,
     auto_resume: Annotated[
-        bool, typer.Option("--auto-resume", help="With --output: go on with the run that is there, if one is.")
+        bool, typer.Option("--auto-resume", help="With --output: resume the run that is there, if there is one.")
     ] = False,
     nproc: Annotated[int | None, typer.Option(help="Processes on this machine that share the run.")] = None,
     accept_plugins: Annotated[
-        bool, typer.Option("--accept-plugins", help="With --resume: go on though files of plugins have changed.")
+        bool, typer.Option("--accept-plugins", help="With --resume: go on although files of plugins have changed.")
     ] = False,
 ) -> None:
     """Train: kosmos train [RUN.yaml] [--modalities image,audio] [--data PATH]... [FIELD.PATH=VALUE]...
