@@ -26,3 +26,9 @@ def test_files_that_were_passed_over_are_told_in_the_right_number() -> None:
         "          1 file (.csv) was passed over",
     ]
     assert list(source_lines([Left({".csv": 1_200})], []))[1] == "          1,200 files (.csv) were passed over"
+
+
+def test_rows_that_were_left_out_are_told_in_the_right_number() -> None:
+    one, two = (list(source_lines([Left({"audio": count})], []))[1] for count in (1, 2))
+    assert one == "          1 more left out: it holds audio, which is not among --modalities"
+    assert two == "          2 more left out: they hold audio, which is not among --modalities"

@@ -88,4 +88,5 @@ def source_lines(sources: Sequence[Source], held_out: Sequence[Source]) -> Itera
                 were = "file ({}) was" if count == 1 else "files ({}) were"
                 yield f"          {count:,} {were.format(modality)} passed over"
             else:
-                yield f"          {count:,} more left out: they hold {modality}, which is not among --modalities"
+                hold = "it holds" if count == 1 else "they hold"
+                yield f"          {count:,} more left out: {hold} {modality}, which is not among --modalities"
