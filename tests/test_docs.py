@@ -24,6 +24,7 @@ from kosmos import Grid
 from kosmos.compose import compose, make_feed
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
+from kosmos.data.sources.template import parse_template
 from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import make_run, read_run_file
 from kosmos.run_sources import open_sources
@@ -85,6 +86,16 @@ def test_a_snippet_from_the_code_stands_there(block: Block) -> None:
     lines = [" ".join(line.split()) for line in (ROOT / block.marker.removeprefix("from: ")).read_text().splitlines()]
     wanted = [" ".join(line.split()) for line in block.text.splitlines()]
     assert any(lines[n : n + len(wanted)] == wanted for n in range(len(lines)))
+
+
+# templates
+
+
+def test_a_template_in_the_text_of_the_pages_can_be_used(registry: Registry) -> None:
+    templates = [t for page in PAGES for t in re.findall(r'`"([^`"]*→[^`"]*)"`', prose(page))]
+    assert len(templates) >= 2
+    for template in templates:
+        parse_template(template, list(registry.specs("modality")), {})
 
 
 # links
