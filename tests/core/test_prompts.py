@@ -152,7 +152,7 @@ def test_sources_of_chats_are_known_for_the_hint(tmp_path):
     parquet.write_table(pyarrow.table({"talk": ["x"]}), tmp_path / "talk.parquet")
     (tmp_path / "shared.jsonl").write_text('{"conversations": [{"from": "human", "value": "hi"}]}\n')
     assert holds_chats(tmp_path / "folder") and holds_chats(tmp_path / "shared.jsonl")
-    assert holds_chats(tmp_path / "talk.parquet", columns=["talk"])
+    assert holds_chats(tmp_path / "talk.parquet", columns={"messages": "talk"})
     for name in ("plain.jsonl", "broken.jsonl", "talk.parquet", "absent.jsonl"):
         assert not holds_chats(tmp_path / name)
     plain = SourceConfig(path=str(tmp_path / "plain.jsonl"))
@@ -160,3 +160,22 @@ def test_sources_of_chats_are_known_for_the_hint(tmp_path):
     laid_out = SourceConfig(path=str(tmp_path / "folder"), template="{messages[0].content}")
     assert command.chats_among([SourceConfig(path="ticks"), plain, talk]) == talk.path
     assert command.chats_among([plain, laid_out]) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "chat"),
+    [
+        ('{"instruction": "Add.", "input": "1 2", "output": "3"}', {}, True),
+        ('{"query": "Hi?", "response": "Yes."}', {}, True),
+        ('{"texts": [{"user": "Hi?", "assistant": "Yes."}]}', {}, True),
+        ('{"q": "Hi?", "a": "Yes."}', {"query": "q", "response": "a"}, True),
+        ('{"instruction": "Add.", "text": "1 2"}', {}, False),
+        ('{"query": "Hi?", "response": "Yes."}', {"text": "response"}, False),
+        ('{"prompt": "One, ", "completion": "two."}', {}, False),
+    ],
+)
+def test_questions_and_answers_in_columns_are_chats_where_training_makes_chats_of_them(tmp_path, row, columns, chat):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f"{row}\n")
+    found = command.chats_among([SourceConfig(path=str(file), columns=columns)])
+    assert found == (str(file) if chat else None)

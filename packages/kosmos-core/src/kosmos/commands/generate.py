@@ -14,7 +14,6 @@ from kosmos.commands.arguments import refuse_ranks
 from kosmos.config import SourceConfig
 from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Document, Media, Text
-from kosmos.data.sources.layouts import CHATS
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 
@@ -94,10 +93,7 @@ def generate(
 def chats_among(sources: Sequence[SourceConfig]) -> str | None:
     """The first of a run's sources that is a file or folder of chats."""
     files = (s for s in sources if s.template is None and Path(s.path).exists())
-    return next(
-        (s.path for s in files if holds_chats(Path(s.path), columns=[s.columns.get(role, role) for role in CHATS])),
-        None,
-    )
+    return next((s.path for s in files if holds_chats(Path(s.path), columns=s.columns)), None)
 
 
 def prompt_document(segments: Sequence[Text | Media], *, chat: bool, system: str | None) -> Document:

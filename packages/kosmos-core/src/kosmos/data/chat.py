@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from kosmos.data.document import Document, Mark, Media, Segment, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
+from kosmos.data.sources.forms import GOES_ON, form_of
 from kosmos.data.sources.glance import KINDS, first_columns
 from kosmos.data.sources.layouts import CHATS
 
@@ -43,10 +45,13 @@ def _turn(role: str, content: Sequence[Text | Media]) -> Iterator[Segment]:
     yield Mark(END)
 
 
-def holds_chats(path: Path, *, columns: Collection[str] = CHATS) -> bool:
-    """Whether the first row at ``path`` has a chat: a file of rows, or the first JSONL or parquet file of a folder.
+def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Whether the first row at ``path``, a file of rows or a folder with JSONL or parquet files, becomes a chat.
 
     A glance, for a hint: False where there is no such file, or it cannot be read.
+
+    Args:
+        columns: role to the column that holds it, where that is named otherwise.
     """
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -54,4 +59,11 @@ def holds_chats(path: Path, *, columns: Collection[str] = CHATS) -> bool:
         return False
     kinds = (".jsonl", ".parquet") if path.is_dir() else KINDS
     first = next((file for file in files if file.suffix.lower() in kinds and file.is_file()), None)
-    return first is not None and not set(columns).isdisjoint(first_columns(first))
+    found = set(first_columns(first)) if first is not None else set()
+
+    def there(role: str) -> bool:
+        return columns.get(role, role) in found
+
+    if any(map(there, CHATS)):
+        return True
+    return "text" not in columns and form_of(there, there) not in (None, GOES_ON)
