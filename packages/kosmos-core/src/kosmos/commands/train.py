@@ -67,7 +67,8 @@ def train(
         if resume is not None:
             if file or modalities or data or output:
                 raise ConfigError(
-                    "--resume takes the run file of its folder; only --steps and FIELD.PATH=VALUE go with it"
+                    "--resume takes the run file of its folder; only --steps, --nproc, --accept-plugins and "
+                    "FIELD.PATH=VALUE go with it"
                 )
             config, run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
         else:
