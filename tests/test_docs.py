@@ -12,16 +12,19 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 import pytest
 import torch
 import yaml
+from pydantic import BaseModel
 
 import kosmos
 import kosmos.testing
 from kosmos import Grid
 from kosmos.compose import compose, make_feed
+from kosmos.config import RunConfig
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.data.sources.template import parse_template
@@ -114,6 +117,32 @@ def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
 
 
 # run files
+
+
+def is_a_field(path: str) -> bool:
+    """Whether a run file may have it: names of modalities and streams, numbers of sources and options are free."""
+    kind: Any = RunConfig
+    for name in path.split("."):
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            kind = next(
+                (held for held in get_args(kind) if isinstance(held, type) and issubclass(held, BaseModel)), None
+            )
+        elif name not in kind.model_fields:
+            return kind.model_config.get("extra") == "allow"
+        else:
+            inner = kind.model_fields[name].annotation
+            held = [part for part in get_args(inner) if part is not NoneType]
+            kind = held[0] if len(held) == 1 and get_origin(inner) is UnionType else inner
+        if kind is None:
+            return True
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_fields_that_the_text_of_a_page_names_are_there(page: Path) -> None:
+    known = "|".join(RunConfig.model_fields)
+    named = re.findall(rf"`((?:{known})(?:\.[A-Za-z0-9_]+)+)(?:=[^`]*)?`", prose(page))
+    assert [path for path in named if not path.endswith(".py") and not is_a_field(path)] == []
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
