@@ -117,6 +117,20 @@ def test_a_second_sigint_stops_at_once(tmp_path: Path) -> None:
     wait_until_gone(run)
 
 
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_second_sigint_stops_at_once_whatever_came_before(first: signal.Signals) -> None:
+    request = StopRequest()
+    put_back = request.install()
+    try:
+        for number in (first, signal.SIGINT, first):  # of one stop: a scheduler's, a terminal's, a launcher's
+            signal.raise_signal(number)
+        assert request.signal_name == first.name
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        put_back()
+
+
 SLOW_TO_OPEN = """
 import os, signal
 from kosmos import DatasetSpec, hookimpl

@@ -75,7 +75,9 @@ class StopRequest:
     go_on: str = ""
     """The command that goes on with the run; empty while the run would leave nothing to go on with."""
     signal_name: str | None = None
-    asked_at: float = 0.0
+    """The first that came."""
+    asked_at: dict[str, float] = field(default_factory=dict)
+    """When each kind of signal came first."""
     was_installed: ClassVar[bool] = False
     """Whether a run has begun in this process."""
 
@@ -110,9 +112,10 @@ class StopRequest:
 
         def handle(number: int, frame: Any) -> None:
             name, now = signal.Signals(number).name, time.monotonic()
-            if self.signal_name is None:
-                self.signal_name, self.asked_at = name, now
-            elif name == self.signal_name and (number == signal.SIGINT or now - self.asked_at > PATIENCE_S):
+            self.signal_name = self.signal_name or name
+            if name not in self.asked_at:  # a terminal's and a launcher's may come for one and the same stop
+                self.asked_at[name] = now
+            elif number == signal.SIGINT or now - self.asked_at[name] > PATIENCE_S:
                 if os.environ.get("RANK", "0") == "0":  # of several processes one says so
                     said = Interrupted(f"{AT_ONCE}; go on with: {self.go_on}" if self.go_on else AT_ONCE).line()
                     with suppress(OSError):  # nobody listens
