@@ -1,4 +1,4 @@
-"""The mean and deviation of colours that weights were trained with, by the ``config.json`` that timm writes beside them.
+"""The mean and std of colours that weights were trained with, by the ``config.json`` that timm writes beside them.
 
 Another tag of a model may have others: ``vit_small_patch16_224`` takes 0.5, and its tag ``dino`` ImageNet's.
 """

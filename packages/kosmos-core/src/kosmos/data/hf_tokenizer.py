@@ -66,6 +66,11 @@ class HfTokenizer:
         self.marks, self.names, self.unknown = state["marks"], state["names"], state["unknown"]
         self._start(Tokenizer.from_str(state["content"]))
 
+    @property
+    def special(self) -> tuple[str, ...]:
+        """Names of the special tokens, its own and the marks."""
+        return tuple(self._special.values())
+
     def encode(self, text: str) -> list[int]:
         """Ids of plain text, none of them special.
 
