@@ -42,8 +42,8 @@ BESIDE_CONTENT = {
 }
 """Keys of a turn under which the OpenAI API, and others after it, have what belongs to what is said."""
 
-TIMES_OF_A_PART = ("video_start", "video_end", "start", "end", "start_time", "end_time")
-"""Keys of a part under which others have what is ``clip`` here: left out, the whole would stand for a piece of it."""
+EDGES = ("start", "end")
+"""Keys of a part have them where others say what ``clip`` does: left out, the whole would stand for a piece of it."""
 
 
 class RowMedia:
@@ -241,7 +241,7 @@ def _segments(
     kind: str, part: Mapping[str, Any], own: RowMedia, root: Path, where: str, train: bool
 ) -> Iterator[Segment]:
     if kind != "text":
-        _check_part_said(part, where)
+        _check_part_said(kind, part, where)
         medium, clip = _medium(kind, part, own, where)
         yield from read_media(kind, medium, root, clip)
         return
@@ -252,9 +252,9 @@ def _segments(
             yield Text(piece["text"], train=train)
 
 
-def _check_part_said(part: Mapping[str, Any], where: str) -> None:
+def _check_part_said(kind: str, part: Mapping[str, Any], where: str) -> None:
     """Raises SampleError where a part of a medium says what is not read of it."""
-    for key in TIMES_OF_A_PART:
+    for key in (key for edge in EDGES for key in (f"{kind}_{edge}", edge, f"{edge}_time")):
         if part.get(key):  # from 0 on is from the beginning
             raise SampleError(
                 f"{where}: {key} of the {part['type']} part is not read; write clip: [start, end] in seconds"
