@@ -117,6 +117,20 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     assert positions.endswith("was made for 512 tokens; set data.tokens_per_pack=512 unless the documents are shorter")
 
 
+def test_updates_that_bf16_rounds_away_are_told() -> None:
+    def said(*pairs: str, resumed: bool = False) -> list[str]:
+        return list(doubts(make_run(parse_overrides(list(pairs))), (), resumed=resumed))
+
+    hf = ("backbone.name=hf", "backbone.config={model_type: llama}", "backbone.dtype=bfloat16")
+    for place, pairs in (("train.weights bf16", ("train.weights=bf16",)), ("backbone.dtype bfloat16", hf)):
+        (line,) = said(*pairs)
+        assert line.startswith(f"{place}: updates that are small") and "train.optimizer.master=stochastic" in line
+        (line,) = said(*pairs, "train.optimizer=adamw")
+        assert said(*pairs, "train.optimizer.master=bits16") == said(*pairs, "train.optimizer.name=mine") == []
+        assert said(*pairs, resumed=True) == []
+    assert said(*hf, "backbone.freeze=true") == said(*hf[:2]) == []
+
+
 def test_what_would_make_a_processor_faster_is_said(tmp_path: Path) -> None:
     run = make_run({})
 
