@@ -42,7 +42,8 @@ def doubts(
         yield from _frozen_encoders(streams)
         yield from _frozen_backbone(config.backbone, backbone)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
-    if made_for is not None and tokens > made_for and not resumed:
+    ends_at = getattr(backbone, "longest", None) or tokens  # where texts are cut, however many a row holds
+    if made_for is not None and min(tokens, ends_at) > made_for and not resumed:
         yield (
             f"data.tokens_per_pack {tokens}: a document may be as long, and the backbone was made for {made_for} "
             f"tokens; set data.tokens_per_pack={made_for} unless the documents are shorter"
