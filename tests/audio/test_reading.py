@@ -9,6 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import soundfile
+from PIL import Image
 
 from kosmos.data.document import Media
 from kosmos.errors import ConfigError, SampleError
@@ -152,3 +153,11 @@ def test_a_sound_track_of_an_unknown_codec_is_a_sample_error(tmp_path):
     file = (tmp_path / "a.m4a").read_bytes().replace(b"alac", b"zzzz")
     with pytest.raises(SampleError, match="FFmpeg has no decoder for the sound track"):
         AudioProcessor(WAVEFORM).plan(Media("audio", file))
+
+
+def test_a_picture_is_told_to_be_no_sound() -> None:
+    Image.new("RGB", (8, 8)).save(file := io.BytesIO(), "PNG")
+    with pytest.raises(
+        SampleError, match="audio cannot be opened: not sound of a kind that libsndfile or FFmpeg reads"
+    ):
+        AudioProcessor(LOGMEL).plan(Media("audio", file.getvalue()))

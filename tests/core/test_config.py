@@ -79,6 +79,7 @@ def test_a_wrong_type_is_told_in_the_words_of_the_run_file(values, line):
     [
         ("wandb", ["wandb"]),
         ("none", []),
+        (["none"], []),
         (None, []),
         ({"name": "wandb", "project": "x"}, ["wandb"]),
         (["a", "b"], ["a", "b"]),

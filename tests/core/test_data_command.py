@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tokenizers import Tokenizer
 
 from kosmos import make_run
 from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.data.document import Document, Mark, Media, Text
 from kosmos.data.shown import stretches
+from kosmos.data.tokenizer import train_tokenizer
 from kosmos.plugins import load_plugins
 from support.command import SMALL
 
@@ -213,3 +215,23 @@ def test_what_is_hardly_meant_is_said(rows, capsys):
     assert [line.split()[1] for line in warnings] == ["train.warmup_steps", "no"]
     assert len(json.loads(data(capsys, rows, *more, "--json")[1])["warnings"]) == 2
     assert json.loads(data(capsys, rows, "--json")[1])["warnings"] == []
+
+
+@pytest.mark.parametrize("share", [0.75, 0.25])
+def test_texts_that_spell_special_tokens_are_told_where_most_do(rows, capsys, tmp_path, share):
+    rendered = "<|user|>What is this?<|end|>\n<|assistant|>A cat.<|end|>"
+    lines = [{"text": rendered if place < share * 8 else "A cat.", "split": "train"} for place in range(8)]
+    rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    warnings = json.loads(data(capsys, rows, "--json")[1])["warnings"]
+    told = [line for line in warnings if "stay plain text" in line]
+    assert len(told) == (share > 0.5)
+    assert all(line.startswith("rows: texts spell <|user|> <|assistant|> <|end|>, which stay plain") for line in told)
+
+
+def test_the_special_tokens_of_a_tokenizer_are_told_too(rows, capsys, tmp_path):
+    train_tokenizer(["A cat."], vocab_size=300, folder=tmp_path)
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.add_special_tokens(["<|im_start|>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    rows.write_text(json.dumps({"text": "<|im_start|>user hi", "split": "train"}) + "\n")
+    assert "rows: texts spell <|im_start|>, which" in data(capsys, rows, f"tokenizer={tmp_path}")[1]

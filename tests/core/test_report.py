@@ -48,6 +48,7 @@ def test_steps_tokens_and_losses_are_those_of_the_metrics(run: Path, capsys: pyt
     assert found["steps"]["last"] == 6
     for name in ("tokens", "text_tokens", "media_tokens", "documents"):
         assert found["steps"][name] == sum(row[name] for row in rows)
+    assert found["steps"]["tokens_by_source"] == {"ticks": found["steps"]["tokens"]}
     assert found["steps"]["tokens_per_s"] == pytest.approx(
         sum(row["tokens"] for row in rows) / sum(row["step_s"] for row in rows)
     )
@@ -59,6 +60,17 @@ def test_steps_tokens_and_losses_are_those_of_the_metrics(run: Path, capsys: pyt
     }
     scored = rows_of(run / "held_out.jsonl")[-1]
     assert found["held_out"] == {"step": 6, **scored["held_out"]}
+
+
+def test_shares_of_sources_are_those_of_their_tokens(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"step": 1, "loss": 1.0, "tokens": 60, "tokens_by_source": {"few": 10, "much": 50}},
+        {"step": 2, "loss": 1.0, "tokens": 40, "tokens_by_source": {"much": 40}},
+    ]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert "drawn      few 10.00 %, much 90.00 %" in lines(run, capsys)
+    (run / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0, "tokens": 60}\n')  # as earlier versions wrote it
+    assert not [line for line in lines(run, capsys) if line.startswith("drawn")]
 
 
 def test_meters_are_those_of_the_metrics(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

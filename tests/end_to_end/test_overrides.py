@@ -114,6 +114,7 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     assert said(*pretrained, "tokenizer=my/model") == said(*pretrained, "backbone.pretrained=false") == []
     run = make_run({"data": {"tokens_per_pack": 2048}})
     assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=2048))) == []
+    assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=512, longest=512))) == []
     (positions,) = doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=512))
     assert positions.endswith("was made for 512 tokens; set data.tokens_per_pack=512 unless the documents are shorter")
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from kosmos import ConfigError, Grid, Media, SampleError
 from kosmos_video.frames import VideoProcessor
@@ -301,6 +302,16 @@ def test_limits_are_checked_before_decoding(
 def test_a_film_that_needs_too_many_frames_is_refused() -> None:
     with pytest.raises(SampleError, match="needs 8 frames, over max_frames 4"):
         VideoProcessor(Picture(), frame_rate_hz=8.0, max_frames=4).plan(Media("video", numbered(8), rate_hz=8.0))
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WebP"])
+def test_a_picture_is_told_to_be_no_film(how: dict[str, Any], format: str) -> None:
+    Image.new("RGB", (8, 8)).save(file := io.BytesIO(), format)
+    with pytest.raises(
+        SampleError, match=r"not a film of a kind that is read \(MP4, .*; sound and single pictures are"
+    ):
+        cells_of(VideoProcessor(CLIP, **how), Media("video", file.getvalue()))
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -241,6 +241,12 @@ def test_missing_tokenizer_is_one_line(name):
     assert "\n" not in caught.value.line()
 
 
+def test_a_name_that_may_be_a_folder_or_an_id_is_said_to_be_neither(monkeypatch):
+    monkeypatch.setattr("kosmos.data.hf_tokenizer.unreachable_hub", lambda: None)  # as where HF_HUB_OFFLINE is set
+    with pytest.raises(ConfigError, match="'nobody/nothing': no such folder, and as an id of the hub: "):
+        load_tokenizer("nobody/nothing", [])
+
+
 def test_a_folder_without_a_tokenizer_is_said_to_have_none(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"no tokenizer is in this folder \(no tokenizer.json\); give a folder that"):

@@ -46,11 +46,21 @@ def test_figures_of_a_row(tmp_path):
     for row in rows:
         assert row["text_tokens"] + row["media_tokens"] == row["tokens"]
         assert row["media_tokens"] > 0
+        assert row["tokens_by_source"] == {"ticks": row["tokens"]}
         assert row["fill"] == row["tokens"] / (2 * 128) <= 1
         apart = row["text_tokens_per_s"], row["media_tokens_per_s"]
         assert apart == pytest.approx([row[f"{kind}_tokens"] / row["step_s"] for kind in ("text", "media")])
         assert sum(apart) == pytest.approx(row["tokens_per_s"])
     assert [row["learning_rate"] for row in rows] == pytest.approx([1e-3, 2e-3, *[3e-3] * 4])
+
+
+def test_a_step_says_how_many_tokens_of_each_source_were_drawn(tmp_path):
+    sources = [{"path": "ticks", "name": name, "weight": weight} for name, weight in (("much", 3), ("few", 1))]
+    train_model(small_run(tmp_path / "run", data={"sources": sources}, train={"steps": 12}), registry=ticks_registry())
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    assert all(sum(row["tokens_by_source"].values()) == row["tokens"] for row in rows)
+    much = sum(row["tokens_by_source"]["much"] for row in rows)
+    assert much / sum(row["tokens"] for row in rows) == pytest.approx(0.75, abs=0.02)  # measured: 0.003
 
 
 def test_a_step_says_how_long_its_rows_were_waited_for(tmp_path, monkeypatch):

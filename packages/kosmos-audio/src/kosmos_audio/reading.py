@@ -49,6 +49,8 @@ class Sound(Protocol):
     rate_hz: int
     declared: int | None
     """Frames, where the header can be trusted to say so."""
+    late_s: float
+    """By how much it begins behind the first picture of the film that it belongs to; 0 where it belongs to none."""
 
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         """(first frame, mono float32 samples) of each block from ``start``, or from the beginning, to the end."""
@@ -108,6 +110,8 @@ def _open_with_ffmpeg(file: io.BufferedIOBase, refused: str) -> Iterator[Sound]:
     file.seek(0)
     try:
         container = av.open(file, mode="r", options={"format_whitelist": FFMPEG_FORMATS, "protocol_whitelist": "none"})
+    except av.ArgumentError as error:  # what FFmpeg says of a demuxer that is not among them
+        raise SampleError("audio cannot be opened: not sound of a kind that libsndfile or FFmpeg reads") from error
     except Exception as error:
         raise SampleError(f"audio cannot be opened: libsndfile says {refused}; FFmpeg says {_reason(error)}") from error
     with container:
@@ -170,6 +174,8 @@ def _is_wide_unsigned(kind: np.dtype[Any]) -> bool:
 class _ArraySound:
     """Samples that are already decoded: [samples] or [samples, channels]."""
 
+    late_s = 0.0
+
     def __init__(self, samples: NDArray[Any], rate_hz: float | None, max_bytes: int) -> None:
         if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu" or _is_wide_unsigned(samples.dtype):
             raise SampleError(
@@ -188,6 +194,8 @@ class _ArraySound:
 
 
 class _LibsndfileSound:
+    late_s = 0.0
+
     def __init__(self, decoder: Any, file: io.BufferedIOBase) -> None:
         self.decoder = decoder
         self.rate_hz = _check_format(decoder.samplerate, decoder.channels)
@@ -221,6 +229,7 @@ class _FfmpegSound:
         self.stream = container.streams.audio[0]
         self.rate_hz = _check_format(self.stream.rate, self.stream.codec_context.channels)
         self.declared = lengths.stated_by_container(container, self.stream, self.rate_hz)
+        self.late_s = lengths.late_by(container, self.stream)
 
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         first = 0

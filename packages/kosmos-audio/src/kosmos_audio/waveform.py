@@ -134,7 +134,7 @@ class AudioProcessor:
     def _extent(self, sound: Sound | Stated, media: Media) -> AudioRecipe:
         """The frames that are wanted, all of which are there."""
         clip = media.clip
-        start, stop = _clip_frames(clip, sound.rate_hz)
+        start, stop = _clip_frames(clip, sound.rate_hz, sound.late_s)
         limit = start + int(self.max_duration_s * sound.rate_hz)
         needed = limit + 1 if stop is None else min(stop, limit + 1)
         there = sound.declared
@@ -169,12 +169,14 @@ class AudioProcessor:
         return self._counts[key]
 
 
-def _clip_frames(clip: tuple[float, float] | None, rate_hz: int) -> tuple[int, int | None]:
+def _clip_frames(clip: tuple[float, float] | None, rate_hz: int, late_s: float) -> tuple[int, int | None]:
+    """Of the sound, which begins ``late_s`` behind the film that the times of the clip are of."""
     if clip is None:
         return 0, None
     if not (isfinite(clip[0]) and isfinite(clip[1]) and 0 <= clip[0] < clip[1]):
         raise SampleError(f"audio clip: expected 0 <= start < end in seconds, got {clip}")
-    return round(clip[0] * rate_hz), round(clip[1] * rate_hz)
+    start, stop = (max(0, round((time_s - late_s) * rate_hz)) for time_s in clip)
+    return start, stop
 
 
 def _count(sound: Sound, needed: int) -> int:

@@ -35,8 +35,8 @@ def _at_home(path: Any) -> Any:
 
 
 def _one_is_a_list(value: Any) -> Any:
-    """A list; of one where a name stands alone, of none where ``none`` or nothing does."""
-    if value is None or value == "none":
+    """A list; of one where a name stands alone, of none where ``none``, in brackets or not, or nothing does."""
+    if value in (None, "none", ["none"]):
         return []
     return [value] if isinstance(value, str | Mapping) else value
 

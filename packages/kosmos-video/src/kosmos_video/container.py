@@ -80,8 +80,7 @@ def opened(source: bytes | Path, limits: Limits) -> Iterator[Any]:
             raise SampleError(f"video has {size} bytes, over max_bytes {limits.max_bytes}")
         if size == 0:
             raise SampleError("video file is empty (0 bytes)")
-        options = {"format_whitelist": FORMATS, "protocol_whitelist": "none"}
-        with _file(source) as file, av.open(file, options=options, metadata_errors="replace") as container:
+        with _file(source) as file, _container(file) as container:
             yield container
     except SampleError:
         raise
@@ -93,6 +92,17 @@ def opened(source: bytes | Path, limits: Limits) -> Iterator[Any]:
 
 def _file(source: bytes | Path) -> BinaryIO:
     return BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+
+
+def _container(file: BinaryIO) -> Any:
+    options = {"format_whitelist": FORMATS, "protocol_whitelist": "none"}
+    try:
+        return av.open(file, options=options, metadata_errors="replace")
+    except av.ArgumentError as error:  # what FFmpeg says of a demuxer that is not among them
+        raise SampleError(
+            "video cannot be decoded: not a film of a kind that is read (MP4, Matroska, WebM, AVI, MPEG, FLV, GIF, "
+            "Ogg, ASF); sound and single pictures are of other modalities"
+        ) from error
 
 
 def video_stream(container: Any, limits: Limits) -> Any:

@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import BITSPERSAMPLE
 
 from kosmos import SampleError
 from kosmos.data.document import MediaSource
@@ -199,9 +200,11 @@ def _orientation(picture: Image.Image) -> int:
 
 def _to_rgb(picture: Image.Image) -> Image.Image:
     if picture.mode.startswith("I"):
+        if getattr(picture, "tag_v2", {}).get(BITSPERSAMPLE) == (32,):  # 0 to 255 as often as 0 to 65,535
+            raise _without_range("32 bits")
         picture = _from_16_bits(picture)
     if picture.mode in ("F", "LAB"):
-        raise SampleError(f"pixels of mode {picture.mode} have no agreed range; store the picture with 8 or 16 bits")
+        raise _without_range(f"mode {picture.mode}")
     clear = picture.info.get("transparency")
     if (
         isinstance(clear, tuple) and max(clear) > 255
@@ -213,6 +216,10 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
             return rgba.convert("RGB")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
     return picture if picture.mode == "RGB" else picture.convert("RGB")
+
+
+def _without_range(kind: str) -> SampleError:
+    return SampleError(f"pixels of {kind} have no agreed range; store the picture with 8 or 16 bits")
 
 
 _TO_8_BITS = ((np.arange(1 << 16) * 255 + 32767) // 65535).astype(np.uint8)

@@ -41,20 +41,22 @@ def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[
         raise ConfigError(f"timm has no model {name}{hint} (timm.list_models() shows all)")
     for option in sorted(_INSTEAD.keys() & options.keys()):
         raise ConfigError(f"model_options.{option}: not an option of a timm model; {_INSTEAD[option]}")
-    fetched: dict[str, Any] = {}
-    if weights is not None and weights.startswith(HUB):
-        # no url and no file: what the user named is the only place to look
-        fetched = {"pretrained_cfg_overlay": {"hf_hub_id": weights.removeprefix(HUB), "url": "", "file": None}}
+    is_fetched = weights is not None and weights.startswith(HUB)
+    arguments = _fetching(options, weights) if weights is not None and is_fetched else options
     try:
-        model: nn.Module = timm.create_model(
-            name, pretrained=pretrained or bool(fetched), num_classes=0, **fetched, **options
-        )
+        model: nn.Module = timm.create_model(name, pretrained=pretrained or is_fetched, num_classes=0, **arguments)
     except Exception as error:  # options are the model's own, and so are the ways in which it refuses them
         reason = str(error) or type(error).__name__
         raise ConfigError(f"timm model {name} cannot be built with {dict(options)}: {reason}") from error
-    if weights is not None and not fetched:
+    if weights is not None and not is_fetched:
         load_weights(model, Path(weights), name=name)
     return model
+
+
+def _fetching(options: Mapping[str, Any], weights: str) -> dict[str, Any]:
+    """The options with a place on the hub to look at: with no url and no file, it is the only one."""
+    place = {"hf_hub_id": weights.removeprefix(HUB), "url": "", "file": None}
+    return {**options, "pretrained_cfg_overlay": {**(options.get("pretrained_cfg_overlay") or {}), **place}}
 
 
 def load_weights(model: nn.Module, path: Path, *, name: str) -> None:

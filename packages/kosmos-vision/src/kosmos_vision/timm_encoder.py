@@ -16,6 +16,7 @@ from kosmos_vision.anatomy import Anatomy, as_cells, examine
 from kosmos_vision.cell_projection import project_cells, takes_cells
 from kosmos_vision.images import ImageInput
 from kosmos_vision.item_norms import batch_norms, replace_batch_norms
+from kosmos_vision.stated_colours import with_stated_colours
 from kosmos_vision.timm_build import build, drop
 
 Norm = Literal["auto", "group", "frozen"]
@@ -42,7 +43,8 @@ class TimmEncoder(nn.Module):
         Args:
             model: name in timm, or ``hf-hub:owner/model``.
             pretrained: load the weights that timm names for the model, from the hub or its cache.
-            weights: a local safetensors (or torch) file, a folder with one, or ``hf-hub:owner/model``.
+            weights: a local safetensors (or torch) file, a folder with one, or ``hf-hub:owner/model``. Where timm's
+                ``config.json`` is beside them, pictures are brought to the mean and std that it states.
             image_size: side, or (height, width), of a picture in pixels; None takes the model's own. With ``variable``,
                 the size that position embeddings start from.
             variable: let each picture keep its own shape, where the model can. A naflexvit takes pictures of all shapes
@@ -63,9 +65,12 @@ class TimmEncoder(nn.Module):
         kind = norm if norm != "auto" else ("frozen" if pretrained or weights is not None else "group")
         self.without_files: dict[str, Any] = {}
         """Options that build it again where its weights are not to be had."""
+        extra = with_stated_colours(model_options or {}, weights)
         if pretrained or weights is not None:
             self.without_files = {"pretrained": False, "weights": None, "norm": kind}
-        options, size, anatomy = _plan(model, image_size, variable, kind, model_options or {})
+            if extra:
+                self.without_files["model_options"] = extra
+        options, size, anatomy = _plan(model, image_size, variable, kind, extra)
         on_meta = torch.get_default_device().type == "meta"
         self.model = build(
             model, pretrained=pretrained and not on_meta, weights=None if on_meta else weights, options=options

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from kosmos.data.sources.media import read_source, resolve
+from kosmos.data.sources.media import read_media, read_source, resolve
 from kosmos.errors import ConfigError, SampleError
 
 REFUSED = {
@@ -106,3 +106,24 @@ def test_media_may_be_in_another_folder_that_is_named(open_, rows, tmp_path):
         open_(path, root=tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="root is for rows that name media; of a folder of media leave it out"):
         open_(elsewhere, root=elsewhere)
+
+
+def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
+    row = {"array": [0.5, -0.25], "path": "a.wav", "sampling_rate": 16000, "bytes": None}
+    (medium,) = read_media("audio", row, root, [0.0, 1.0])
+    assert (medium.source.tolist(), medium.rate_hz, medium.clip) == ([0.5, -0.25], 16000.0, (0.0, 1.0))
+    (encoded,) = read_media("audio", {**row, "bytes": b"RIFF"}, root)
+    assert (encoded.source, encoded.rate_hz) == (b"RIFF", None)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"array": [[0.5], [0.5]]}, r"audio: array: expected the samples of one channel, got \[2, 1\] values"),
+        ({"array": ["a"]}, "audio: array: expected a list of numbers"),
+        ({"sampling_rate": "16 kHz"}, "audio: sampling_rate: expected a number, got '16 kHz'"),
+    ],
+)
+def test_decoded_sounds_of_another_form_are_refused(root, change, said):
+    with pytest.raises(SampleError, match=said):
+        list(read_media("audio", {"array": [0.5], "sampling_rate": 16000, **change}, root))

@@ -237,6 +237,23 @@ def test_errors_name_the_column_of_a_chat(open_, rows):
         source.document(0)
 
 
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ({"image_end": 2.0}, r"messages\[0\]: image_end of the image part is not read; write clip: \[start, end\]"),
+        ({"start": 1.5, "end": None}, "start of the image part is not read"),
+        ({"text": "A cat."}, "text beside the medium of the image part is not read; make it a text part"),
+    ],
+)
+def test_what_the_part_of_a_medium_says_beside_is_not_passed_over_in_silence(open_, rows, said, cause):
+    part = {"type": "image", "image": "a.png"}
+    nothing = {**part, "image_start": 0.0, "end": None, "text": "", "detail": "low", "max_pixels": 9}
+    source = open_(rows({"messages": [user({**part, **said}), ANSWER]}, {"messages": [user(nothing), ANSWER]}))
+    with pytest.raises(SampleError, match=cause):
+        source.document(0)
+    assert source.document(1).modalities == ("image",)
+
+
 def test_urls_in_chats_are_refused(open_, rows):
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     source = open_(rows({"messages": [user(part), ANSWER]}))

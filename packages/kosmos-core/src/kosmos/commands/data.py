@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kosmos.data.plan import DocumentPlan
     from kosmos.data.quarantine import Incident
     from kosmos.data.shown import Stretch
+    from kosmos.data.tokenizer import Tokenizer
 
 OPTIONS = ("--modalities", "--data", "--documents", "--check", "--workers", "--json", "--help")
 NO_COMMANDS = {
@@ -65,6 +66,8 @@ class Figures:
     """Of tokens: those that media fill."""
     learned_share: float
     """Of tokens: those that the loss looks at."""
+    spelled: list[str]
+    """Special tokens that at least half of the documents spell in their text."""
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -115,7 +118,7 @@ def data_(
         config, sources, resumed=False,
         backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
     )  # fmt: skip
-    warnings = list(doubtful)
+    warnings = [*doubtful, *_rendered(figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     result: dict[str, Any] = {"sources": told, "warnings": warnings, "shown": shown}
     if not as_json:
@@ -157,20 +160,33 @@ def look(
     for number, source in enumerate(sources):
         plans = [lane.plans(number, draw) for draw in range(min(LOOKED_AT, len(source)))]
         usable = [pieces for pieces in plans if pieces]
-        figures[source.name] = _figures(usable) if usable else None
+        figures[source.name] = _figures(usable, composition.planner.tokenizer) if usable else None
         for plan in (piece for pieces in usable[:wanted] for piece in pieces[:1]):
             shown.append(Shown(source.name, plan.origin, len(plan), stretches(plan, composition.planner)))
     return figures, shown, lane.incidents
 
 
-def _figures(documents: Sequence[Sequence[DocumentPlan]]) -> Figures:
+def _figures(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> Figures:
+    from kosmos.data.shown import spelled
+
     lengths = [sum(map(len, pieces)) for pieces in documents]
     plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
     media = sum(len(slots) for plan in plans for slots in plan.slots.values())
     learned = sum(int(plan.train.sum()) for plan in plans)
     return Figures(
-        len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens
-    )
+        len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
+        spelled(documents, tokenizer),
+    )  # fmt: skip
+
+
+def _rendered(figures: dict[str, Figures | None]) -> Iterator[str]:
+    """Warnings of texts that spell special tokens, such as chats that another library has laid out."""
+    for name, of in figures.items():
+        if of is not None and of.spelled:
+            yield (
+                f"{name}: texts spell {' '.join(of.spelled)}, which stay plain text, no special tokens; give chats as "
+                "messages and media in columns of their own, without any template of a tokenizer"
+            )
 
 
 def _source(source: Source, held_out: Sequence[Source], figures: Figures | None) -> dict[str, Any]:

@@ -67,11 +67,15 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         return None
     sums = {name: sum(row.get(name, 0) for row in rows) for name in ("tokens", "text_tokens", "media_tokens")}
     spent = sum(row.get("step_s", 0.0) for row in rows)
+    drawn = Counter[str]()
+    for row in rows:
+        drawn.update(row.get("tokens_by_source", {}))
     recent = [row["tokens_per_s"] for row in rows[-RECENT_STEPS:] if "tokens_per_s" in row]
     return {
         "last": rows[-1]["step"],
         "documents": sum(row.get("documents", 0) for row in rows),
         **sums,
+        "tokens_by_source": dict(sorted(drawn.items())),
         "step_s": spent,
         "data_wait_s": sum(row.get("data_wait_s", 0.0) for row in rows),
         "tokens_per_s": sums["tokens"] / spent if spent else None,
@@ -194,9 +198,16 @@ def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
         f"steps      {steps['last']:,}",
         f"documents  {steps['documents']:,}",
         f"tokens     {steps['tokens']:,} ({steps['text_tokens']:,} text, {steps['media_tokens']:,} media)",
+        *_drawn_lines(steps["tokens_by_source"]),
         f"throughput {speed}{late}",
         *_meter_lines(steps["meters"], steps["data_wait_s"] / steps["step_s"] if steps["step_s"] else None),
     ]
+
+
+def _drawn_lines(tokens: Mapping[str, int]) -> Iterator[str]:
+    """Shares of the sources, where there are several."""
+    if len(tokens) > 1 and (whole := sum(tokens.values())):
+        yield f"drawn      {', '.join(f'{name} {_percent(count / whole)}' for name, count in tokens.items())}"
 
 
 def _meter_lines(meters: Mapping[str, Any], waiting: float | None) -> Iterator[str]:

@@ -39,6 +39,11 @@ class ByteTokenizer:
         self.vocab_size = BYTES + len(self.marks)
         self._ids = {mark: BYTES + place for place, mark in enumerate(self.marks)}
 
+    @property
+    def special(self) -> tuple[str, ...]:
+        """Names of the special tokens."""
+        return self.marks
+
     def encode(self, text: str) -> list[int]:
         """The bytes of ``text``: always below 256, so no text can become a mark."""
         return list(text.encode())

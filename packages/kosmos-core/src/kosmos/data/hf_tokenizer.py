@@ -66,6 +66,11 @@ class HfTokenizer:
         self.marks, self.names, self.unknown = state["marks"], state["names"], state["unknown"]
         self._start(Tokenizer.from_str(state["content"]))
 
+    @property
+    def special(self) -> tuple[str, ...]:
+        """Names of the special tokens, its own and the marks."""
+        return tuple(self._special.values())
+
     def encode(self, text: str) -> list[int]:
         """Ids of plain text, none of them special.
 
@@ -170,7 +175,8 @@ def _by_transformers(name: str, folder: Path) -> tuple[str, dict[str, str]]:
     try:
         found = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
     except Exception as error:  # whatever the library raises
-        raise ConfigError(f"tokenizer {name!r}: {first_line(error)}{_meant(name)}") from error
+        place = "" if folder.is_dir() else "no such folder, and as an id of the hub: "
+        raise ConfigError(f"tokenizer {name!r}: {place}{first_line(error)}{_meant(name)}") from error
     if not getattr(found, "is_fast", False):
         raise ConfigError(f"tokenizer {name!r}: {type(found).__name__} is a slow tokenizer; a fast one is needed")
     native = {field: str(token) for field in _NATIVE.values() if (token := getattr(found, field, None))}

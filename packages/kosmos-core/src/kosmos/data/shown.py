@@ -13,6 +13,7 @@ from kosmos.data.document import Source
 from kosmos.data.marks import CORE_MARKS
 from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
 from kosmos.data.sources.folders import counts_files
+from kosmos.data.tokenizer import Tokenizer
 
 
 class Stretch(NamedTuple):
@@ -50,6 +51,16 @@ def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
         else:
             found.append(Stretch("text", planner.tokenizer.decode(ids), len(places), learned))
     return found
+
+
+def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> list[str]:
+    """Special tokens of the tokenizer whose names stand in the text of half of the documents, at least.
+
+    They stay plain text there, which hardly anybody means: such texts come of another library's chat template.
+    """
+    names = getattr(tokenizer, "special", ())
+    texts = ["".join(tokenizer.decode(piece.token_ids.tolist()) for piece in pieces) for pieces in documents]
+    return [name for name in names if 2 * sum(name in text for text in texts) >= max(1, len(texts))]
 
 
 def _marks(planner: Planner) -> Iterator[str]:

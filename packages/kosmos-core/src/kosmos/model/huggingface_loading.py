@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from kosmos.errors import ConfigError, is_out_of_memory
 
@@ -66,6 +66,8 @@ def from_weights(model: str, dtype: torch.dtype) -> Any:
     Raises:
         ConfigError: it cannot be had, or lacks weights of a causal language model.
     """
+    _check_folder(Path(model))
+    _check_causal(model, _fetched(model, lambda: AutoConfig.from_pretrained(model, **_where(model))))
     load = AutoModelForCausalLM.from_pretrained
     options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **_where(model)}
     built, info = _fetched(model, lambda: load(model, **options))
@@ -90,7 +92,32 @@ def grow_vocabulary(model: Any, vocab_size: int) -> None:
             weight[rows:] = weight[:rows].mean(0)
 
 
+def _check_folder(folder: Path) -> None:
+    """Raises ConfigError where a folder has files of a model that are not the ones to be read."""
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"hf: cannot load {str(folder)!r}: it is an adapter without its model; give a folder in which peft has "
+            "merged both (merge_and_unload, then save_pretrained)"
+        )
+    pickled = sorted(folder.glob("*.bin"))
+    if pickled and not any(folder.glob("*.safetensors*")):
+        raise ConfigError(
+            f"hf: cannot load {str(folder)!r}: its weights are in {pickled[0].name}, and only safetensors are read; "
+            "load it in transformers and write it again (save_pretrained)"
+        )
+
+
+def _check_causal(name: str, config: Any) -> None:
+    """transformers would answer with a list of all classes that are."""
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ConfigError(
+            f"hf: {name!r} is of model_type {config.model_type}, which is no causal language model on text alone; give "
+            "the language model by itself (inside one of pictures or sounds it is a part that save_pretrained writes)"
+        )
+
+
 def _from_config(name: str, config: Any, dtype: torch.dtype) -> Any:
+    _check_causal(name, config)
     build = AutoModelForCausalLM.from_config
     return _with_every_row(_guarded(name, lambda: build(config, dtype=dtype, trust_remote_code=False)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ class _Sums(NamedTuple):
     tokens: int
     media: int
     documents: int
+    drawn: Counter[str]
+    """Tokens by source."""
     cells: list[Cells]
 
 
@@ -67,6 +70,7 @@ def sum_up(
         tokens=sum(len(b.token_ids) for b in batches),
         media=sum(len(m.slots) for b in batches for m in b.media.values()),
         documents=sum(len(b.documents) for b in batches),
+        drawn=_drawn(batches),
         cells=[cells_of(row) for row in rows],
     )
     everyone = parallel.gather((spent, own))
@@ -78,6 +82,7 @@ def sum_up(
         "tokens": tokens,
         "text_tokens": tokens - media,
         "media_tokens": media,
+        "tokens_by_source": dict(sorted(sum((sums.drawn for sums in groups), Counter[str]()).items())),
         "target_tokens": targets,
         "documents": sum(sums.documents for sums in groups),
         "fill": tokens / (settings.lanes * settings.tokens_per_pack),
@@ -85,3 +90,11 @@ def sum_up(
         "loss_by_modality": meter.means("modality"),
         "loss_by_source": meter.means("source"),
     }, [spent for spent, _ in everyone]
+
+
+def _drawn(batches: Sequence[PackedBatch]) -> Counter[str]:
+    tokens = Counter[str]()
+    for batch in batches:
+        for document in batch.documents:
+            tokens[document.source] += document.length
+    return tokens

@@ -13,6 +13,9 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kosmos.data.document import FileSpan, Media, StoredMedia
 from kosmos.data.sources.columns import kind_of
 from kosmos.errors import SampleError
@@ -190,6 +193,28 @@ def holds_medium(value: Any) -> bool:
     return value is not None
 
 
+def _is_decoded(item: Any) -> bool:
+    """Whether it is a sound as ``datasets`` decodes it: its samples and their rate, beside the path of what it was."""
+    has_values = isinstance(item, Mapping) and item.get("array") is not None and item.get("sampling_rate") is not None
+    return has_values and item.get("bytes") is None
+
+
+def _values(array: Any) -> NDArray[np.float32]:
+    try:
+        values = np.asarray(array, np.float32)
+    except (TypeError, ValueError) as error:
+        raise SampleError(f"array: expected a list of numbers, got {array!r:.60}") from error
+    if values.ndim != 1:  # whether samples or channels come first is agreed on by nobody
+        raise SampleError(f"array: expected the samples of one channel, got {list(values.shape)} values")
+    return values
+
+
+def _rate(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SampleError(f"sampling_rate: expected a number, got {value!r:.60}")
+    return float(value)
+
+
 def read_media(modality: str, value: Any, root: Path, clip: Any = None) -> Iterator[Media | StoredMedia]:
     """The media of one value, one or a list of them; those that are none are passed over (``holds_medium``).
 
@@ -202,6 +227,8 @@ def read_media(modality: str, value: Any, root: Path, clip: Any = None) -> Itera
             try:
                 if isinstance(item, FileSpan):
                     yield StoredMedia(modality, _not_empty(item), span)
+                elif _is_decoded(item):
+                    yield Media(modality, _values(item["array"]), span, _rate(item["sampling_rate"]))
                 else:
                     yield Media(modality, read_source(item, root), span)
             except SampleError as error:

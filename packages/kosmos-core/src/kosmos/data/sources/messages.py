@@ -42,6 +42,9 @@ BESIDE_CONTENT = {
 }
 """Keys of a turn under which the OpenAI API, and others after it, have what belongs to what is said."""
 
+EDGES = ("start", "end")
+"""Keys of a part have them where others say what ``clip`` does: left out, the whole would stand for a piece of it."""
+
 
 class RowMedia:
     """The media of a row's own columns: each is taken by the next part or placeholder that names its modality."""
@@ -238,6 +241,7 @@ def _segments(
     kind: str, part: Mapping[str, Any], own: RowMedia, root: Path, where: str, train: bool
 ) -> Iterator[Segment]:
     if kind != "text":
+        _check_part_said(kind, part, where)
         medium, clip = _medium(kind, part, own, where)
         yield from read_media(kind, medium, root, clip)
         return
@@ -246,6 +250,19 @@ def _segments(
             yield from _segments(piece_kind, piece, own, root, where, train)
         elif piece["text"]:
             yield Text(piece["text"], train=train)
+
+
+def _check_part_said(kind: str, part: Mapping[str, Any], where: str) -> None:
+    """Raises SampleError where a part of a medium says what is not read of it."""
+    for key in (key for edge in EDGES for key in (f"{kind}_{edge}", edge, f"{edge}_time")):
+        if part.get(key):  # from 0 on is from the beginning
+            raise SampleError(
+                f"{where}: {key} of the {part['type']} part is not read; write clip: [start, end] in seconds"
+            )
+    if str(part.get("text") or "").strip():
+        raise SampleError(
+            f"{where}: text beside the medium of the {part['type']} part is not read; make it a text part"
+        )
 
 
 def _medium(kind: str, part: Mapping[str, Any], own: RowMedia, where: str) -> tuple[Any, Any]:
