@@ -10,6 +10,7 @@ from kosmos.config import RunConfig
 from kosmos.lock import check_lock
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.alike import check_same_run
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter
 from kosmos.train.session import RunResult, Session
@@ -36,6 +37,7 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
     """
     parallel = Parallel.from_environment(config.train.device)
     try:
+        check_same_run(config, parallel, resumed=False)
         plugins = registry or _agreed_plugins(config, parallel)
         return Session(config, None, plugins, reporter or Reporter(), parallel).go()
     finally:
@@ -60,6 +62,7 @@ def resume_run(
     config = folder.goes_on_with(overrides or {})
     parallel = Parallel.from_environment(config.train.device)
     try:
+        check_same_run(config, parallel, resumed=True)
         plugins = registry or _agreed_plugins(config, parallel)
         changed = parallel.agreed(lambda: check_lock(folder.path, plugins, accept=accept_plugins))[0]
         run = Session(config, folder, plugins, reporter or Reporter(), parallel)
