@@ -20,7 +20,7 @@ from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
-from kosmos.runtime.launch import launched_here
+from kosmos.runtime.launch import apart, launched_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.doubts import doubts
 from kosmos.train.goodput import Goodput
@@ -67,6 +67,8 @@ class Session:
         self.opened = open_run(config, folder, registry, parallel)
         self.parallel = self.opened.parallel
         self.reporter = reporter if parallel.is_main else Reporter()
+        if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
+            self.reporter.say(f"warning: {warning}")
         self.folder = RunFolder(parallel.main_only(lambda: (folder or self._new_folder()).path))
         self.folder.report = self.reporter.say
         self.config = self.opened.composition.config.model_copy(update={"output": self.folder.path})
