@@ -26,9 +26,7 @@ def started(*ranks: tuple[object, ...]) -> list[tuple[int, str]]:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(ranks)), **LOOPBACK}
-    runs = [
-        Started("train", *told, **place, RANK=str(rank), LOCAL_RANK=str(rank)) for rank, told in enumerate(ranks)
-    ]
+    runs = [Started("train", *told, **place, RANK=str(rank), LOCAL_RANK=str(rank)) for rank, told in enumerate(ranks)]
     return [run.end(at_most_s=90) for run in runs]
 
 
@@ -63,9 +61,7 @@ def test_ranks_whose_data_differ_do_not_train(tmp_path: Path) -> None:
 
 def test_data_may_lie_elsewhere_on_every_node_and_workers_be_as_many_as_it_has_cores_for(tmp_path: Path) -> None:
     told = ("--output", tmp_path / "run", *RUN)
-    ends = started(
-        (*told, texts(tmp_path / "one", 60)), (*told, texts(tmp_path / "other", 60), "data.workers=1")
-    )
+    ends = started((*told, texts(tmp_path / "one", 60)), (*told, texts(tmp_path / "other", 60), "data.workers=1"))
     assert [status for status, _ in ends] == [0, 0], ends
 
 

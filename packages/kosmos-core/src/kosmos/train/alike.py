@@ -1,7 +1,7 @@
 """That all ranks were started for the same run: nodes may hold other copies of a run file, of Kosmos or of the data.
 
-Ranks that were told different things meet in different exchanges, which ends anywhere, or they do not notice: each would
-step its shard of the weights at a rate of its own, and read other documents under the same numbers.
+Ranks that were told different things meet in different exchanges, which ends anywhere, or they do not notice: each
+would step its shard of the weights at a rate of its own, and read other documents under the same numbers.
 """
 
 from __future__ import annotations
