@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,13 +22,26 @@ def texts(folder: Path, rows: int) -> str:
     return f"data.sources=[{{path: '{file}'}}]"
 
 
-def started(*ranks: tuple[object, ...]) -> list[tuple[int, str]]:
-    """Exit status of each rank and what it said, by what ``kosmos train`` of that rank is told."""
+IN_FOLDER = (
+    "import os, sys; os.chdir(sys.argv.pop(1)); from kosmos.cli import main; from kosmos.train import alike; "
+    "alike.SEEN_S = 2.0; sys.exit(main())"
+)
+
+
+def started(*ranks: tuple[object, ...], folders: Sequence[Path] = ()) -> list[tuple[int, str]]:
+    """Exit status of each rank and what it said, by what ``kosmos train`` of that rank is told.
+
+    Args:
+        folders: in which each of them runs.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(ranks)), **LOOPBACK}
-    runs = [Started("train", *told, **place, RANK=str(rank), LOCAL_RANK=str(rank)) for rank, told in enumerate(ranks)]
+    runs = []
+    for rank, told in enumerate(ranks):
+        own = [sys.executable, "-c", IN_FOLDER, str(folders[rank]), "train", *map(str, told)] if folders else None
+        runs.append(Started("train", *told, program=own, **place, RANK=str(rank), LOCAL_RANK=str(rank)))
     return [run.end(at_most_s=90) for run in runs]
 
 
@@ -71,3 +86,22 @@ def test_a_rank_that_goes_on_and_one_that_begins_do_not_meet(tmp_path: Path) -> 
     (first, said), (other, _) = started(("--resume", tmp_path / "run"), told)
     assert (first, other) == (2, 2)
     assert "error[config]: --resume: rank 0 has True, rank 1 has False" in said
+
+
+def test_a_folder_that_each_node_has_for_itself_is_found_out_before_the_first_step(tmp_path: Path) -> None:
+    told = ("--output", "run", *RUN, texts(tmp_path / "data", 60))
+    nodes = [tmp_path / "one", tmp_path / "other"]
+    for node in nodes:
+        node.mkdir()
+    (first, silent), (other, said) = started(told, told, folders=nodes)
+    assert (first, other) == (2, 2), silent + said
+    assert f"error[config]: run: rank 1 (on {socket.gethostname()}, in {nodes[1]}) does not see what rank 0" in said
+    assert "error" not in silent
+    assert not [*nodes[0].iterdir(), *nodes[1].iterdir()]
+
+
+def test_a_folder_that_all_see_keeps_nothing_of_the_look_at_it(tmp_path: Path) -> None:
+    told = ("--output", "run", *RUN, texts(tmp_path / "data", 60))
+    ends = started(told, told, folders=[tmp_path, tmp_path])
+    assert [status for status, _ in ends] == [0, 0], ends
+    assert not [*(tmp_path / "run").glob(".seen*")]

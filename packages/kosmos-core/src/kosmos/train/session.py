@@ -22,6 +22,7 @@ from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
 from kosmos.runtime.launch import apart, launched_here
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.alike import check_same_folder
 from kosmos.train.doubts import doubts
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
@@ -114,6 +115,7 @@ class Session:
         self.watch.start()
         stack.push(self._end_watch)
         with self._or_nothing_left():
+            check_same_folder(self.folder.path, self.parallel)
             feeders: list[Feeder] = []  # each rank's own, which it tells nobody
             self.parallel.agreed(lambda: feeders.append(self._open_feeder(loaded)))
             stack.callback(feeders[0].close)
