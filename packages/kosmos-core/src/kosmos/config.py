@@ -235,7 +235,7 @@ class GuardConfig(_Strict):
 
 
 class ParallelConfig(_Strict):
-    """How several processes share the model. One process ignores it."""
+    """How several processes share the model. One process ignores all but `offload`."""
 
     strategy: Literal["auto", "fsdp", "hsdp", "ddp"] = "auto"
     """``fsdp`` shards parameters, gradients and optimizer over all ranks (``auto``); ``hsdp`` within groups of ranks;
@@ -249,7 +249,7 @@ class ParallelConfig(_Strict):
     """Ranks that share every row, each with a part of its tokens: sequence parallelism, for rows that one device cannot
     hold. For the built-in decoder."""
     offload: bool = False
-    """Keep the shards in host memory and step the optimizer there."""
+    """Keep the shards in host memory and step the optimizer there. One process has no shards, and refuses it."""
 
     @property
     def sharing(self) -> int:
