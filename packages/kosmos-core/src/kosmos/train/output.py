@@ -110,8 +110,12 @@ class RunFolder:
 
         Raises:
             ConfigError: one trains here already.
+            TrainingError: the folder is not writable.
         """
-        file = (self.path / IN_USE).open("a+", encoding="utf-8")
+        try:
+            file = (self.path / IN_USE).open("a+", encoding="utf-8")
+        except OSError as error:
+            raise TrainingError(f"{self.path / IN_USE}: cannot write ({error.strerror})") from error
         try:
             if not _locked(file, patience_s=DYING_S):
                 file.seek(0)
