@@ -65,6 +65,14 @@ def test_a_run_whose_folder_cannot_be_written_to_says_so_before_it_goes_on(tmp_p
         resume_run(run, {"train": {"steps": 3}}, registry=ticks_registry())
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is always full")
+def test_a_folder_on_a_full_disk_is_held_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / ".in-use").symlink_to("/dev/full")
+    folder = RunFolder(tmp_path)
+    folder.hold()
+    folder.release()
+
+
 @pytest.mark.parametrize("character", ["\u0085", "\u2028", "\u2029"])
 def test_a_ledger_keeps_rows_whose_documents_have_line_ends_of_unicode_in_their_names(
     tmp_path: Path, character: str

@@ -124,9 +124,9 @@ class RunFolder:
                 raise ConfigError(f"{self.path}: {holder} trains here already; stop it first, or wait")
         except OSError as error:
             self.report(f"warning: {self.path}: cannot be locked ({error.strerror}); see that no other run uses it")
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with suppress(OSError):  # who holds it is a courtesy, and the rows of a run on a full disk wait for room
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         self._held = file
 
     def release(self) -> None:
