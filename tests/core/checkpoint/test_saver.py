@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint import saver as module
 from kosmos.checkpoint import tensors as stored
-from kosmos.checkpoint.folder import begin, commit, committed, load_newest, verify
+from kosmos.checkpoint.folder import begin, check_seen_alike, commit, committed, load_newest, verify
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import read_into, read_whole
 from kosmos.errors import CheckpointError, TrainingError
@@ -374,3 +374,9 @@ def test_shards_that_do_not_cover_a_tensor_are_refused(tmp_path):
     save_file({"model.w": torch.ones(4, 2)}, tmp_path / "shard-00001-model-00001-of-00001.safetensors", about)
     with pytest.raises(CheckpointError, match=r"model\.w: shards of 8 values for shape \(8, 2\)"):
         read_whole(tmp_path)
+
+
+def test_shards_that_the_first_rank_does_not_see_make_no_checkpoint():
+    check_seen_alike([["shard-1", "shard-2"], ["shard-1", "shard-2"]])
+    with pytest.raises(OSError, match="rank 0 sees 1 files of tensors, rank 1 1 or others; the folder has to be on"):
+        check_seen_alike([["shard-1"], ["shard-2"]])

@@ -11,9 +11,11 @@ from datetime import timedelta
 import pytest
 from torch.distributed import TCPStore
 
-from kosmos import ConfigError, TrainingError
+from kosmos import ConfigError, Reporter, TrainingError, train_model
+from kosmos.runtime.launch import apart
 from kosmos.runtime.meeting import meeting
 from kosmos.runtime.parallel import Parallel
+from support.runs import small_run, ticks_registry
 
 ALONE = "for one process unset RANK and WORLD_SIZE"
 WRONG = {
@@ -50,6 +52,40 @@ def test_a_variable_that_says_nothing_of_use_is_named(variables, line, monkeypat
 def test_one_process_needs_no_variables(variables, monkeypatch):
     told(monkeypatch, variables)
     assert Parallel.from_environment("cpu") == Parallel()
+
+
+class Lines(Reporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_a_task_of_srun_that_trains_a_run_of_its_own_is_warned_of_before_its_folder_is_found_taken(
+    monkeypatch, tmp_path
+):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.yaml").write_text("modalities: {}\n")  # that of the other task
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    seen = Lines()
+    with pytest.raises(ConfigError, match="holds a run already"):
+        train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=seen)
+    [line] = seen.lines
+    assert line.startswith("warning: srun has started 2 tasks (SLURM_STEP_NUM_TASKS), and each trains a run of its own")
+
+
+@pytest.mark.parametrize(("tasks", "world_size", "nproc"), [("", 1, "1"), ("1", 8, "8"), ("2", 16, "1"), ("2", 2, "1")])
+def test_tasks_that_a_launcher_has_told_their_ranks_are_not_apart(monkeypatch, tasks, world_size, nproc):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", tasks)
+    monkeypatch.setenv("KOSMOS_NPROC", nproc)
+    assert apart(world_size) is None
+
+
+def test_ranks_of_each_of_several_tasks_are_apart(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    monkeypatch.setenv("KOSMOS_NPROC", "8")
+    assert apart(8) is not None
 
 
 def wait_for_nobody(told_after_s: float, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:

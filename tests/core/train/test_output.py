@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kosmos import ConfigError, train_model
+from kosmos import ConfigError, TrainingError, train_model
 from kosmos.train import output
 from kosmos.train.output import RunFolder
 from kosmos.train.run import resume_run
@@ -54,6 +54,23 @@ def test_a_run_that_failed_or_ended_holds_nothing(tmp_path: Path) -> None:
     again = RunFolder(tmp_path)
     again.hold()
     again.release()
+
+
+def test_a_run_whose_folder_cannot_be_written_to_says_so_before_it_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_model(small_run(run, train={"steps": 2}), registry=ticks_registry())
+    (run / ".in-use").unlink()
+    (run / ".in-use").mkdir()  # which refuses as a disk that is mounted to be read alone does
+    with pytest.raises(TrainingError, match=rf"{run}/.in-use: cannot write \(Is a directory\)"):
+        resume_run(run, {"train": {"steps": 3}}, registry=ticks_registry())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is always full")
+def test_a_folder_on_a_full_disk_is_held_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / ".in-use").symlink_to("/dev/full")
+    folder = RunFolder(tmp_path)
+    folder.hold()
+    folder.release()
 
 
 @pytest.mark.parametrize("character", ["\u0085", "\u2028", "\u2029"])

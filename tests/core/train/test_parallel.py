@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kosmos import RunConfig, make_run
+from kosmos import ConfigError, RunConfig, make_run
 from kosmos.checkpoint.folder import load_newest
 from kosmos.compose import compose, make_feed
 from kosmos.data.feeder import open_feeder
@@ -93,3 +93,9 @@ def test_two_processes_train_as_one_and_one_goes_on_from_their_checkpoint(
     assert yaml.safe_load((output / "run.yaml").read_text())["data"]["lanes"] == 2
     resume_run(output, {"train": {"steps": 6}}, registry=ticks_registry(), accept_plugins=True)
     assert_same(output, alone)
+
+
+def test_one_process_that_is_to_offload_is_told_both_ways_out(tmp_path: Path) -> None:
+    run = make_run(SMALL, {"output": str(tmp_path / "run"), "parallel": {"offload": True}})
+    with pytest.raises(ConfigError, match=r"start several processes .*, or set parallel\.offload=false"):
+        train_model(run, registry=ticks_registry())

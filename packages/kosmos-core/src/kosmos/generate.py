@@ -36,7 +36,7 @@ def generate_text(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    device: torch.device | None = None,
+    device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> str:
@@ -51,11 +51,18 @@ def generate_text(
         dtype: of matrix products.
 
     Raises:
-        ConfigError: the temperature is no number from 0 on, ``top_k`` is not from 1 on or ``top_p`` not in (0, 1].
+        ConfigError: ``document`` is none, ``max_new_tokens`` or ``top_k`` is not from 1 on, the temperature is no
+            number from 0 on, or ``top_p`` is not in (0, 1].
         SampleError: a medium is unusable, or the document is longer than the backbone has positions for.
         TrainingError: the model gives no token a probability, as its weights are not finite.
     """
-    device = device or next(composition.model.parameters()).device
+    if not isinstance(document, Document):
+        raise ConfigError(
+            f"document: expected a Document, such as Document('prompt', (Text('Once'),)), got {document!r:.60}"
+        )
+    if max_new_tokens < 1:
+        raise ConfigError(f"max_new_tokens: expected a number from 1 on, got {max_new_tokens}")
+    device = torch.device(device or next(composition.model.parameters()).device)
     ids = generate_ids(
         composition,
         document,

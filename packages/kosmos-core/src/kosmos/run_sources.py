@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import RunConfig, SourceConfig
@@ -26,9 +26,12 @@ def open_sources(
     """The sources of the run, or ``entries`` in their place. No source named: the modalities' sample sets.
 
     Raises:
-        ConfigError: a modality has no sample set, two sources have one name, or only some have a weight.
+        ConfigError: there is no such split, a modality has no sample set, two sources have one name, or only some have
+            a weight.
         DataError: a source cannot be opened.
     """
+    if split not in get_args(Split):  # any other name would be taken for the rows that are trained on
+        raise ConfigError(f"split: expected 'train' or 'held_out', got {split!r}")
     return _parts_of(_open_all(config, registry, entries), split, config.data.held_out)
 
 

@@ -129,3 +129,30 @@ def test_a_table_beside_other_data_is_left_alone(open_, rows, table, tmp_path):
     rows({"text": "row"}, name="set/train.jsonl")
     table("text\nx\n", "set/labels.csv")
     assert texts(open_(tmp_path / "set")) == ["row"]
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_a_file_that_is_written_anew_while_it_is_read_gives_no_pieces_of_its_rows(open_, table, name):
+    def lines(words):
+        rows = [f'{{"text": "{word} and more"}}' for word in words] if name.endswith("jsonl") else ["text", *words]
+        return "".join(f"{row}\n" for row in rows)
+
+    words = [f"word {n}" for n in range(20)]
+    path = table(lines(words), name)
+    source = open_(path)
+    path.write_text(lines(["a longer word than before"] * 40))
+    said = []
+    for n in range(1, len(source)):
+        with pytest.raises(SampleError) as refused:
+            source.document(n)
+        said.append(str(refused.value))
+    assert all("the file was changed after its rows were found" in line for line in said), said
+
+
+def test_rows_that_are_added_while_a_file_is_read_change_nothing(open_, table):
+    path = table("text\none\ntwo\n")
+    source = open_(path)
+    before = texts(source)
+    with path.open("a") as file:
+        file.write("three\n")
+    assert texts(source) == before

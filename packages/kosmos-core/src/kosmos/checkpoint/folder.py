@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,9 +138,28 @@ def _put(partial: Path, final: Path) -> Path | None:
     return aside
 
 
+def shards(partial: Path) -> list[str]:
+    """Names of the files of tensors in a folder that is being filled, sorted."""
+    return sorted(file.name for file in (partial / TENSORS).iterdir())
+
+
+def check_seen_alike(seen: Sequence[Sequence[str]]) -> None:
+    """Raises OSError where ranks do not see the same files: those that the first lacks would be in no checkpoint.
+
+    Args:
+        seen: ``shards`` on every rank, once all have written theirs.
+    """
+    for rank, names in enumerate(seen):
+        if names != seen[0]:
+            raise OSError(
+                f"rank 0 sees {len(seen[0])} files of tensors, rank {rank} {len(names)} or others; the folder has to "
+                "be on a file system that all nodes share"
+            )
+
+
 def hash_and_sync(partial: Path, *, share: int = 0, of: int = 1, threads: int = 1) -> dict[str, str]:
     """SHA-256 by relative path of every ``of``-th file of tensors, on the disk when this returns."""
-    files = sorted((partial / TENSORS).iterdir())[share::of]
+    files = [partial / TENSORS / name for name in shards(partial)][share::of]
     found = for_each(_synced_digest, files, threads)
     return {f"{TENSORS}/{file.name}": sha256 for file, sha256 in zip(files, found, strict=True)}
 

@@ -150,6 +150,7 @@ class Saver:
         """In a thread of its own; ranks meet in a group of their own. Ends with the same kind of outcome on all."""
         try:
             self._shared(lambda: self._write(staged, partial))
+            folders.check_seen_alike(self._shared(lambda: folders.shards(partial)))
             self.stage += 1
             share, of = self.parallel.rank, self.parallel.world_size
             hashes = self._shared(lambda: folders.hash_and_sync(partial, share=share, of=of, threads=self.threads))

@@ -24,6 +24,7 @@ from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
 from kosmos.data.transfer import on_its_way
+from kosmos.errors import ConfigError
 from kosmos.evaluate.meters import perplexity
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.devices import autocast
@@ -83,7 +84,7 @@ def score(
     composition: Composition,
     sources: Sequence[Source],
     *,
-    device: torch.device,
+    device: torch.device | str,
     dtype: torch.dtype = torch.float32,
     max_documents: int = 512,
     workers: int = 1,
@@ -102,8 +103,12 @@ def score(
         at: told what begins, row by row.
 
     Raises:
+        ConfigError: ``max_documents`` is not from 1 on.
         ScoringStopped: some rank was to stop.
     """
+    if max_documents < 1:
+        raise ConfigError(f"max_documents: expected a number from 1 on, got {max_documents}")
+    device = torch.device(device)
     parallel = parallel or Parallel()
     feed = make_scoring_feed(composition, sources, lanes=parallel.data_world_size, max_documents=max_documents)
     documents = sum(feed.mixture.limit(source) for source in range(len(sources))) // parallel.data_world_size

@@ -7,19 +7,25 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from shutil import which
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
 from kosmos.errors import ConfigError
 
+Device = Literal["auto", "cpu", "cuda"]
 
-def pick_device(wanted: Literal["auto", "cpu", "cuda"], local_rank: int = 0) -> torch.device:
+
+def pick_device(wanted: Device, local_rank: int = 0) -> torch.device:
     """The device of this process.
 
     Raises:
-        ConfigError: ``cuda`` is wanted and there is none.
+        ConfigError: ``cuda`` is wanted and there is none, or something else is wanted.
     """
+    if wanted not in get_args(Device):  # from Python; a run file is checked
+        raise ConfigError(
+            f"device: expected 'auto', 'cpu' or 'cuda', got {wanted!r}; CUDA_VISIBLE_DEVICES chooses a GPU"
+        )
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("train.device: cuda is wanted and torch finds none; use cpu or auto")
     if wanted == "cpu" or not torch.cuda.is_available():

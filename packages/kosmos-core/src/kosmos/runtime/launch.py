@@ -33,6 +33,8 @@ OTHERS_WAIT_S = 5.0
 GONE = "the launcher of the run is gone; all ranks end with it"
 _NPROC = "KOSMOS_NPROC"
 """Variable that tells the processes how many ``--nproc`` has started."""
+_TASKS = "SLURM_STEP_NUM_TASKS"
+"""Of srun alone: a batch script has none."""
 
 
 def check_nproc(processes: int) -> None:
@@ -189,6 +191,21 @@ def said_once() -> Iterator[None]:
 def launched_here() -> int:
     """Processes that ``--nproc`` has started; 1 where another launcher did, or none."""
     return int(os.environ.get(_NPROC, "1"))
+
+
+def apart(world_size: int) -> str | None:
+    """A warning where srun has started several tasks, each of which is a run of its own; else None.
+
+    Args:
+        world_size: processes of this run.
+    """
+    tasks = os.environ.get(_TASKS, "")
+    if not tasks.isdecimal() or int(tasks) < 2 or world_size != launched_here():
+        return None
+    return (
+        f"srun has started {tasks} tasks ({_TASKS}), and each trains a run of its own: kosmos takes no ranks from "
+        "Slurm. If they are to share one, start them with 'kosmos launch slurm', or torchrun in one task a node"
+    )
 
 
 def is_launched() -> bool:

@@ -20,6 +20,7 @@ from kosmos.run_sources import open_both
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.alike import check_same_data
 from kosmos.train.compiling import check_compile
 from kosmos.train.optim.release import check_release
 from kosmos.train.output import RunFolder
@@ -55,7 +56,9 @@ def open_run(config: RunConfig, folder: RunFolder | None, registry: Registry, pa
     kept = parallel.main_only(folder.read_model) if folder is not None and saved else {}
     opened: list[Opened] = []  # each rank's own, which it tells nobody
     parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept)))
-    return opened[0]
+    run = opened[0]
+    check_same_data(absolute, run.sources, run.held_out, parallel)
+    return run
 
 
 def _open(

@@ -70,7 +70,7 @@ def check_same_order(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
     Raises:
         CheckpointError: names the field that differs.
     """
-    _refuse_other(_stated(saved), _stated(now), where, "the order of samples would not go on")
+    _refuse_other(stated(saved), stated(now), where, "the order of samples would not go on")
 
 
 def made_of(config: RunConfig) -> dict[str, Any]:
@@ -90,27 +90,30 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
     """
     streams = {*saved["frozen"], *now["frozen"]}
 
-    def stated(made: Mapping[str, Any]) -> dict[str, Any]:
+    def fields(made: Mapping[str, Any]) -> dict[str, Any]:
         frozen = {name: {"freeze": name in made["frozen"]} for name in sorted(streams)}
         return {"backbone": made["backbone"], "streams": frozen, "train": made["train"]}
 
-    _refuse_other(stated(saved), stated(now), where, "its weights are of another model")
+    _refuse_other(fields(saved), fields(now), where, "its weights are of another model")
 
 
 def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, why: str) -> None:
-    for path, before, after in _differences(saved, now, ""):
+    for path, before, after in differences(saved, now, ""):
         # The weights suit other data as well.
         go_on = f" that begins with its weights (init={where.parent.parent})" if path.startswith("data.") else ""
         raise CheckpointError(
-            f"{where}: was made with {path} {_shown(before)}, the run now has {_shown(after)}; {why}. "
+            f"{where}: was made with {path} {shown(before)}, the run now has {shown(after)}; {why}. "
             f"Leave {path} as it was, or start a new run{go_on}"
         )
 
 
-def _stated(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the streams whose parts are those of their modality: one may be named for its learning rate alone."""
-    stated = {n: parts for n, parts in order["streams"].items() if any(parts.values())}
-    return {**order, "streams": {n: {p: _placeless(c) for p, c in parts.items()} for n, parts in stated.items()}}
+def stated(order: Mapping[str, Any]) -> dict[str, Any]:
+    """What counts of ``sample_order`` where two are compared.
+
+    Without the streams whose parts are those of their modality: one may be named for its learning rate alone.
+    """
+    named = {n: parts for n, parts in order["streams"].items() if any(parts.values())}
+    return {**order, "streams": {n: {p: _placeless(c) for p, c in parts.items()} for n, parts in named.items()}}
 
 
 def _placeless(part: Mapping[str, Any] | None) -> Any:
@@ -118,18 +121,20 @@ def _placeless(part: Mapping[str, Any] | None) -> Any:
     return {**part, "weights": True} if part and part.get("weights") else part
 
 
-def _differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Dotted path and both values of what differs in two plain values, which stand at ``path``."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in dict.fromkeys([*one, *other]):
-            yield from _differences(one.get(key), other.get(key), f"{path}.{key}" if path else str(key))
+            yield from differences(one.get(key), other.get(key), f"{path}.{key}" if path else str(key))
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for number, pair in enumerate(zip(one, other, strict=True)):
-            yield from _differences(*pair, f"{path}.{number}")
+            yield from differences(*pair, f"{path}.{number}")
     elif one != other:
         yield path, one, other
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A plain value as an error shows it: a component by its name."""
     if isinstance(value, list):
-        return "[" + ", ".join(_shown(v) for v in value) + "]"
+        return "[" + ", ".join(shown(v) for v in value) + "]"
     return str(value["name"]) if isinstance(value, Mapping) and "name" in value else repr(value)

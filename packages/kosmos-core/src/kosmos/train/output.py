@@ -110,8 +110,12 @@ class RunFolder:
 
         Raises:
             ConfigError: one trains here already.
+            TrainingError: the folder is not writable.
         """
-        file = (self.path / IN_USE).open("a+", encoding="utf-8")
+        try:
+            file = (self.path / IN_USE).open("a+", encoding="utf-8")
+        except OSError as error:
+            raise TrainingError(f"{self.path / IN_USE}: cannot write ({error.strerror})") from error
         try:
             if not _locked(file, patience_s=DYING_S):
                 file.seek(0)
@@ -120,9 +124,9 @@ class RunFolder:
                 raise ConfigError(f"{self.path}: {holder} trains here already; stop it first, or wait")
         except OSError as error:
             self.report(f"warning: {self.path}: cannot be locked ({error.strerror}); see that no other run uses it")
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with suppress(OSError):  # who holds it is a courtesy, and the rows of a run on a full disk wait for room
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         self._held = file
 
     def release(self) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig
+from kosmos.errors import ConfigError
 from kosmos.lock import check_lock
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.alike import check_same_run
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter
 from kosmos.train.session import RunResult, Session
@@ -34,8 +36,11 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
         >>> result = train_model(make_run({"modalities": ["image"], "train": {"steps": 10}}))
         >>> result.after.by_modality["image"].exact_match
     """
+    if not isinstance(config, RunConfig):
+        raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
     parallel = Parallel.from_environment(config.train.device)
     try:
+        check_same_run(config, parallel, resumed=False)
         plugins = registry or _agreed_plugins(config, parallel)
         return Session(config, None, plugins, reporter or Reporter(), parallel).go()
     finally:
@@ -57,9 +62,12 @@ def resume_run(
         accept_plugins: go on with plugins whose files are not those that the run used; otherwise that is a PluginError.
     """
     folder = RunFolder.open(Path(output))
+    if not isinstance(overrides or {}, Mapping):
+        raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
     config = folder.goes_on_with(overrides or {})
     parallel = Parallel.from_environment(config.train.device)
     try:
+        check_same_run(config, parallel, resumed=True)
         plugins = registry or _agreed_plugins(config, parallel)
         changed = parallel.agreed(lambda: check_lock(folder.path, plugins, accept=accept_plugins))[0]
         run = Session(config, folder, plugins, reporter or Reporter(), parallel)

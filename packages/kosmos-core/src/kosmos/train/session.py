@@ -20,8 +20,9 @@ from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
-from kosmos.runtime.launch import launched_here
+from kosmos.runtime.launch import apart, launched_here
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.alike import check_same_folder
 from kosmos.train.doubts import doubts
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
@@ -67,6 +68,8 @@ class Session:
         self.opened = open_run(config, folder, registry, parallel)
         self.parallel = self.opened.parallel
         self.reporter = reporter if parallel.is_main else Reporter()
+        if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
+            self.reporter.say(f"warning: {warning}")
         self.folder = RunFolder(parallel.main_only(lambda: (folder or self._new_folder()).path))
         self.folder.report = self.reporter.say
         self.config = self.opened.composition.config.model_copy(update={"output": self.folder.path})
@@ -112,6 +115,7 @@ class Session:
         self.watch.start()
         stack.push(self._end_watch)
         with self._or_nothing_left():
+            check_same_folder(self.folder.path, self.parallel)
             feeders: list[Feeder] = []  # each rank's own, which it tells nobody
             self.parallel.agreed(lambda: feeders.append(self._open_feeder(loaded)))
             stack.callback(feeders[0].close)

@@ -55,7 +55,8 @@ def check_strategy(settings: ParallelConfig, parallel: Parallel) -> None:
     """
     if settings.offload and parallel.world_size == 1:
         raise ConfigError(
-            "parallel.offload: only sharded runs offload; start several processes (kosmos train --nproc N)"
+            "parallel.offload: only sharded runs offload; start several processes (kosmos train --nproc N), or set "
+            "parallel.offload=false"
         )
     if settings.offload and settings.strategy == "ddp":
         raise ConfigError("parallel.offload: not with strategy ddp, where every rank holds the whole model; use fsdp")

@@ -34,6 +34,8 @@ MOST_BYTES = 4 * MAX_ROW_BYTES
 class JsonListTable(JsonlTable):
     """The elements of a list in a JSON file (a ``Table``), by byte offset."""
 
+    are_lines = False
+
     def origin(self, index: int) -> str:
         return f"{self.files[0]}:row {self.line.item(index)}"  # a list is often one line
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,12 @@ from kosmos.errors import DataError, SampleError
 
 MAX_ROW_BYTES = 64 << 20
 """Most bytes of one line; base64 media in a chat are part of it."""
+
+CHANGED = (
+    "no row is here any more: the file was changed after its rows were found; leave data as they are while they are "
+    "read, and write others under another name"
+)
+"""Of a row that is no line any more."""
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n" + _BOM
@@ -71,6 +77,8 @@ class JsonlTable:
     """Where it ends: [rows]."""
     line: NDArray[np.int64]
     """Its line, from 1: [rows]."""
+    are_lines: ClassVar[bool] = True
+    """Whether a row ends where a line does."""
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -87,11 +95,29 @@ class JsonlTable:
 
     def row(self, index: int) -> Row:
         try:
-            begin, end = self.offset.item(index), self.end.item(index)
-            line = read_bytes(self.files[self.file.item(index)], begin, min(end, begin + MAX_ROW_BYTES + 1))
+            path = self.files[self.file.item(index)]
+            line = self._line(path, self.offset.item(index), self.end.item(index))
         except OSError as error:
             raise SampleError(f"cannot be read ({error})") from error
         return self.parse(line)
+
+    def _line(self, path: Path, begin: int, end: int) -> bytes:
+        """What stands there. Raises SampleError where a file that was written anew has no row there, and OSError."""
+        if end - begin > MAX_ROW_BYTES:
+            return read_bytes(path, begin, begin + MAX_ROW_BYTES + 1)  # to be refused
+        first = max(begin - 1, 0)
+        read = read_bytes(path, first, end)
+        line = read[begin - first :]
+        is_line = (
+            not self.are_lines
+            or (  # any piece of a text may pass for a row of a table
+                read[: begin - first] in (b"", b"\n")
+                and (line.endswith(b"\n") or read_bytes(path, end, end + 1) in b"\n")
+            )
+        )
+        if len(line) < end - begin or not is_line:
+            raise SampleError(CHANGED)
+        return line
 
     def parse(self, line: bytes) -> Row:
         """The row of one line. Raises SampleError where it is none."""
