@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kosmos.data.bytes_tokenizer import ByteTokenizer
 from support.command import SMALL, Started
 from support.torchrun import LOOPBACK
 
@@ -51,6 +53,7 @@ def started(*ranks: tuple[object, ...], folders: Sequence[Path] = ()) -> list[tu
         ("train.learning_rate=0.5", "train.learning_rate: rank 0 has 0.0003, rank 1 has 0.5"),
         ("backbone.width=64", "backbone.width: rank 0 has "),
         ("checkpoint.every_steps=1", "checkpoint.every_steps: rank 0 has 200, rank 1 has 1"),
+        ("init=runs/nothing", "init: rank 0 has False, rank 1 has True; start all ranks with one installation"),
     ],
 )
 def test_ranks_that_were_told_different_settings_all_end_and_the_first_says_which(
@@ -60,6 +63,21 @@ def test_ranks_that_were_told_different_settings_all_end_and_the_first_says_whic
     (first, said), (other, silent) = started(told, (*told, field))
     assert (first, other) == (2, 2)
     assert f"error[config]: {line}" in said and "error" not in silent
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_that_find_other_files_under_one_name_do_not_train(tmp_path: Path) -> None:
+    nodes = [tmp_path / "one", tmp_path / "other"]
+    for node, marks in zip(nodes, (("<a>",), ("<a>", "<b>")), strict=True):
+        ByteTokenizer(marks).save(node / "words")
+    told = ("--output", tmp_path / "run", *RUN, texts(tmp_path / "data", 60), "tokenizer=words")
+    (first, said), (other, silent) = started(told, told, folders=nodes)
+    assert (first, other) == (2, 2), said + silent
+    assert re.search(
+        r"error\[config\]: tokenizer: rank 0 has '(\d+) tokens, ids (\w{8})', rank 1 has '(?!\1)\d+ tokens, ids \2'; "
+        "give every node the same files and packages",
+        said,
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -84,8 +102,8 @@ def test_a_rank_that_goes_on_and_one_that_begins_do_not_meet(tmp_path: Path) -> 
     told = ("--output", tmp_path / "run", *RUN, texts(tmp_path / "data", 60))
     assert Started("train", *told).end()[0] == 0
     (first, said), (other, _) = started(("--resume", tmp_path / "run"), told)
-    assert (first, other) == (2, 2)
-    assert "error[config]: --resume: rank 0 has True, rank 1 has False" in said
+    assert (first, other) == (4, 4)  # a launcher starts them again: a node may see the folder of the run late
+    assert "error[training]: --resume: rank 0 has True, rank 1 has False; give all ranks the same" in said
 
 
 def test_a_folder_that_each_node_has_for_itself_is_found_out_before_the_first_step(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint import saver as module
 from kosmos.checkpoint import tensors as stored
-from kosmos.checkpoint.folder import begin, check_seen_alike, commit, committed, load_newest, verify
+from kosmos.checkpoint.folder import begin, commit, committed, load_newest, verify
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import read_into, read_whole
 from kosmos.errors import CheckpointError, TrainingError
@@ -185,7 +185,8 @@ STEPS = ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "open", "os.mkdi
 def save(folder, by):
     partial = folders.begin(folder, 7)
     (partial / "tensors" / "x.safetensors").write_bytes(by.encode())
-    folders.commit(partial, 7, {"step": 7, "by": by}, folders.hash_and_sync(partial))
+    names = [file.name for file in (partial / "tensors").iterdir()]
+    folders.commit(partial, 7, {"step": 7, "by": by}, folders.hash_and_sync(partial, names))
 
 def stopped(folder, number):  # before the number-th of them, with no word to anybody
     steps = iter(range(number))
@@ -342,8 +343,8 @@ def test_files_and_the_folders_that_name_them_are_on_the_disk_before_the_rename(
 def test_a_checkpoint_that_the_disk_changed_is_not_taken_for_whole(tmp_path, monkeypatch):
     real = folders.hash_and_sync
 
-    def damaged(partial, **given):
-        hashes = real(partial, **given)
+    def damaged(partial, names, **given):
+        hashes = real(partial, names, **given)
         next((partial / "tensors").iterdir()).write_bytes(b"x")
         return hashes
 
@@ -376,7 +377,19 @@ def test_shards_that_do_not_cover_a_tensor_are_refused(tmp_path):
         read_whole(tmp_path)
 
 
-def test_shards_that_the_first_rank_does_not_see_make_no_checkpoint():
-    check_seen_alike([["shard-1", "shard-2"], ["shard-1", "shard-2"]])
-    with pytest.raises(OSError, match="rank 0 sees 1 files of tensors, rank 1 1 or others; the folder has to be on"):
-        check_seen_alike([["shard-1"], ["shard-2"]])
+def test_a_shard_of_another_rank_that_is_not_seen_makes_no_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "SEEN_S", 0.2)
+    real = Saver._write
+    monkeypatch.setattr(Saver, "_write", lambda *given: [*real(*given), "shard-00002-model-00001-of-00001.safetensors"])
+    saver = Saver(tmp_path, Parallel(), keep_last=1)
+    saver.save(1, {"model.w": torch.ones(3)}, {"step": 1})
+    with pytest.raises(TrainingError, match=r"shard-00002\S+ was written by another rank and is not seen here"):
+        saver.wait()
+    assert committed(tmp_path) == []
+
+
+def test_a_shard_of_another_rank_that_is_seen_late_is_waited_for(tmp_path, monkeypatch):
+    partial = begin(tmp_path, 5)
+    late = partial / "tensors" / "shard-2"
+    monkeypatch.setattr("time.sleep", lambda seconds: late.write_bytes(b"late"))
+    assert list(folders.hash_and_sync(partial, [late.name], share=0, of=2)) == ["tensors/shard-2"]

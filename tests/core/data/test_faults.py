@@ -314,6 +314,18 @@ def test_a_sample_at_which_the_decoder_hangs_costs_itself_alone(what):
     assert contents(rows) == contents(take(replace(feed, deadly=deadly), 12)[0])
 
 
+def test_whoever_waits_for_rows_is_told_of_each_worker_that_died_meanwhile():
+    told: list[str] = []
+    feed = feed_of(fates={("decode", 5): "SIGSEGV", ("decode", 6): "SIGSEGV"})
+    feeder = open_feeder(feed, range(1), workers=1, moved=lambda: told.append("moved"))
+    try:
+        while len(feeder.state()["deadly"]) < 2:
+            feeder.next_step()
+    finally:
+        feeder.close()
+    assert told == ["moved", "moved"]
+
+
 def test_a_signal_ends_the_wait_for_a_row_and_loses_none(tmp_path):
     gate = tmp_path / "gate"
     feed = feed_of(lanes=2)

@@ -1,12 +1,17 @@
-"""Files that are never half written."""
+"""Files that are never half written, and files of other machines."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+SEEN_S = 60.0
+"""Seconds in which a machine sees what another has written: so long NFS may keep that a file is not there."""
+LOOK_S = 0.1
 
 
 @contextmanager
@@ -33,3 +38,13 @@ def replace_text(file: Path, text: str) -> None:
     """Put ``text`` in the place of ``file``; see ``replacing``."""
     with replacing(file) as written:
         written.write(text.encode("utf-8"))
+
+
+def is_seen(file: Path, seconds: float) -> bool:
+    """Whether a file of another machine is there, or comes within so many seconds."""
+    end = time.monotonic() + seconds
+    while not file.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(LOOK_S)
+    return True

@@ -21,6 +21,7 @@ from typing import Any
 from kosmos.checkpoint.exchange import exchange
 from kosmos.checkpoint.threads import for_each
 from kosmos.errors import CheckpointError
+from kosmos.files import SEEN_S, is_seen
 from kosmos.names import listed
 from kosmos.runtime.cores import usable_cores
 
@@ -138,30 +139,31 @@ def _put(partial: Path, final: Path) -> Path | None:
     return aside
 
 
-def shards(partial: Path) -> list[str]:
-    """Names of the files of tensors in a folder that is being filled, sorted."""
-    return sorted(file.name for file in (partial / TENSORS).iterdir())
-
-
-def check_seen_alike(seen: Sequence[Sequence[str]]) -> None:
-    """Raises OSError where ranks do not see the same files: those that the first lacks would be in no checkpoint.
+def hash_and_sync(
+    partial: Path, names: Sequence[str], *, share: int = 0, of: int = 1, threads: int = 1
+) -> dict[str, str]:
+    """SHA-256 by relative path of every ``of``-th file of tensors, on the disk when this returns.
 
     Args:
-        seen: ``shards`` on every rank, once all have written theirs.
+        names: of all of them, as their writers said: a listing may be older than what another node has written.
+
+    Raises:
+        OSError: a file is not seen here: of any for the first share, which commits, else of its own.
     """
-    for rank, names in enumerate(seen):
-        if names != seen[0]:
-            raise OSError(
-                f"rank 0 sees {len(seen[0])} files of tensors, rank {rank} {len(names)} or others; the folder has to "
-                "be on a file system that all nodes share"
-            )
-
-
-def hash_and_sync(partial: Path, *, share: int = 0, of: int = 1, threads: int = 1) -> dict[str, str]:
-    """SHA-256 by relative path of every ``of``-th file of tensors, on the disk when this returns."""
-    files = [partial / TENSORS / name for name in shards(partial)][share::of]
+    files = [partial / TENSORS / name for name in sorted(names)]
+    _wait_for(files if share == 0 else files[share::of])
+    files = files[share::of]
     found = for_each(_synced_digest, files, threads)
     return {f"{TENSORS}/{file.name}": sha256 for file, sha256 in zip(files, found, strict=True)}
+
+
+def _wait_for(files: Sequence[Path]) -> None:
+    for file in files:
+        if not is_seen(file, SEEN_S):
+            raise OSError(
+                f"{file.name} was written by another rank and is not seen here; the folder has to be on a file system "
+                "that all nodes share"
+            )
 
 
 def _synced_digest(file: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -149,11 +149,9 @@ class Saver:
     ) -> None:
         """In a thread of its own; ranks meet in a group of their own. Ends with the same kind of outcome on all."""
         try:
-            self._shared(lambda: self._write(staged, partial))
-            folders.check_seen_alike(self._shared(lambda: folders.shards(partial)))
+            names = [name for own in self._shared(lambda: self._write(staged, partial)) for name in own]
             self.stage += 1
-            share, of = self.parallel.rank, self.parallel.world_size
-            hashes = self._shared(lambda: folders.hash_and_sync(partial, share=share, of=of, threads=self.threads))
+            hashes = self._shared(lambda: self._hash(partial, names))
             self.stage += 1
             every = {name: digest for part in hashes for name, digest in part.items()}
             final = self._everywhere(lambda: self._commit(partial, step, state, every))
@@ -163,14 +161,16 @@ class Saver:
             if self.parallel.is_main:
                 shutil.rmtree(partial, ignore_errors=True)
 
-    def _write(self, staged: dict[str, Any], partial: Path) -> None:
-        """This rank's shards. Ranks agree within on who writes what all of them have."""
-        save(
-            staged,
-            storage_writer=ShardWriter(partial / folders.TENSORS, self.threads),
-            process_group=self.parallel.group,
-            no_dist=self.parallel.world_size == 1,
-        )
+    def _write(self, staged: dict[str, Any], partial: Path) -> list[str]:
+        """Names of this rank's shards. Ranks agree within on who writes what all of them have."""
+        writer = ShardWriter(partial / folders.TENSORS, self.threads)
+        no_dist = self.parallel.world_size == 1
+        save(staged, storage_writer=writer, process_group=self.parallel.group, no_dist=no_dist)
+        return writer.names
+
+    def _hash(self, partial: Path, names: Sequence[str]) -> dict[str, str]:
+        share, of = self.parallel.rank, self.parallel.world_size
+        return folders.hash_and_sync(partial, names, share=share, of=of, threads=self.threads)
 
     def _commit(self, partial: Path, step: int, state: dict[str, Any], hashes: dict[str, str]) -> Path:
         final = folders.commit(partial, step, state, hashes, threads=self.threads)

@@ -50,6 +50,8 @@ class ShardWriter(HuggingFaceStorageWriter):
     def __init__(self, folder: Path, threads: int = 1) -> None:
         super().__init__(str(folder), save_distributed=True)
         self.folder, self.threads = folder, threads
+        self.names: list[str] = []
+        """Of the files that it has written."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Raises SafetensorError: the disk is full or not writable."""
@@ -65,6 +67,7 @@ class ShardWriter(HuggingFaceStorageWriter):
         names = [f"shard-{rank:05d}-model-{n:05d}-of-{len(files):05d}.safetensors" for n in range(1, len(files) + 1)]
         parts = list(zip(names, files, strict=True))
         for_each(lambda part: self._write_file(*part, offsets), parts, self.threads)
+        self.names += names
         written: Future[list[WriteResult]] = Future()
         written.set_result([])  # read by nobody: the headers say where everything is
         return written

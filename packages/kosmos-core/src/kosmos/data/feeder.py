@@ -66,6 +66,7 @@ def open_feeder(
     workers: int,
     state: Mapping[str, Any] | None = None,
     hang_s: float | None = HANG_S,
+    moved: Callable[[], None] = lambda: None,
 ) -> Feeder:
     """Start feeding ``lanes``.
 
@@ -74,12 +75,13 @@ def open_feeder(
         state: what ``Feeder.state`` gave, of any number of processes and workers.
         hang_s: seconds that a worker may be at one sample; then the process is ended and the sample put in
             quarantine. None waits for ever.
+        moved: called when a worker has died while a row was waited for, and starts again.
     """
     states: dict[int, Any] = dict.fromkeys(lanes)
     if state is not None:
         feed = replace(feed, deadly=dict(_deadly(entry) for entry in state["deadly"]))
         states = {lane: state["lanes"][str(lane)] for lane in lanes}
-    return WorkerFeeder(feed, states, workers, hang_s) if workers else InlineFeeder(feed, states)
+    return WorkerFeeder(feed, states, workers, hang_s, moved) if workers else InlineFeeder(feed, states)
 
 
 def _deadly(entry: Sequence[Any]) -> tuple[Touch, str]:
@@ -162,8 +164,16 @@ class InlineFeeder(_Steps):
 class WorkerFeeder(_Steps):
     """Decodes in worker processes; see ``_shares``."""
 
-    def __init__(self, feed: Feed, states: dict[int, Any], workers: int, hang_s: float | None = HANG_S) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        states: dict[int, Any],
+        workers: int,
+        hang_s: float | None = HANG_S,
+        moved: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(feed, states)
+        self.moved = moved
         self.workers: list[Supervisor] = []
         self.owners: dict[int, list[Supervisor]] = {lane: [] for lane in states}
         """Of each lane, by turns."""
@@ -187,6 +197,7 @@ class WorkerFeeder(_Steps):
         while lane not in worker.ended:
             taken = worker.take(lane, should_stop)
             if isinstance(taken, Died):
+                self.moved()
                 if (blamed := worker.autopsy()) is not None:
                     self.feed = replace(self.feed, deadly={**self.feed.deadly, blamed[0]: blamed[1]})
                 self._start(worker)

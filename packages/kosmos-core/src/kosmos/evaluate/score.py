@@ -115,7 +115,7 @@ def score(
     # Of text alone nothing is decoded: to plan some hundred documents takes less than to start a process.
     useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)
     hang_s = sample_hang_s(composition.config.train.hang_s)
-    feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s)
+    feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     incidents: list[Incident] = []
     forward = losses or composition.model

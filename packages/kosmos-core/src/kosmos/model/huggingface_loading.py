@@ -67,10 +67,11 @@ def from_weights(model: str, dtype: torch.dtype) -> Any:
         ConfigError: it cannot be had, or lacks weights of a causal language model.
     """
     _check_folder(Path(model))
-    _check_causal(model, _fetched(model, lambda: AutoConfig.from_pretrained(model, **_where(model))))
+    config = _fetched(model, lambda: AutoConfig.from_pretrained(model, **_where(model)))
+    _check_causal(model, config)
     load = AutoModelForCausalLM.from_pretrained
     options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **_where(model)}
-    built, info = _fetched(model, lambda: load(model, **options))
+    built, info = _fetched(model, lambda: load(model, config=config, **options))
     absent = sorted(map(str, info["missing_keys"])) + sorted(map(str, info["mismatched_keys"]))
     if absent:
         raise ConfigError(f"hf: {model!r} lacks {len(absent)} weights of a language model, such as {absent[0]}")

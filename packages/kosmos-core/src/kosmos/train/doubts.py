@@ -15,6 +15,7 @@ from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
+from kosmos.names import listed
 
 KEEPS_UPDATES = ("lion", "lion8bit", "adamw")
 """Optimizers with the option ``master``."""
@@ -43,7 +44,7 @@ def doubts(
     yield from _settings(config, resumed=resumed)
     streams = list(streams)
     if not resumed:
-        yield from _rounded_away(config, [backbone, *(stream for _, stream in streams)])
+        yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_encoders(streams)
         yield from _frozen_backbone(config.backbone, backbone)
@@ -106,18 +107,20 @@ def _never_learns(place: str, what: str, given: Sequence[str]) -> str:
     )
 
 
-def _rounded_away(config: RunConfig, parts: Sequence[Any]) -> Iterator[str]:
+def _rounded_away(config: RunConfig, parts: Mapping[str, Any]) -> Iterator[str]:
     """Weights in bf16 whose small updates nothing keeps: of a llama that Lion trained at 2e-5 for 40 steps 92 % never
     moved. What an optimizer of another package does is not known."""
     optimizer, rounds = config.train.optimizer, config.train.weights == "bf16"
-    if optimizer.name not in KEEPS_UPDATES or optimizer.options.get("master", "none") != "none":
+    if optimizer.name not in KEEPS_UPDATES or (optimizer.options.get("master") or "none") != "none":
         return
-    trained = (p for part in parts if isinstance(part, nn.Module) for p in part.parameters() if p.requires_grad)
-    if rounds or any(p.dtype is torch.bfloat16 for p in trained):
+    learning = {n: part.parameters() for n, part in parts.items() if isinstance(part, nn.Module)}
+    in_bf16 = [n for n, of in learning.items() if any(p.dtype is torch.bfloat16 for p in of if p.requires_grad)]
+    if rounds or in_bf16:
+        place = "train.weights" if rounds else listed(in_bf16)
         yield (
-            "train.optimizer.master: weights that learn are in bf16, in which a change of less than about a 500th "
-            "of a weight is lost; set train.optimizer.master=stochastic (no memory) or bits16 (2 bytes a parameter) or "
-            f"keep them in fp32 ({'train.weights=fp32' if rounds else 'backbone.dtype=float32'})"
+            f"train.optimizer.master: weights that learn are in bf16 ({place}), "
+            "in which a change of less than about a 500th of a weight is lost; set train.optimizer.master=stochastic "
+            "(no memory) or bits16 (2 bytes a parameter), or keep them in fp32"
         )
 
 

@@ -20,7 +20,7 @@ from kosmos.run_sources import open_both
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.alike import check_same_data
+from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.compiling import check_compile
 from kosmos.train.optim.release import check_release
 from kosmos.train.output import RunFolder
@@ -58,6 +58,7 @@ def open_run(config: RunConfig, folder: RunFolder | None, registry: Registry, pa
     parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept)))
     run = opened[0]
     check_same_data(absolute, run.sources, run.held_out, parallel)
+    check_same_model(run.composition, parallel)
     return run
 
 

@@ -28,6 +28,8 @@ from kosmos.run_file import dump_run, make_run, read_run_file
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
 IN_USE = ".in-use"
+WORD = ".seen-"
+"""How the name of a file begins by which ranks find out whether they see one folder."""
 MODEL_FILE = "model.yaml"
 DYING_S = 5.0
 """Seconds for which a process that was killed may still hold what it held."""
@@ -97,7 +99,7 @@ class RunFolder:
     def discard(self) -> None:
         """Remove what a run that has not begun has made. Other files of the folder stay, and it with them."""
         own = self.run_file, self.metrics, self.quarantine, self.model, self.path / LOCK_FILE, self.path / IN_USE
-        for file in own:
+        for file in (*own, *self.path.glob(f"{WORD}*")):
             with suppress(OSError):
                 file.unlink()
         shutil.rmtree(self.tokenizer, ignore_errors=True)

@@ -115,7 +115,7 @@ class Session:
         self.watch.start()
         stack.push(self._end_watch)
         with self._or_nothing_left():
-            check_same_folder(self.folder.path, self.parallel)
+            check_same_folder(self.folder.path, self.parallel, hang_s=self.config.train.hang_s)
             feeders: list[Feeder] = []  # each rank's own, which it tells nobody
             self.parallel.agreed(lambda: feeders.append(self._open_feeder(loaded)))
             stack.callback(feeders[0].close)
@@ -197,7 +197,9 @@ class Session:
         with reading(loaded):
             state = loaded.state["data"] if loaded else None
             hang_s = sample_hang_s(self.config.train.hang_s)
-            return open_feeder(opened.feed, opened.lanes, workers=opened.workers, state=state, hang_s=hang_s)
+            return open_feeder(
+                opened.feed, opened.lanes, workers=opened.workers, state=state, hang_s=hang_s, moved=self.watch.moved
+            )
 
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:

@@ -111,6 +111,10 @@ class Watch:
             document=document or now.document,
         )  # fmt: skip
 
+    def moved(self) -> None:
+        """What the main thread is at goes on."""
+        self.progress = replace(self.progress, count=self.progress.count + 1)
+
     def _run(self) -> None:
         while not self.ended.wait(BEAT_S):
             try:
