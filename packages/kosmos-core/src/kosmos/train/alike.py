@@ -66,12 +66,14 @@ def check_same_model(composition: Composition, parallel: Parallel) -> None:
     """All ranks call it, once they have composed the model: each may have read other files under one name.
 
     Raises:
-        ConfigError: the tokenizer, or a part of the model, is not the same on all.
+        ConfigError: the version of a plugin, the tokenizer or a part of the model is not the same on all.
     """
     tokenizer, model = composition.tokenizer, composition.model
     ids = sha256(repr(tokenizer.encode(PROBE)).encode()).hexdigest()[:8]
     parts = {"backbone": model.backbone, **{f"streams.{name}": stream for name, stream in model.streams.items()}}
+    registry = composition.registry
     told = {
+        "plugins": {plugin.name: plugin.version for plugin in registry.plugins if plugin.name in registry.used},
         "tokenizer": f"{tokenizer.vocab_size:,} tokens, ids {ids}",
         "parameters": {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()},
         **composition.without_files(),
