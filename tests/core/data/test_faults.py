@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -315,14 +316,10 @@ def test_a_sample_at_which_the_decoder_hangs_costs_itself_alone(what):
 
 
 def test_whoever_waits_for_rows_is_told_of_each_worker_that_died_meanwhile():
-    told: list[str] = []
-    feed = feed_of(fates={("decode", 5): "SIGSEGV", ("decode", 6): "SIGSEGV"})
-    feeder = open_feeder(feed, range(1), workers=1, moved=lambda: told.append("moved"))
-    try:
+    told, feed = [], feed_of(fates={("decode", 5): "SIGSEGV", ("decode", 6): "SIGSEGV"})
+    with closing(open_feeder(feed, range(1), workers=1, moved=lambda: told.append("moved"))) as feeder:
         while len(feeder.state()["deadly"]) < 2:
             feeder.next_step()
-    finally:
-        feeder.close()
     assert told == ["moved", "moved"]
 
 
