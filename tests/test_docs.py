@@ -123,26 +123,37 @@ def is_a_field(path: str) -> bool:
     """Whether a run file may have it: names of modalities and streams, numbers of sources and options are free."""
     kind: Any = RunConfig
     for name in path.split("."):
-        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-            kind = next(
-                (held for held in get_args(kind) if isinstance(held, type) and issubclass(held, BaseModel)), None
-            )
-        elif name not in kind.model_fields:
-            return kind.model_config.get("extra") == "allow"
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if name not in kind.model_fields:
+                return kind.model_config.get("extra") == "allow"
+            kind = kind.model_fields[name].annotation
+        elif get_origin(kind) is dict or (get_origin(kind) is list and name.isdecimal()):
+            kind = get_args(kind)[-1]
         else:
-            inner = kind.model_fields[name].annotation
-            held = [part for part in get_args(inner) if part is not NoneType]
-            kind = held[0] if len(held) == 1 and get_origin(inner) is UnionType else inner
-        if kind is None:
-            return True
+            return kind is Any
+        held = [part for part in get_args(kind) if part is not NoneType]
+        kind = held[0] if len(held) == 1 and get_origin(kind) is UnionType else kind
     return True
+
+
+@pytest.mark.parametrize(
+    ("paths", "are_fields"),
+    [
+        ("train.steps backbone.depth data.sources.0.path data.cells_per_pack.image plugins.0", True),
+        ("streams.image.encoder.patch_size modalities.image.processor.resize.method", True),
+        ("train.step modalities.image.size streams.image.bogus data.sources.0.bogus", False),
+        ("train.steps.bogus data.lanes.x backbone.freeze.z output.x data.sources.bogus", False),
+    ],
+)
+def test_fields_of_a_run_file_are_told_from_others(paths: str, are_fields: bool) -> None:
+    assert [path for path in paths.split() if is_a_field(path) is not are_fields] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_fields_that_the_text_of_a_page_names_are_there(page: Path) -> None:
     known = "|".join(RunConfig.model_fields)
     named = re.findall(rf"`((?:{known})(?:\.[A-Za-z0-9_]+)+)(?:=[^`]*)?`", prose(page))
-    assert [path for path in named if not path.endswith(".py") and not is_a_field(path)] == []
+    assert [path for path in named if not path.endswith((".py", ".json")) and not is_a_field(path)] == []
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)

@@ -155,9 +155,18 @@ def test_a_sound_track_of_an_unknown_codec_is_a_sample_error(tmp_path):
         AudioProcessor(WAVEFORM).plan(Media("audio", file))
 
 
-def test_a_picture_is_told_to_be_no_sound() -> None:
-    Image.new("RGB", (8, 8)).save(file := io.BytesIO(), "PNG")
-    with pytest.raises(
-        SampleError, match="audio cannot be opened: not sound of a kind that libsndfile or FFmpeg reads"
-    ):
-        AudioProcessor(LOGMEL).plan(Media("audio", file.getvalue()))
+def test_a_picture_is_told_to_be_no_sound_and_a_damaged_header_to_be_damage() -> None:
+    import av
+
+    Image.new("RGB", (8, 8)).save(picture := io.BytesIO(), "PNG")
+    with av.open(sound := io.BytesIO(), "w", format="tta") as container:
+        stream = container.add_stream("tta", rate=16_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 16_000), np.int16), format="s16", layout="mono")
+        frame.sample_rate = 16_000
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    damaged = bytearray(sound.getvalue())
+    damaged[damaged.index(b"TTA1") + 25] = 255  # the size of a frame becomes negative
+    said = "audio cannot be opened: not sound of a kind that libsndfile or FFmpeg reads, or damaged"
+    for source in (picture.getvalue(), bytes(damaged)):
+        with pytest.raises(SampleError, match=said):
+            AudioProcessor(LOGMEL).plan(Media("audio", source))

@@ -315,6 +315,13 @@ def test_a_picture_is_told_to_be_no_film(how: dict[str, Any], format: str) -> No
 
 
 @pytest.mark.parametrize("how", HOW)
+def test_a_film_with_a_damaged_header_is_told_that_it_may_be_damaged(how: dict[str, Any]) -> None:
+    film = encoded(list(numbered(8, 48, 32)), [*range(0, 320, 40)])
+    with pytest.raises(SampleError, match=r"ASF\), or damaged; sound"):
+        cells_of(VideoProcessor(CLIP, **how), Media("video", b"\0" + film[1:]))
+
+
+@pytest.mark.parametrize("how", HOW)
 def test_playlists_open_no_other_file(how: dict[str, Any], shared_data: Callable[[str], Path]) -> None:
     film = shared_data("video/asl") / "eat.mkv"
     for text in (f"ffconcat version 1.0\nfile '{film}'\n", f"#EXTM3U\n#EXTINF:1,\n{film}\n#EXT-X-ENDLIST\n"):

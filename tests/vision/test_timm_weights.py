@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+from huggingface_hub.errors import EntryNotFoundError
 from timm.models import save_for_hf
 from torch import nn
 
@@ -65,23 +66,103 @@ def test_options_of_the_run_go_before_them(tmp_path: Path) -> None:
     assert (encoder.input.mean, encoder.input.std) == ((0.4, 0.4, 0.4), (0.229, 0.224, 0.225))
 
 
-def test_the_configuration_of_something_else_says_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"model_type": "vit", "image_size": 224},
+        {"model_type": "vit", "mean": [0.1, 0.1, 0.1], "std": [0.2, 0.2, 0.2]},
+        {"architecture": "test_vit2", "pretrained_cfg": IMAGENET},
+        {"architecture": None, **IMAGENET},
+        [],
+    ],
+)
+def test_the_configuration_of_something_else_says_nothing(content: Any, tmp_path: Path) -> None:
     saved(tmp_path, **IMAGENET)
-    (tmp_path / "config.json").write_text('{"model_type": "vit", "image_size": 224}')
+    (tmp_path / "config.json").write_text(json.dumps(content))
     assert TimmEncoder(model="test_vit", weights=str(tmp_path)).input == TimmEncoder(model="test_vit").input
 
 
-def test_the_file_of_the_hub_is_asked_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("model", ["test_vit", "test_vit.r160_in1k"])
+def test_that_of_the_model_speaks_for_all_its_tags(model: str, older: bool, tmp_path: Path) -> None:
     saved(tmp_path, **IMAGENET)
-    monkeypatch.setattr("timm.models._hub.download_from_hf", lambda name, file, **_: str(tmp_path / file))
-    monkeypatch.setattr(
-        "timm.models._builder.load_state_dict_from_hf",
-        lambda *_, **__: timm.create_model("test_vit").state_dict(),
+    if older:
+        (tmp_path / "config.json").write_text(json.dumps({"architecture": "test_vit", **IMAGENET}))
+    assert TimmEncoder(model=model, weights=str(tmp_path)).input.mean == (0.485, 0.456, 0.406)
+
+
+HUB = "hf-hub:someone/theirs"
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Options by which an encoder finds a model that was fetched before the network went."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    repository = tmp_path / "models--someone--theirs"
+    (repository / "snapshots" / "abc").mkdir(parents=True)
+    saved(repository / "snapshots" / "abc", **IMAGENET)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    return {"model": "test_vit", "weights": HUB, "model_options": {"cache_dir": str(tmp_path)}}
+
+
+def config_of(cache: Path) -> Path:
+    return cache / "models--someone--theirs" / "snapshots" / "abc" / "config.json"
+
+
+def test_the_file_of_the_hub_is_asked_too(cached: dict[str, Any]) -> None:
+    for weights in (HUB, f"{HUB}@main"):
+        assert TimmEncoder(**{**cached, "weights": weights}).input.mean == (0.485, 0.456, 0.406)
+
+
+def test_a_model_that_is_named_by_its_place_on_the_hub_has_local_weights(
+    cached: dict[str, Any], tmp_path: Path
+) -> None:
+    saved(tmp_path / "own", mean=[0.1, 0.2, 0.3], std=[0.4, 0.5, 0.6])
+    encoder = TimmEncoder(**{**cached, "model": HUB, "weights": str(tmp_path / "own")})
+    assert encoder.input.mean == (0.1, 0.2, 0.3)
+
+
+def test_a_file_of_the_hub_that_cannot_be_had_is_told_and_not_done_without(
+    cached: dict[str, Any], tmp_path: Path
+) -> None:
+    config_of(tmp_path).unlink()
+    said = (
+        r"^weights hf-hub:someone/theirs: their config\.json, which states the colours they were trained with, cannot "
+        r"be read \(Cannot reach .*offline mode is enabled.*\); download it once with a network, or state both in "
+        r"model_options\.pretrained_cfg_overlay: \{mean: .*\}$"
     )
-    assert TimmEncoder(model="test_vit", weights="hf-hub:someone/theirs").input.mean == (0.485, 0.456, 0.406)
+    with pytest.raises(ConfigError, match=said):
+        TimmEncoder(**cached)
+    own = {**cached["model_options"], "pretrained_cfg_overlay": IMAGENET}
+    assert TimmEncoder(**{**cached, "model_options": own}).input.mean == (0.485, 0.456, 0.406)
 
 
-@pytest.mark.parametrize("content", ["{", json.dumps({"pretrained_cfg": {"mean": [0.5], "std": [0.5, 0.5, 0.5]}})])
+def test_a_repository_that_is_known_to_have_no_such_file_says_nothing(cached: dict[str, Any], tmp_path: Path) -> None:
+    config_of(tmp_path).unlink()
+    note = tmp_path / "models--someone--theirs" / ".no_exist" / "abc" / "config.json"
+    note.parent.mkdir(parents=True)
+    note.touch()
+    assert TimmEncoder(**cached).input == TimmEncoder(model="test_vit").input
+
+
+def test_a_repository_without_such_a_file_says_nothing(cached: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: Any, **__: Any) -> str:
+        raise EntryNotFoundError("404 Client Error")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", absent)
+    assert TimmEncoder(**cached).input == TimmEncoder(model="test_vit").input
+
+
+def test_the_configuration_of_another_library_on_the_hub_says_nothing(cached: dict[str, Any], tmp_path: Path) -> None:
+    config_of(tmp_path).write_text('{"model_type": "vit"}')
+    assert TimmEncoder(**cached).input == TimmEncoder(model="test_vit").input
+
+
+DAMAGED = {"architecture": "test_vit", "pretrained_cfg": {"mean": [0.5], "std": [0.5, 0.5, 0.5]}}
+
+
+@pytest.mark.parametrize("content", ["{", json.dumps(DAMAGED)])
 def test_a_damaged_configuration_is_named(content: str, tmp_path: Path) -> None:
     saved(tmp_path, **IMAGENET)
     (tmp_path / "config.json").write_text(content)

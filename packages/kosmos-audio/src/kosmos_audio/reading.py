@@ -110,8 +110,10 @@ def _open_with_ffmpeg(file: io.BufferedIOBase, refused: str) -> Iterator[Sound]:
     file.seek(0)
     try:
         container = av.open(file, mode="r", options={"format_whitelist": FFMPEG_FORMATS, "protocol_whitelist": "none"})
-    except av.ArgumentError as error:  # what FFmpeg says of a demuxer that is not among them
-        raise SampleError("audio cannot be opened: not sound of a kind that libsndfile or FFmpeg reads") from error
+    except av.ArgumentError as error:  # what FFmpeg says of a demuxer that is not among them, and of some damage
+        raise SampleError(
+            "audio cannot be opened: not sound of a kind that libsndfile or FFmpeg reads, or damaged"
+        ) from error
     except Exception as error:
         raise SampleError(f"audio cannot be opened: libsndfile says {refused}; FFmpeg says {_reason(error)}") from error
     with container:

@@ -98,10 +98,10 @@ def _container(file: BinaryIO) -> Any:
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "none"}
     try:
         return av.open(file, options=options, metadata_errors="replace")
-    except av.ArgumentError as error:  # what FFmpeg says of a demuxer that is not among them
+    except av.ArgumentError as error:  # what FFmpeg says of a demuxer that is not among them, and of some damage
         raise SampleError(
             "video cannot be decoded: not a film of a kind that is read (MP4, Matroska, WebM, AVI, MPEG, FLV, GIF, "
-            "Ogg, ASF); sound and single pictures are of other modalities"
+            "Ogg, ASF), or damaged; sound and single pictures are of other modalities"
         ) from error
 
 

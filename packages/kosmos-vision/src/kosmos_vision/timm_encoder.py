@@ -65,7 +65,7 @@ class TimmEncoder(nn.Module):
         kind = norm if norm != "auto" else ("frozen" if pretrained or weights is not None else "group")
         self.without_files: dict[str, Any] = {}
         """Options that build it again where its weights are not to be had."""
-        extra = with_stated_colours(model_options or {}, weights)
+        extra = with_stated_colours(model, model_options or {}, weights)
         if pretrained or weights is not None:
             self.without_files = {"pretrained": False, "weights": None, "norm": kind}
             if extra:

@@ -112,6 +112,9 @@ def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
     row = {"array": [0.5, -0.25], "path": "a.wav", "sampling_rate": 16000, "bytes": None}
     (medium,) = read_media("audio", row, root, [0.0, 1.0])
     assert (medium.source.tolist(), medium.rate_hz, medium.clip) == ([0.5, -0.25], 16000.0, (0.0, 1.0))
+    for array in ([0, 1, -1], [1.2, -0.25], []):
+        (medium,) = read_media("audio", {**row, "array": array}, root)
+        assert medium.source.tolist() == pytest.approx(array)
     (encoded,) = read_media("audio", {**row, "bytes": b"RIFF"}, root)
     assert (encoded.source, encoded.rate_hz) == (b"RIFF", None)
 
@@ -121,6 +124,9 @@ def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
     [
         ({"array": [[0.5], [0.5]]}, r"audio: array: expected the samples of one channel, got \[2, 1\] values"),
         ({"array": ["a"]}, "audio: array: expected a list of numbers"),
+        ({"array": [10**400]}, "audio: array: expected a list of numbers"),
+        ({"array": [0, 12000, -8000]}, "audio: array: expected floats from -1 to 1, got whole numbers up to 12000"),
+        ({"array": [0.0, 5.0, -8000.0]}, "audio: array: expected floats from -1 to 1, got whole numbers up to 8000"),
         ({"sampling_rate": "16 kHz"}, "audio: sampling_rate: expected a number, got '16 kHz'"),
     ],
 )

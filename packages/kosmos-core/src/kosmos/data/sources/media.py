@@ -202,10 +202,13 @@ def _is_decoded(item: Any) -> bool:
 def _values(array: Any) -> NDArray[np.float32]:
     try:
         values = np.asarray(array, np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise SampleError(f"array: expected a list of numbers, got {array!r:.60}") from error
     if values.ndim != 1:  # whether samples or channels come first is agreed on by nobody
         raise SampleError(f"array: expected the samples of one channel, got {list(values.shape)} values")
+    peak = max(values.max(initial=0), -values.min(initial=0))
+    if 1 < peak < math.inf and (values == np.rint(values)).all():  # int16 as numbers: by what to divide is a guess
+        raise SampleError(f"array: expected floats from -1 to 1, got whole numbers up to {int(peak)}")
     return values
 
 
