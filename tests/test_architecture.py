@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": FOUND | {"data", "runtime"},
     "compose": RUN - {"run_sources"},
     "run_sources": FOUND | {"config", "data"},
-    "checkpoint": SURFACE | {"runtime"},
+    "checkpoint": SURFACE | {"runtime", "files"},
     "generate": RUN,
     "evaluate": RUN | {"generate"},
     "train": RUN | {"files", "lock", "checkpoint", "generate", "evaluate"},
