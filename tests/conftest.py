@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is: no test fails of it.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of two processes on the same cores wait for each other
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
