@@ -100,7 +100,7 @@ def _stays(default: Any, converted: Any) -> bool:
         return True
     try:
         return bool(default == converted)
-    except Exception:  # arrays of several have no truth
+    except Exception:  # of the plugin's own ==, such as arrays of several; the caller tells of a default that changes
         return False
 
 
