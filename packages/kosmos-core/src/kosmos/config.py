@@ -212,6 +212,9 @@ class TrainConfig(_Strict):
     compile: bool | Literal["auto"] = "auto"
     """Compile the blocks of the backbone, and of encoders that can be compiled. ``auto`` does so on a GPU; on a CPU it
     compiles what the built-in decoder computes between products, from 4 million parameters on, in half a second."""
+    lanes_at_once: int = Field(default=1, ge=1)
+    """Rows of a step that a process on a CPU computes at once, each by its share of the threads: faster than one after
+    another by all threads, for the memory of so many rows. Not with dropout. For runs of several ``data.lanes``."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -20,15 +18,13 @@ from kosmos.data.batch import IGNORED, PackedBatch, to_tensors
 from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
-from kosmos.data.transfer import on_its_way
 from kosmos.errors import CheckpointError, PluginError, TrainingError, is_out_of_memory
 from kosmos.model.cpu_kernels import use_kernels
-from kosmos.model.recompute import uncompiled
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
-from kosmos.runtime.devices import autocast, seed_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
+from kosmos.train.backward import Backward
 from kosmos.train.compiling import compilations, compile_blocks, try_kernels
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard
@@ -38,6 +34,7 @@ from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import parameter_groups
 from kosmos.train.schedules import share_at
 from kosmos.train.sharding import distribute, settle
+from kosmos.train.side_by_side import open_side_by_side
 from kosmos.train.step_sums import Spent, sum_up
 
 
@@ -88,6 +85,7 @@ class Trainer:
         self.guard = Guard(self.config.guard)
         shared = self.config.parallel.tensor if parallel.world_size > 1 else 1
         self.flops = FlopMeter(self.model, device, dtype, tensor=shared)
+        self.backward = self._open_backward()
         self.step = self.first_step = 0
         self.parts = 1
         """Into so many parts rows are cut, for want of memory."""
@@ -209,9 +207,7 @@ class Trainer:
         while True:
             pieces = [(row.lane, part) for row, batch in zip(rows, batches, strict=True) for part in self._parts(batch)]
             try:
-                last = len(pieces) - 1
-                losses = [self._backward(b, targets, lane, last=i == last) for i, (lane, b) in enumerate(pieces)]
-                return [batch for _, batch in pieces], losses
+                return [batch for _, batch in pieces], self.backward.add(self.step, pieces, targets)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -231,18 +227,16 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _backward(self, batch: PackedBatch, targets: int, lane: int, *, last: bool) -> Callable[[], Tensor]:
-        """Add the row's gradients. What is returned gives its losses a target token, on the CPU."""
-        # Dropout depends on the step and the lane alone: not on how many lanes this process has, nor on a restart.
-        self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
-        seed_here(_seed(self.config.train.seed, self.step, lane, self.distributed.part), self.device)
-        counted = self.flops.wants(self.step, batch, compiled=self.compiled > 0)
-        with self.distributed.row(last), uncompiled() if counted and self.compiled else nullcontext():
-            with autocast(self.device, self.dtype), self.flops.counting(batch) if counted else nullcontext():
-                losses = self.distributed.losses(batch.to(self.device))
-            per_token = on_its_way(losses.per_token)  # before the backward pass, behind which it would have to wait
-            torch.autograd.backward(losses.total / targets)
-        return per_token
+    def _open_backward(self) -> Backward:
+        side_by_side, told = open_side_by_side(
+            self.config, self.parameters, self.device, processes=self.parallel.world_size
+        )
+        if told:
+            self.report(f"warning: {told}")
+        return Backward(
+            self.distributed, self.flops, device=self.device, dtype=self.dtype, seed=self.config.train.seed,
+            compiled=self.compiled > 0, side_by_side=side_by_side, at=self.at,
+        )  # fmt: skip
 
     def _parts(self, batch: PackedBatch) -> list[PackedBatch]:
         if self.parts == 1:
@@ -357,11 +351,6 @@ class _Taken(NamedTuple):
     drawn: int
     digest: int
     """See ``_digest``."""
-
-
-def _seed(seed: int, step: int, lane: int, part: int) -> int:
-    text = f"{seed}/{step}/{lane}" + (f"/{part}" if part else "")
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
 
 
 def _digest(rows: list[Row]) -> int:
