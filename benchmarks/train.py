@@ -6,7 +6,8 @@
     pip install accelerate                                   # what the Trainer needs beside transformers
 
 Limit: ``products`` is the step's time over the sum of its products, convolutions and attention, each run again by
-itself (``products.py``). ``compiled`` is Kosmos with ``train.compile``, after the steps in which it compiles.
+itself (``products.py``). ``compiled`` is Kosmos with ``train.compile``, after the steps in which it compiles,
+``at-once`` Kosmos with ``train.lanes_at_once`` on two rows, of 2,048 tokens each as its one row else, or of 1,024.
 Rounds are interleaved, each side in a process of its own; medians. Both sides are given the same documents, encoders
 and decoder shape; the Trainer pads a batch of 16 to its longest document, with and without grouping 4,096 documents, or
 256, by length, and is timed on batches spread evenly over all. Useful tokens: text tokens and slots of media, padding
@@ -27,15 +28,17 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 SIDES = {
     "kosmos": ["train_kosmos.py"],
+    "at-once": ["train_kosmos.py", "--lanes", "2"],
+    "at-once-1024": ["train_kosmos.py", "--lanes", "2", "--tokens", "1024"],
     "compiled": ["train_kosmos.py", "--compile"],
     "trainer": ["train_trainer.py"],
     "grouped": ["train_trainer.py", "--grouped"],
     "grouped-256": ["train_trainer.py", "--grouped", "--documents", "256"],
 }
 """Name to script and arguments. Grouping by length leaves less padding the more documents there are."""
-OWN = ("kosmos", "compiled")
+OWN = ("kosmos", "at-once", "at-once-1024", "compiled")
 COLUMNS = (
-    "mixture", "side", "useful tokens/s", "Kosmos is", "compiled is", "media", "padding", "peak MiB", "products",
+    "mixture", "side", "useful tokens/s", *(f"{own} is" for own in OWN), "media", "padding", "peak MiB", "products",
     "data wait",
 )  # fmt: skip
 NANOVLM = {

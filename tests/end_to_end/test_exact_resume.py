@@ -15,6 +15,7 @@ from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.plugins import load_plugins
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of
+from support.steps import threads_of_torch
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +44,7 @@ def in_bf16(optimizer: dict[str, Any]) -> dict[str, Any]:
     return {"train": {"precision": "bf16", "weights": "bf16", "optimizer": optimizer}}
 
 
+AT_ONCE = "rows at once"
 WAYS: dict[str, list[dict[str, Any]]] = {
     "buckets of documents": [],
     "recurring shapes in bf16": [{"train": {"precision": "bf16"}}],
@@ -58,6 +60,7 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "recomputed": [NO_VIDEO, VIT, {"train": {"gradient_checkpointing": True}}],
     "selective": [NO_VIDEO, VIT, {"train": {"gradient_checkpointing": "selective", "precision": "bf16"}}],
     "budgets of cells": [{"data": {"cells_per_pack": {"image": 20, "audio": 60}}}],
+    AT_ONCE: [{"train": {"lanes_at_once": 2}, "backbone": {"dropout": 0.0}}],
     "workers that share a lane": [{"data": {"lanes": 1, "workers": 3}}],
 }
 
@@ -66,10 +69,11 @@ WAYS: dict[str, list[dict[str, Any]]] = {
 def test_losses_and_weights_are_those_of_a_run_that_was_never_cut(tmp_path: Path, way: str) -> None:
     registry = load_plugins()
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    train_model(make_run(RUN, *WAYS[way], {"output": str(whole)}), registry=registry)
-    shutil.copytree(whole, cut)
-    shutil.rmtree(cut / "checkpoints" / "step-00000004")  # as killed after step 2
-    resume_run(cut, {"data": {"workers": 1}} if "workers" in way else {}, registry=registry)
+    with threads_of_torch(2 if way == AT_ONCE else 1):
+        train_model(make_run(RUN, *WAYS[way], {"output": str(whole)}), registry=registry)
+        shutil.copytree(whole, cut)
+        shutil.rmtree(cut / "checkpoints" / "step-00000004")  # as killed after step 2
+        resume_run(cut, {"data": {"workers": 1}} if "workers" in way else {}, registry=registry)
     rows = [rows_of(run / "metrics.jsonl") for run in (whole, cut)]
     assert [row["step"] for row in rows[1]] == [1, 2, 3, 4]
     assert [row["loss"] for row in rows[1]] == [row["loss"] for row in rows[0]]

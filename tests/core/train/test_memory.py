@@ -17,6 +17,7 @@ from kosmos.run_sources import open_sources
 from kosmos.train.memory import parts
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
+from support.steps import threads_of_torch
 
 ROW = {"data": {"tokens_per_pack": 512, "lanes": 1, "sources": ["ticks", "sums"]}}
 
@@ -80,11 +81,16 @@ def test_parts_of_a_row_sum_to_the_row(number: int) -> None:
         assert torch.allclose(a, b, atol=1e-4, rtol=1e-4)  # measured: 2e-5 at gradients near 20
 
 
-def test_a_run_out_of_memory_goes_on_with_smaller_parts_and_the_same_updates(tmp_path: Path, narrow) -> None:
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_run_out_of_memory_goes_on_with_smaller_parts_and_the_same_updates(
+    tmp_path: Path, narrow, at_once: int
+) -> None:
     losses = {}
     for name in ("mlp", "narrow"):
-        over = {**ROW, "streams": {"ticks": {"connector": name}}}
-        train_model(small_run(tmp_path / name, **over, train={"optimizer": "adamw"}), registry=narrow)
+        over = {"data": {**ROW["data"], "lanes": at_once}, "streams": {"ticks": {"connector": name}}}
+        train = {"optimizer": "adamw", "lanes_at_once": at_once}
+        with threads_of_torch(at_once):
+            train_model(small_run(tmp_path / name, **over, train=train), registry=narrow)
         losses[name] = [row["loss"] for row in rows_of(tmp_path / name / "metrics.jsonl")]
     assert Narrow.calls > 6
     assert losses["narrow"] == pytest.approx(losses["mlp"], rel=1e-5)  # measured: 4e-8

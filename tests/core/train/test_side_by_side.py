@@ -1,0 +1,107 @@
+"""Rows that are computed at once: what they give, and where they are refused."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import MODEL, read_whole
+from kosmos.errors import ConfigError
+from kosmos.train.progress import Reporter
+from kosmos.train.run import train_model
+from kosmos.train.side_by_side import SideBySide, open_side_by_side
+from support.runs import rows_of, small_run, ticks_registry
+from support.steps import threads_of_torch
+
+
+class Lines(Reporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def trained(output: Path, *, threads: int = 2, lanes: int = 4, **train: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of metrics, and lines that were said."""
+    reporter = Lines()
+    run = small_run(output, data={"lanes": lanes}, train={"clip_norm": None, **train})
+    with threads_of_torch(threads):
+        train_model(run, registry=ticks_registry(), reporter=reporter)
+    return rows_of(output / "metrics.jsonl"), reporter.lines
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("lanes", [3, 4])
+def test_they_are_rows_one_after_another_to_the_bit(tmp_path: Path, precision: str, lanes: int) -> None:
+    """A thread each, as one thread for all."""
+    rows, _ = trained(tmp_path / "at-once", lanes=lanes, precision=precision, lanes_at_once=2)
+    expected, _ = trained(tmp_path / "one", threads=1, lanes=lanes, precision=precision)
+    for name in ("loss", "loss_by_source", "documents", "flops"):
+        assert [row[name] for row in rows] == [row[name] for row in expected], name
+    weights, others = (
+        read_whole(load_newest(tmp_path / run / "checkpoints").tensors, MODEL) for run in ("at-once", "one")
+    )
+    assert all(torch.equal(weight, others[name]) for name, weight in weights.items())
+
+
+def test_the_sum_has_the_order_of_the_rows_whichever_is_done_first() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(()))
+    sizes, delays = (1e8, -1e8, 1.0), (400, 1, 1)  # in fp32 (1e8 - 1e8) + 1 is 1, (1 + 1e8) - 1e8 is 0
+    rows = [partial(_slowly, parameter, size, delay) for size, delay in zip(sizes, delays, strict=True)]
+    with threads_of_torch(3):
+        beside = SideBySide([parameter], 3)
+        for _ in range(20):
+            parameter.grad = None
+            assert beside.backward(rows) == list(sizes)
+            assert float(parameter.grad) == 1.0
+
+
+def _slowly(parameter: torch.Tensor, size: float, delay: int) -> tuple[torch.Tensor, float]:
+    for _ in range(delay):
+        torch.ones(64, 64) @ torch.ones(64, 64)
+    return parameter * size, size
+
+
+def test_dropout_is_refused_at_the_first_step(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", backbone={"dropout": 0.1}, train={"lanes_at_once": 2})
+    with threads_of_torch(2), pytest.raises(ConfigError, match=r"train\.lanes_at_once: dropout.* set train\.lanes_at"):
+        train_model(run, registry=ticks_registry())
+    assert not rows_of(tmp_path / "run" / "metrics.jsonl")
+
+
+def test_it_is_refused_with_compiled_blocks(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", train={"lanes_at_once": 2, "compile": True})
+    with pytest.raises(ConfigError, match=r"train\.lanes_at_once: not with train\.compile=true on a CPU"):
+        train_model(run, registry=ticks_registry())
+
+
+def test_more_than_there_are_lanes_is_told(tmp_path: Path) -> None:
+    _, lines = trained(tmp_path / "run", lanes=2, lanes_at_once=3, steps=1, warmup_steps=0)
+    assert "warning: train.lanes_at_once: 3 are wanted at once, data.lanes are 2" in lines
+
+
+@pytest.mark.parametrize(("processes", "device"), [(2, "cpu"), (1, "cuda")])
+def test_elsewhere_lanes_go_one_after_another_and_the_run_says_so(processes: int, device: str) -> None:
+    run = small_run(train={"lanes_at_once": 2})
+    found, told = open_side_by_side(run, [], torch.device(device), processes=processes)
+    assert found is None and told is not None and "one process on a CPU" in told
+
+
+def test_threads_are_as_before_after_a_step_and_after_a_failure() -> None:
+    def fails() -> tuple[torch.Tensor, int]:
+        raise ValueError("row")
+
+    with threads_of_torch(2):
+        parameter = torch.nn.Parameter(torch.zeros(()))
+        beside = SideBySide([parameter], 2)
+        seen = beside.backward([lambda: (parameter * 1, torch.get_num_threads())] * 2)
+        assert seen == [1, 1] and torch.get_num_threads() == 2
+        with pytest.raises(ValueError, match="row"):
+            beside.backward([fails, lambda: (parameter * 1, 0)])
+        assert torch.get_num_threads() == 2
