@@ -17,9 +17,9 @@ from kosmos.model.decoder import Decoder
 
 class Mean(nn.Module):
     """One slot an item. ``counted`` is what it says, ``crosses`` adds the mean of the row, ``dead`` has no gradient,
-    ``elsewhere`` adds what is always on the CPU, ``spoils`` writes into the grids."""
+    ``elsewhere`` adds what is always on the CPU, ``spoils`` writes into the grids, ``stores`` keeps them on itself."""
 
-    counted, crosses, dead, elsewhere, spoils = 1, False, False, False, False
+    counted, crosses, dead, elsewhere, spoils, stores = 1, False, False, False, False, False
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
@@ -30,7 +30,10 @@ class Mean(nn.Module):
         cells = grids.prod(dim=1)
         item = to_device(torch.repeat_interleave(torch.arange(len(cells)), cells), features.device)
         sums = features.new_zeros(len(cells), features.shape[1]).index_add(0, item, features)
+        self.last = cells
         mean: Tensor = self.linear(sums / to_device(cells[:, None].clamp(min=1), features.device))
+        if self.stores:
+            mean = mean * to_device(self.last[:, None], features.device)
         if self.crosses and len(mean):
             mean = mean + mean.mean(dim=0)
         if self.elsewhere:
@@ -43,9 +46,9 @@ class Mean(nn.Module):
 class Small(Decoder):
     """Core's decoder, small. ``crosses`` takes the row for one document, ``peeks`` adds the next token, ``elsewhere``
     adds what is always on the CPU; of documents that are continued together, ``mixes`` gives each what is another's,
-    and ``keeps`` the first ones in place of those that go on."""
+    and ``keeps`` the first ones in place of those that go on. ``stores`` keeps the row's documents on itself."""
 
-    crosses, peeks, forgets, elsewhere, mixes, keeps = False, False, False, False, False, False
+    crosses, peeks, forgets, elsewhere, mixes, keeps, stores = False, False, False, False, False, False, False
 
     draw_weights = Decoder.draw_weights
 
@@ -61,7 +64,10 @@ class Small(Decoder):
             x = x + torch.zeros(len(x), 1)
         if self.forgets:
             cache = None
+        self.last = position_ids
         hidden = super().forward(x, position_ids, segments, cache)
+        if self.stores:
+            hidden = hidden * (1 + self.last[:, None])
         return hidden.roll(1, dims=0) if self.mixes and isinstance(cache, KeyValueBatch) else hidden
 
     def new_batch_cache(self) -> KeyValueBatch:

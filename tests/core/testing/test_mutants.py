@@ -256,6 +256,11 @@ MUTANTS = [
         "fp16", "encoder.py", RETURN, "return (self.transform(x, grids).half() * 1e5).float()", "finite", "fp32"
     ),
     Mutant(
+        "grids that are kept on the encoder", "encoder.py", LIFT,
+        f"self.grids = grids\n        {LIFT} * len(self.grids)",
+        "threads", "another row in between changes the features",
+    ),
+    Mutant(
         "weights that are not saved", "encoder.py", LIFT,
         'if not hasattr(self, "offset"):\n            self.offset = nn.Linear(1, self.width).bias.detach()\n'
         f"        {LIFT} + self.offset", "state-round-trips", "features differ",

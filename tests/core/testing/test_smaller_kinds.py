@@ -82,6 +82,8 @@ MUTANTS = [
     Mutant("Mean.dead", True, "connector average", "gradient-everywhere", "linear.weight"),
     Mutant("Mean.spoils", True, "connector average", "given-stays", "forward changed grids"),
     Mutant("Mean.elsewhere", True, "connector average", "gpu", "at smaller.py:"),
+    Mutant("Mean.stores", True, "connector average", "threads", "keep nothing of a row on self"),
+    Mutant("Small.stores", True, "backbone little", "threads", "keep nothing of a row on self"),
     Mutant("Small.crosses", True, "backbone little", "packed-equals-alone", "document 2"),
     Mutant("Small.peeks", True, "backbone little", "causal", "changes those before it"),
     Mutant("Small.forgets", True, "backbone little", "cache-changes-nothing", "in pieces of 5, 1, 1 and 5"),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kosmos.model.segments import Segments
 from kosmos.model.weights import drawn_later, materialize, without_memory
+from kosmos.testing.interrupted import undisturbed
 from kosmos.testing.items import apart, silence
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.subjects import ComponentUnderTest
@@ -134,6 +135,19 @@ def gradient_reaches_everything(backbone: ComponentUnderTest) -> None:
         raise BrokenPromise(f"no gradient reaches {', '.join(missing[:3])}")
 
 
+@rule("backbone", "threads", "two threads that run it at once, each on a row of its own, get what each gets alone")
+def threads(backbone: ComponentUnderTest) -> None:
+    module, tokens = fresh(backbone), some_tokens()
+
+    def mine() -> Tensor:
+        return _run(module, tokens, LENGTHS)
+
+    def other() -> Tensor:
+        return _run(module, tokens.flip(0), LENGTHS[::-1])
+
+    undisturbed(module, mine, other, "the hidden states")
+
+
 @rule("backbone", "drawn-later", "made without memory and drawn afterwards, it is the one that draws as it is made")
 def drawn_later_is_the_same(backbone: ComponentUnderTest) -> None:
     if not drawn_later(backbone.registry.resolve("backbone", backbone.spec.name)):
@@ -157,6 +171,7 @@ RULES = (
     causal,
     cache_changes_nothing,
     together_equals_alone,
+    threads,
     gradient_reaches_everything,
     drawn_later_is_the_same,
 )

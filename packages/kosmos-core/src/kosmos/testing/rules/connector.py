@@ -17,6 +17,7 @@ from safetensors.torch import load_model, save_model
 
 from kosmos.data.processor import Grid
 from kosmos.errors import cause
+from kosmos.testing.interrupted import undisturbed
 from kosmos.testing.items import Item, apart, gradients, row, silence, told
 from kosmos.testing.promise import BrokenPromise, rule
 from kosmos.testing.search import rows_of, search
@@ -100,6 +101,13 @@ def gradient_reaches_everything(connector: ComponentUnderTest) -> None:
         raise BrokenPromise(f"no gradient reaches {', '.join(missing[:3])}")
 
 
+@rule("connector", "threads", "two threads that run it at once, each on a row of its own, get what each gets alone")
+def threads(connector: ComponentUnderTest) -> None:
+    module, items = fresh(connector), features()
+    mine, others = row(items[:3], items[0]), row(items[3:], items[0])
+    undisturbed(module, lambda: module(*mine), lambda: module(*others), "the slots")
+
+
 @rule("connector", "state-round-trips", "what is saved of it and loaded into a new one gives the same slots")
 def state_round_trips(connector: ComponentUnderTest) -> None:
     first, second = fresh(connector, seed=1), fresh(connector, seed=2)
@@ -118,5 +126,6 @@ RULES = (
     zero_length,
     packed_equals_alone,
     gradient_reaches_everything,
+    threads,
     state_round_trips,
 )

@@ -16,6 +16,7 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor
 
 from kosmos.data.processor import Grid
+from kosmos.testing.interrupted import undisturbed
 from kosmos.testing.items import Item, apart, comparable, gradients, row, silence, told
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.search import rows_of, search
@@ -191,6 +192,13 @@ def gradient_reaches_everything(encoder: EncoderUnderTest) -> None:
         raise BrokenPromise(f"no gradient over {len(encoder.items)} items: {shown}; train it, or freeze it")
 
 
+@rule("encoder", "threads", "two threads that run it at once, each on a row of its own, get what each gets alone")
+def threads(encoder: EncoderUnderTest) -> None:
+    module, exact = comparable(encoder.fresh, encoder.items)
+    mine, others = (row(items, encoder.items[0], exact=exact) for items in (encoder.items[:2], encoder.items[1:4]))
+    undisturbed(module, lambda: module(*mine), lambda: module(*others), "the features")
+
+
 @rule("encoder", "state-round-trips", "what is saved of it and loaded into a new one gives the same features")
 def state_round_trips(encoder: EncoderUnderTest) -> None:
     first, second = encoder.fresh(seed=1), encoder.fresh(seed=2)
@@ -252,6 +260,7 @@ RULES = (
     nothing_leaks,
     finite_in_both_types,
     gradient_reaches_everything,
+    threads,
     state_round_trips,
     recomputation_changes_nothing,
     compiles,

@@ -1,0 +1,57 @@
+"""A forward pass that another one interrupts wherever it can: what threads do to each other, at places that are known.
+
+A run may compute several rows at once, each in a thread (``train.lanes_at_once``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kosmos.testing.items import gradients
+from kosmos.testing.promise import BrokenPromise
+
+
+def undisturbed(module: nn.Module, forward: Callable[[], Tensor], other: Callable[[], Tensor], what: str) -> None:
+    """
+    Args:
+        forward, other: two rows through the module.
+        what: they give.
+
+    Raises:
+        BrokenPromise: ``forward`` or its gradients are not the same to the bit when ``other`` runs in between.
+    """
+    found = []
+    for between in (lambda: None, other):
+        out = _interrupted(module, forward, between)
+        between()  # before the backward pass too
+        found.append({what: out.detach(), **gradients(module, out, out.detach().cos())})
+    plain, disturbed = found
+    for name, value in plain.items():
+        if not torch.equal(value, disturbed[name]):
+            which = name if name == what else f"the gradient of {name}"
+            raise BrokenPromise(f"another row in between changes {which}; keep nothing of a row on self")
+
+
+def _interrupted(module: nn.Module, forward: Callable[[], Tensor], other: Callable[[], Any]) -> Tensor:
+    """What ``forward`` gives while ``other`` runs, as a whole and in a thread of its own, before and after every module
+    that it calls."""
+    this = threading.get_ident()
+
+    def interrupt(*_: Any) -> None:
+        if threading.get_ident() == this:
+            pool.submit(other).result()
+
+    with ThreadPoolExecutor(1) as pool:
+        hooks = [register(interrupt) for m in module.modules()
+                 for register in (m.register_forward_pre_hook, m.register_forward_hook)]  # fmt: skip
+        try:
+            return forward()
+        finally:
+            for hook in hooks:
+                hook.remove()
