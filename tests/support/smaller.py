@@ -30,7 +30,8 @@ class Mean(nn.Module):
         cells = grids.prod(dim=1)
         item = to_device(torch.repeat_interleave(torch.arange(len(cells)), cells), features.device)
         sums = features.new_zeros(len(cells), features.shape[1]).index_add(0, item, features)
-        self.last = cells
+        if self.stores:
+            self.last = cells
         mean: Tensor = self.linear(sums / to_device(cells[:, None].clamp(min=1), features.device))
         if self.stores:
             mean = mean * to_device(self.last[:, None], features.device)
@@ -64,7 +65,8 @@ class Small(Decoder):
             x = x + torch.zeros(len(x), 1)
         if self.forgets:
             cache = None
-        self.last = position_ids
+        if self.stores:
+            self.last = position_ids
         hidden = super().forward(x, position_ids, segments, cache)
         if self.stores:
             hidden = hidden * (1 + self.last[:, None])

@@ -87,6 +87,7 @@ class TimmEncoder(nn.Module):
             naflex.prepare(self.model, model)
             self._drops = naflex.drops(self.model)
             self._attentions = []
+        self.takes_threads = not (variable and self._attentions)  # of which each row picks one way
         self.width = anatomy.width
         config = getattr(self.model, "pretrained_cfg", {})
         mean, std = config.get("mean") or (0.5,) * 3, config.get("std") or (0.5,) * 3
@@ -142,7 +143,8 @@ class TimmEncoder(nn.Module):
         if self._drops is not None and self.training:
             raise naflex.refused(self._name, self._drops)
         shapes = [(h, w) for t, h, w in grids.tolist() for _ in range(t)]
-        self._pick_attention(values.device, max((h * w for h, w in shapes), default=0))
+        if shapes:
+            self._pick_attention(values.device, max(h * w for h, w in shapes))
         if sum(h * w for h, w in shapes) != len(values):
             raise PlanMismatch(f"{len(values)} cells of pictures, planned {sum(h * w for h, w in shapes)}")
         if not shapes:

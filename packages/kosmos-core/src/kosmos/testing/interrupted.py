@@ -47,7 +47,8 @@ def _interrupted(module: nn.Module, forward: Callable[[], Tensor], other: Callab
         if threading.get_ident() == this:
             pool.submit(other).result()
 
-    with ThreadPoolExecutor(1) as pool:
+    # As a run's threads, it does not clear autocast's cache, which all threads share.
+    with ThreadPoolExecutor(1, initializer=torch.autocast_increment_nesting) as pool:
         hooks = [register(interrupt) for m in module.modules()
                  for register in (m.register_forward_pre_hook, m.register_forward_hook)]  # fmt: skip
         try:
@@ -55,3 +56,4 @@ def _interrupted(module: nn.Module, forward: Callable[[], Tensor], other: Callab
         finally:
             for hook in hooks:
                 hook.remove()
+            torch.clear_autocast_cache()

@@ -13,7 +13,6 @@ from torch import Tensor
 from kosmos.data.batch import PackedBatch
 from kosmos.data.transfer import on_its_way
 from kosmos.model.recompute import uncompiled
-from kosmos.names import listed
 from kosmos.runtime.devices import autocast, seed_here
 from kosmos.train.flops import FlopMeter
 from kosmos.train.sharding import Distributed
@@ -45,6 +44,11 @@ class Backward:
         self.distributed, self.flops, self.side_by_side, self.at = distributed, flops, side_by_side, at
         self.device, self.dtype, self.seed, self.compiled = device, dtype, seed, compiled
 
+    @property
+    def at_once(self) -> int:
+        """Rows that are computed at once."""
+        return self.side_by_side.at_once if self.side_by_side is not None else 1
+
     def add(self, step: int, pieces: list[tuple[int, PackedBatch]], targets: int) -> list[Callable[[], Tensor]]:
         """
         Args:
@@ -55,37 +59,41 @@ class Backward:
         Returns:
             What gives the losses of each piece's target tokens, on the CPU.
         """
-        # Counting looks at all that the process computes, so that a step of it has no rows at once.
-        skip = self.compiled or self.side_by_side is not None
-        counted = [self.flops.wants(step, batch, compiled=skip) for _, batch in pieces]
-        if self.side_by_side is not None:
-            self._at([batch for _, batch in pieces])
-            rows = [partial(self._forward, b, targets, c) for (_, b), c in zip(pieces, counted, strict=True)]
-            return self.side_by_side.backward(rows, apart=any(counted))
-        last = len(pieces) - 1
-        return [
-            self._alone(batch, targets, seed_of(self.seed, step, lane, self.distributed.part), i == last, counted[i])
-            for i, (lane, batch) in enumerate(pieces)
-        ]
+        if self.side_by_side is None:
+            last = len(pieces) - 1
+            return [self._alone(step, *piece, targets, last=i == last) for i, piece in enumerate(pieces)]
+        batches = [batch for _, batch in pieces]
+        return self.side_by_side.backward(
+            [partial(self._forward, step, batch, targets) for batch in batches],
+            seed=seed_of(self.seed, step, pieces[-1][0], self.distributed.part),
+            waits_for=lambda row: self._at(batches[row]),
+            apart=any(self._counts(step, batch) for batch in batches),
+        )
 
-    def _alone(self, batch: PackedBatch, targets: int, seed: int, last: bool, counted: bool) -> Callable[[], Tensor]:
-        self._at([batch])
-        seed_here(seed, self.device)
-        with self.distributed.row(last), uncompiled() if counted and self.compiled else nullcontext():
-            loss, per_token = self._forward(batch, targets, counted)
+    def _counts(self, step: int, batch: PackedBatch) -> bool:
+        """Whether to count a row's operations, which looks at all that the process computes: at what was met before,
+        only where that costs no step without compilation and none without rows at once."""
+        return self.flops.wants(step, batch, compiled=self.compiled or self.side_by_side is not None)
+
+    def _alone(self, step: int, lane: int, batch: PackedBatch, targets: int, *, last: bool) -> Callable[[], Tensor]:
+        self._at(batch)
+        seed_here(seed_of(self.seed, step, lane, self.distributed.part), self.device)
+        slow = self.compiled and self._counts(step, batch)
+        with self.distributed.row(last), uncompiled() if slow else nullcontext():
+            loss, per_token = self._forward(step, batch, targets)
             torch.autograd.backward(loss)
         return per_token
 
-    def _forward(self, batch: PackedBatch, targets: int, counted: bool) -> tuple[Tensor, Callable[[], Tensor]]:
+    def _forward(self, step: int, batch: PackedBatch, targets: int) -> tuple[Tensor, Callable[[], Tensor]]:
         """The row's share of the step's loss, and what gives the losses of its target tokens."""
-        with autocast(self.device, self.dtype), self.flops.counting(batch) if counted else nullcontext():
+        counting = self.flops.counting(batch) if self._counts(step, batch) else nullcontext()
+        with autocast(self.device, self.dtype), counting:
             losses = self.distributed.losses(batch.to(self.device))
         # The copy begins before the backward pass, behind which it would have to wait.
         return losses.total / targets, on_its_way(losses.per_token)
 
-    def _at(self, batches: list[PackedBatch]) -> None:
-        first = [batch.documents[0].origin for batch in batches if batch.documents]
-        self.at("forward and backward", document=listed(first, at_most=3) if first else "")
+    def _at(self, batch: PackedBatch) -> None:
+        self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
 
 
 def seed_of(seed: int, step: int, lane: int, part: int) -> int:

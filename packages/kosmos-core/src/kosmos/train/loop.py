@@ -212,17 +212,18 @@ class Trainer:
                 if not is_out_of_memory(error):
                     raise
                 largest = max((batch for _, batch in pieces), key=lambda b: len(b.token_ids))
+                advice = memory.advice(largest, at_once=self.backward.at_once)
                 early = self.step - self.first_step < memory.FIRST_STEPS and self.release is None
                 if not early or len(largest.documents) == 1:
-                    raise TrainingError(f"step {self.step + 1}: {memory.advice(largest)}") from error
+                    raise TrainingError(f"step {self.step + 1}: {advice}") from error
                 if self.parallel.world_size > 1:  # the others are in the middle of theirs
                     self.folder.note_parts(2 * self.parts)
                     raise TrainingError(
-                        f"step {self.step + 1}: {memory.advice(largest)}, or go on (--resume): rows will then be "
+                        f"step {self.step + 1}: {advice}, or go on (--resume): rows will then be "
                         f"computed in {2 * self.parts} parts on every rank"
                     ) from error
             self.parts *= 2
-            self.report(f"warning: {memory.advice(largest)}. From here on rows are computed in {self.parts} parts")
+            self.report(f"warning: {advice}. From here on rows are computed in {self.parts} parts")
             self.optimizer.zero_grad(set_to_none=True)
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()

@@ -61,11 +61,16 @@ def _media(media: MediaArrays, begin: int, end: int, slots: SlotCount) -> MediaA
     )
 
 
-def advice(batch: PackedBatch) -> str:
-    """What a row holds, and the settings that make it smaller."""
+def advice(batch: PackedBatch, *, at_once: int = 1) -> str:
+    """What a row holds, and the settings that make it smaller.
+
+    Args:
+        at_once: rows that were being computed.
+    """
     media = "".join(f", {len(m.values):,} cells of {name}" for name, m in batch.media.items() if len(m.values))
     return (
         f"out of memory in a row of {len(batch.token_ids):,} tokens in {len(batch.documents)} documents{media}. Lower "
+        f"{'train.lanes_at_once, ' if at_once > 1 else ''}"
         "data.tokens_per_pack or data.cells_per_pack.STREAM (with more data.lanes the step stays as large), set "
         "train.gradient_checkpointing=true, or share the model over more processes"
     )

@@ -8,29 +8,38 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
+from kosmos.model.omni import OmniModel
+from kosmos.runtime.devices import seed_here
 
 T = TypeVar("T")
 Gradients = tuple[Tensor | None, ...]
 WHERE = "train.lanes_at_once"
 
 
-def check_at_once(config: RunConfig, device: torch.device) -> None:
+def check_at_once(config: RunConfig, model: OmniModel, device: torch.device) -> None:
     """Whether rows may be computed at once as the run file has it.
 
     Raises:
-        ConfigError: blocks are to be compiled for a CPU. Each would take all of its cores.
+        ConfigError: an encoder takes one row at a time, or blocks are to be compiled for a CPU: each would take all of
+            its cores.
     """
-    if config.train.lanes_at_once > 1 and config.train.compile is True and device.type == "cpu":
+    if config.train.lanes_at_once == 1 or device.type != "cpu":
+        return
+    if config.train.compile is True:
         raise ConfigError(
             f"{WHERE}: not with train.compile=true on a CPU, whose programs take all cores; leave one out"
         )
+    for stream in model.streams.values():
+        if getattr(stream.encoder, "takes_threads", True) is False:
+            title = cast(Any, stream).titles["encoder"]
+            raise ConfigError(f"{WHERE}: {title} takes one row at a time, with these options; set {WHERE}=1")
 
 
 def open_side_by_side(
@@ -46,10 +55,13 @@ def open_side_by_side(
         return None, None
     if device.type != "cpu" or processes > 1:
         return None, f"{WHERE} is for one process on a CPU; here each process takes its lanes one after another"
-    limits = {"data.lanes": config.data.lanes, "the threads of PyTorch": torch.get_num_threads()}
+    limits = {"data.lanes": config.data.lanes, "PyTorch's threads": torch.get_num_threads()}
     least = min(limits, key=lambda name: limits[name])
     at_once = min(wanted, limits[least])
-    told = f"{WHERE}: {wanted} are wanted at once, {least} are {at_once}" if at_once < wanted else None
+    told = None
+    if at_once < wanted:
+        way = f"only {at_once} rows are computed at once" if at_once > 1 else "rows are computed one after another"
+        told = f"{WHERE}={wanted}: {way}, {least} being {at_once}; raise that, or lower {WHERE}"
     return SideBySide(parameters, at_once) if at_once > 1 else None, told
 
 
@@ -63,10 +75,18 @@ class SideBySide:
             at_once: rows. Each has so many of PyTorch's threads that all together have no more than before.
         """
         self.parameters, self.threads = list(parameters), torch.get_num_threads()
-        self.each = self.threads // at_once
-        self.pool = ThreadPoolExecutor(at_once, thread_name_prefix="row")
+        self.at_once, self.each = at_once, self.threads // at_once
+        # Autocast's cache of cast weights is one for all threads, and who leaves autocast would clear it: never here.
+        self.pool = ThreadPoolExecutor(at_once, "row", initializer=torch.autocast_increment_nesting)
 
-    def backward(self, rows: Sequence[Callable[[], tuple[Tensor, T]]], *, apart: bool = False) -> list[T]:
+    def backward(
+        self,
+        rows: Sequence[Callable[[], tuple[Tensor, T]]],
+        *,
+        seed: int,
+        waits_for: Callable[[int], None] = lambda row: None,
+        apart: bool = False,
+    ) -> list[T]:
         """Add the gradients of rows.
 
         A row's gradients depend on nothing but the row and ``each``, and their sum on the order of the rows: as if one
@@ -74,6 +94,8 @@ class SideBySide:
 
         Args:
             rows: the forward pass of each: its loss, and what is wanted beside it.
+            seed: of PyTorch's generator from here on, whatever came before.
+            waits_for: told the number of each row that has to be done next.
             apart: one at a time all the same, for the sake of what looks at all that this process computes.
 
         Returns:
@@ -81,28 +103,30 @@ class SideBySide:
 
         Raises:
             ConfigError: random numbers were drawn, which are in no order between threads.
-            Exception: what the first of the rows raised that failed; all others are done by then.
+            Exception: what the first of the rows raised that failed. Those under way are done by then, no other begins.
         """
+        seed_here(seed, torch.device("cpu"))
         before = torch.default_generator.get_state()
+        # One more than are computed, so that no thread waits, and few gradients for their turn.
+        most = 1 if apart else self.at_once + 1
         running: deque[Future[tuple[Gradients, T]]] = deque()
-        results = []
+        results: list[T] = []
         try:
             torch.set_num_threads(self.each)
             for row in rows:
                 running.append(self.pool.submit(self._row, row))
-                if apart:
-                    wait(running)
+                if len(running) == most:
+                    results.append(self._take(running, waits_for, len(results)))
             while running:
-                gradients, wanted = running.popleft().result()
-                self._add(gradients)
-                results.append(wanted)
+                results.append(self._take(running, waits_for, len(results)))
         finally:
-            wait(running)
+            wait([row for row in running if not row.cancel()])
+            torch.clear_autocast_cache()
             torch.set_num_threads(self.threads)
         if not torch.equal(before, torch.default_generator.get_state()):
             raise ConfigError(
                 f"{WHERE}: dropout, or a layer of an encoder, drew random numbers in this step, and threads would draw "
-                f"them in another order each time; set {WHERE}=1, or dropout to 0"
+                f"them in another order each time; set {WHERE}=1, with --resume too, or dropout to 0"
             )
         return results
 
@@ -111,14 +135,20 @@ class SideBySide:
         loss, wanted = forward()
         return torch.autograd.grad(loss, self.parameters, allow_unused=True), wanted
 
+    def _take(self, running: deque[Future[tuple[Gradients, T]]], waits_for: Callable[[int], None], number: int) -> T:
+        waits_for(number)
+        gradients, wanted = running.popleft().result()
+        self._add(gradients)
+        return wanted
+
     def _add(self, gradients: Gradients) -> None:
-        """In the order that ``backward`` would: one row after another."""
         sums, more = [], []
+        taken: set[int] = set()
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             if gradient is None:
                 continue
             if parameter.grad is None:
-                parameter.grad = _laid_out(gradient, parameter)
+                parameter.grad = _its_own(gradient, parameter, taken)
             else:
                 sums.append(parameter.grad)
                 more.append(gradient)
@@ -126,8 +156,14 @@ class SideBySide:
             torch._foreach_add_(sums, more)
 
 
-def _laid_out(gradient: Tensor, like: Tensor) -> Tensor:
-    """As ``backward`` lays gradients out, in memory of their own, which optimizers rely on."""
-    if gradient.stride() == like.stride() and gradient.is_contiguous() == like.is_contiguous():
+def _its_own(gradient: Tensor, parameter: nn.Parameter, taken: set[int]) -> Tensor:
+    """The gradient, laid out as its parameter, in memory that it shares with no other.
+
+    Parameters that are added to each other have one gradient, and those that are joined have parts of one.
+    """
+    memory = gradient.untyped_storage()
+    whole = memory.nbytes() == gradient.numel() * gradient.element_size()
+    if whole and gradient.stride() == parameter.stride() and memory.data_ptr() not in taken:
+        taken.add(memory.data_ptr())
         return gradient
-    return torch.empty_like(like).copy_(gradient)
+    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)

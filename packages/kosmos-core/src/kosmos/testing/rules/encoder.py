@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,9 +195,21 @@ def gradient_reaches_everything(encoder: EncoderUnderTest) -> None:
 
 @rule("encoder", "threads", "two threads that run it at once, each on a row of its own, get what each gets alone")
 def threads(encoder: EncoderUnderTest) -> None:
+    if getattr(encoder.fresh(), "takes_threads", True) is False:
+        raise Unchecked("the encoder says takes_threads = False")
     module, exact = comparable(encoder.fresh, encoder.items)
-    mine, others = (row(items, encoder.items[0], exact=exact) for items in (encoder.items[:2], encoder.items[1:4]))
-    undisturbed(module, lambda: module(*mine), lambda: module(*others), "the features")
+    like = encoder.items[0]
+    for autocast in (False, True):
+        if autocast and exact:
+            module.float()
+
+        def run(items: Sequence[Item], autocast: bool = autocast) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                out: Tensor = module(*row(items, like, exact=exact and not autocast))
+            return out
+
+        for others in (encoder.items[1:4], encoder.items[:0]):
+            undisturbed(module, partial(run, encoder.items[:2]), partial(run, others), "the features")
 
 
 @rule("encoder", "state-round-trips", "what is saved of it and loaded into a new one gives the same features")
