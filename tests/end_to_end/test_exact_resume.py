@@ -60,7 +60,7 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "recomputed": [NO_VIDEO, VIT, {"train": {"gradient_checkpointing": True}}],
     "selective": [NO_VIDEO, VIT, {"train": {"gradient_checkpointing": "selective", "precision": "bf16"}}],
     "budgets of cells": [{"data": {"cells_per_pack": {"image": 20, "audio": 60}}}],
-    AT_ONCE: [{"train": {"lanes_at_once": 2}, "backbone": {"dropout": 0.0}}],
+    AT_ONCE: [{"train": {"lanes_at_once": 2, "precision": "bf16"}, "backbone": {"dropout": 0.0}}],
     "workers that share a lane": [{"data": {"lanes": 1, "workers": 3}}],
 }
 

@@ -12,10 +12,11 @@ import torch
 
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
+from kosmos.compose import compose
 from kosmos.errors import ConfigError
 from kosmos.train.progress import Reporter
 from kosmos.train.run import train_model
-from kosmos.train.side_by_side import SideBySide, open_side_by_side
+from kosmos.train.side_by_side import SideBySide, check_at_once, open_side_by_side
 from support.runs import rows_of, small_run, ticks_registry
 from support.steps import threads_of_torch
 from support.ticks_encoder import TicksEncoder
@@ -91,7 +92,8 @@ def test_more_than_there_are_lanes_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("processes", "device"), [(2, "cpu"), (1, "cuda")])
 def test_elsewhere_lanes_go_one_after_another_and_the_run_says_so(processes: int, device: str) -> None:
-    run = small_run(train={"lanes_at_once": 2})
+    run = small_run(train={"lanes_at_once": 2, "compile": True})
+    check_at_once(run, compose(run, ticks_registry()).model, torch.device(device), processes=processes)
     found, told = open_side_by_side(run, [], torch.device(device), processes=processes)
     assert found is None and told is not None and "one process on a CPU" in told
 

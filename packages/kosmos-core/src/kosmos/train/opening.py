@@ -81,7 +81,7 @@ def _open(
     check_strategy(config.parallel, parallel)
     check_sharing(composition.model, config.parallel, parallel.world_size)
     check_compile(composition.model, config.train.compile, device)
-    check_at_once(config, composition.model, device)
+    check_at_once(config, composition.model, device, processes=parallel.world_size)
     sources, held_out = open_both(config, registry)
     if config.evaluate.patience is not None and not held_out:
         raise ConfigError("evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out")

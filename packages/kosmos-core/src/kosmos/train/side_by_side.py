@@ -23,14 +23,17 @@ Gradients = tuple[Tensor | None, ...]
 WHERE = "train.lanes_at_once"
 
 
-def check_at_once(config: RunConfig, model: OmniModel, device: torch.device) -> None:
-    """Whether rows may be computed at once as the run file has it.
+def check_at_once(config: RunConfig, model: OmniModel, device: torch.device, *, processes: int) -> None:
+    """Whether rows may be computed at once as the run file has it, where they are to be.
+
+    Args:
+        processes: as of ``open_side_by_side``.
 
     Raises:
         ConfigError: an encoder takes one row at a time, or blocks are to be compiled for a CPU: each would take all of
             its cores.
     """
-    if config.train.lanes_at_once == 1 or device.type != "cpu":
+    if config.train.lanes_at_once == 1 or _elsewhere(device, processes):
         return
     if config.train.compile is True:
         raise ConfigError(
@@ -53,7 +56,7 @@ def open_side_by_side(
     wanted = config.train.lanes_at_once
     if wanted == 1:
         return None, None
-    if device.type != "cpu" or processes > 1:
+    if _elsewhere(device, processes):
         return None, f"{WHERE} is for one process on a CPU; here each process takes its lanes one after another"
     limits = {"data.lanes": config.data.lanes, "PyTorch's threads": torch.get_num_threads()}
     least = min(limits, key=lambda name: limits[name])
@@ -63,6 +66,10 @@ def open_side_by_side(
         way = f"only {at_once} rows are computed at once" if at_once > 1 else "rows are computed one after another"
         told = f"{WHERE}={wanted}: {way}, {least} being {at_once}; raise that, or lower {WHERE}"
     return SideBySide(parameters, at_once) if at_once > 1 else None, told
+
+
+def _elsewhere(device: torch.device, processes: int) -> bool:
+    return device.type != "cpu" or processes > 1
 
 
 class SideBySide:
