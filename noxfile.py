@@ -68,6 +68,13 @@ def nodes(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "tests/distributed/test_two_nodes.py", env={"KOSMOS_TEST_NODES": "1"})
 
 
+@nox.session(default=False)
+def slurm(session: nox.Session) -> None:
+    """Launch files on a real Slurm of three nodes, about ten minutes. Needs root, iproute2, slurm-wlm and munge."""
+    install(session, *EDITABLE, "-r", "requirements-test.txt")
+    session.run("python", "-m", "pytest", "tests/distributed/test_slurm_cluster.py", env={"KOSMOS_TEST_SLURM": "1"})
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """pytest; further arguments after ``--``."""

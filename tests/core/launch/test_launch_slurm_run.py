@@ -17,7 +17,13 @@ from support.launch_shapes import Launch
 from support.runs import rows_of, small_run
 
 SRUN = '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done; exec "$@"\n'
-SCONTROL = '#!/bin/bash\nif [ "$1" = show ]; then echo localhost; else echo "$@" >> "$SLURM_LOG"; fi\n'
+SCONTROL = """#!/bin/bash
+case "$1 $2" in
+  "show hostnames") echo localhost ;;
+  "show job") echo "   JobState=$JOB_STATE Reason=None" ;;
+  *) echo "$@" >> "$SLURM_LOG" ;;
+esac
+"""
 
 
 class Job:
@@ -38,8 +44,9 @@ class Job:
         cpu = ("--gpus-per-node", 0, "--procs-per-node", 2, "--run-output", self.output, "--output", self.script)
         launch("slurm", run_file, *cpu)
 
-    def start(self) -> Started:
+    def start(self, *, state: str = "RUNNING") -> Started:
         variables = {
+            "JOB_STATE": state,
             "PATH": os.pathsep.join([str(self.bin), str(Path(sys.executable).parent), os.environ["PATH"]]),
             "SLURM_JOB_ID": str(free_port() - 20000),
             "SLURM_JOB_NODELIST": "localhost",
@@ -82,6 +89,19 @@ def test_an_expiring_allocation_saves_queues_itself_again_and_goes_on(tmp_path: 
     assert status == 0, said
     assert f"going on from step {done} " in said
     assert job.steps() == list(range(1, 121))
+
+
+@pytest.mark.slow
+def test_a_cancelled_job_saves_and_does_not_queue_itself_again(tmp_path: Path, launch: Launch) -> None:
+    job = Job(tmp_path, launch, steps=5000, save_every=5000)
+    run = job.start(state="COMPLETING")
+    run.wait_for(lambda: lines_in(job.output / "metrics.jsonl") > 2)
+    run.send(signal.SIGTERM)
+    status, said = run.end()
+    assert status == 130, said
+    assert "does not queue itself again" in said
+    assert not job.log.exists()
+    assert [path.name for path in (job.output / "checkpoints").glob("step-*")] == [f"step-{job.steps()[-1]:08d}"]
 
 
 @pytest.mark.slow
