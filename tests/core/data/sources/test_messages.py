@@ -162,7 +162,9 @@ def test_tools_beside_a_chat_are_seen_in_tables_and_under_other_names(open_, tmp
         assert [source.document(n).segments for n in (1, 2, 3)] == [source.document(1).segments] * 3
 
 
-@pytest.mark.parametrize("key", [{"loss": False}, {"loss": 0}, {"weight": 0}])
+@pytest.mark.parametrize(
+    "key", [{"loss": False}, {"loss": 0}, {"weight": 0}, {"loss_scale": 0.0}, {"train": False, "loss": True}]
+)
 def test_turns_of_the_assistant_that_are_not_to_be_learned_are_not(open_, rows, key):
     turns = [*chat("Q")[:1], {**ANSWER, "content": "wrong", **key}, *chat("No.")[:1], {**ANSWER, "loss": True}]
     learned = [s for s in open_(rows({"messages": turns})).document(0).segments if getattr(s, "train", False)]
@@ -174,7 +176,7 @@ def test_turns_of_the_assistant_that_are_not_to_be_learned_are_not(open_, rows, 
 
 def test_a_turn_that_is_learned_in_part_is_refused(open_, rows):
     with pytest.raises(SampleError, match=r"messages\[1\]\.weight: expected 0 or 1, false or true, got 0\.5"):
-        open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "weight": 0.5}]})).document(0)
+        open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "loss": 1, "weight": 0.5}]})).document(0)
 
 
 def test_a_system_text_beside_the_chat_is_its_first_turn(open_, rows):

@@ -42,6 +42,9 @@ BESIDE_CONTENT = {
 }
 """Keys of a turn under which the OpenAI API, and others after it, have what belongs to what is said."""
 
+LEARNED = ("loss", "loss_scale", "weight", "train")
+"""Keys by which ms-swift (the first two), the OpenAI API and our own segments say whether a turn is learned."""
+
 EDGES = ("start", "end")
 """Keys of a part have them where others say what ``clip`` does: left out, the whole would stand for a piece of it."""
 
@@ -224,17 +227,18 @@ def _is_something(value: Any) -> bool:
 
 
 def _is_learned(turn: Mapping[str, Any], where: str) -> bool:
-    """Whether a turn of the assistant is to be learned: ``loss`` (ms-swift) and ``weight`` (OpenAI) may say no.
+    """Whether a turn of the assistant is to be learned: any of ``LEARNED`` may say no.
 
     Raises:
         SampleError: one of them says something between.
     """
-    for key in ("loss", "weight"):
+    learned = True
+    for key in LEARNED:
         if (said := turn.get(key)) is not None:
             if said not in (0, 1):  # false and true among them
                 raise SampleError(f"{where}.{key}: expected 0 or 1, false or true, got {said!r:.40}")
-            return bool(said)
-    return True
+            learned &= bool(said)
+    return learned
 
 
 def _segments(
