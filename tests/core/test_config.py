@@ -182,9 +182,9 @@ def test_an_item_of_a_list_is_set_by_its_number():
     assert make_run(base, {"data": {"sources": {"1": "c"}}}).data.sources[1].path == "c"
     for pairs in (["data.sources=[a, b]", "data.sources.0.name=x"], ["data.sources.0.name=x", "data.sources=[a, b]"]):
         assert [s.name for s in make_run(parse_overrides(pairs)).data.sources] == ["x", None]
-    with pytest.raises(ConfigError, match=r"sources\.0: there are 0, numbered from 0; give sources as a whole list"):
+    with pytest.raises(ConfigError, match=r"data\.sources\.0: there are 0, numbered from 0; give data\.sources"):
         make_run(parse_overrides(["data.sources.0.path=d"]))
-    with pytest.raises(ConfigError, match=r"sources\.2: there are 2, numbered from 0; give sources as a whole list"):
+    with pytest.raises(ConfigError, match=r"data\.sources\.2: there are 2, numbered from 0; give data\.sources"):
         make_run(base, parse_overrides(["data.sources.2.weight=1"]))
 
 
@@ -202,6 +202,26 @@ def test_another_component_does_not_inherit_the_options_of_the_one_it_replaces()
     base = {"train": {"optimizer": {"name": "lion", "betas": [0.95, 0.98]}}}
     assert make_run(base, {"train": {"optimizer": {"name": "adamw"}}}).train.optimizer.options == {}
     assert make_run(base, {"train": {"optimizer": {"weight": 1}}}).train.optimizer.options["betas"] == [0.95, 0.98]
+
+
+def test_modalities_listed_on_a_command_line_are_all_and_what_is_set_of_them_stays():
+    base = {"modalities": {"image": {"processor": {"max_cells": 4}}, "audio": {}}}
+    over = parse_overrides(["modalities=[image]", "modalities.image.processor.resize=pad"])
+    run = make_run(base, over)
+    assert {n: m.processor for n, m in run.modalities.items()} == {"image": {"max_cells": 4, "resize": "pad"}}
+    assert list(make_run(base, parse_overrides(["modalities.image.stream=s"])).modalities) == ["image", "audio"]
+
+
+def test_an_error_names_the_file_or_what_was_laid_over_it():
+    typo, number = {"train": {"stesp": 1}}, {"train": {"steps": "x"}}
+    for layers, blamed in (
+        (({}, typo), "command line"),
+        ((typo, {}), "run.yaml"),
+        ((typo, {"seed": 1}), "run.yaml and command line"),
+        ((number, {"train": {"steps": 5, "lr": 1}}), "run.yaml and command line"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^{blamed}: "):
+            make_run(*layers, where="run.yaml", over="command line")
 
 
 def test_modalities_are_a_list_a_string_or_a_mapping_and_text_adds_nothing():

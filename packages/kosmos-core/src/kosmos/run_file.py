@@ -21,6 +21,12 @@ _Part = TypeVar("_Part", bound=ComponentConfig | None)
 
 YAML_SUFFIXES = (".yaml", ".yml")
 SUCH_AS = "such as 'modalities: [image]'"
+COMMAND_LINE = "command line"
+"""What errors call the fields that a command has got."""
+
+
+class _All(dict[str, Any]):
+    """Settings of modalities that were listed by name, so that there are no others; a plain mapping adds to some."""
 
 
 class _SaidTwice(yaml.YAMLError):
@@ -132,12 +138,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        if key == "modalities" and isinstance(value, str | list):  # says which; what is set of them stays
-            settings = by_name(old) if isinstance(old, str | list | Mapping) else {}
-            merged[key] = {name: settings.get(name, {}) for name in by_name(value)}
+        if key == "modalities" and isinstance(value, str | list | Mapping):
+            merged[key] = _modalities(old, value, renames=renames)
             continue
-        if key == "modalities" and isinstance(old, str | list):
-            old = by_name(old)
         if isinstance(old, list) and isinstance(value, Mapping) and all(str(number).isdecimal() for number in value):
             merged[key] = _lay_on_items(key, old, value, renames=renames)
             continue
@@ -154,12 +157,22 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
     return merged
 
 
+def _modalities(old: Any, over: str | Sequence[Any] | Mapping[str, Any], *, renames: bool) -> dict[str, Any]:
+    """Modalities laid on others: names say which there are, and what is set of them stays; a mapping adds to them."""
+    settings = by_name(old) if isinstance(old, str | list | Mapping) else {}
+    both = merge(settings, by_name(over), renames=renames)
+    if isinstance(over, str | list | _All):
+        return _All({name: both[name] for name in by_name(over)})
+    return _All(both) if isinstance(old, str | list | _All) else both
+
+
 def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, renames: bool) -> list[Any]:
     """A list some of whose items, named by their number from 0, are set or laid over: ``data.sources.0.weight=2``."""
     merged = list(items)
     for number, value in over.items():
         if (place := int(number)) >= len(merged):
-            raise ConfigError(f"{key}.{number}: there are {len(merged)}, numbered from 0; give {key} as a whole list")
+            path = "data.sources" if key == "sources" else key
+            raise ConfigError(f"{path}.{number}: there are {len(merged)}, numbered from 0; give {path} as a whole list")
         # Short forms of the items that lists have: the path of a source, the name of a component.
         short = {("path" if key == "sources" else "name"): merged[place]}
         item = short if isinstance(merged[place], str) else merged[place]
@@ -176,8 +189,12 @@ def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
         _lay_on_items("sources", [], sources, renames=True)
 
 
-def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
+def make_run(*layers: Mapping[str, Any], where: str = "run", over: str | None = None) -> RunConfig:
     """Lay the layers over each other, last wins, and check the result.
+
+    Args:
+        where: what errors call the layers.
+        over: what they call those behind the first, where that is another thing.
 
     Raises:
         ConfigError: names the field's path, what was expected and found, and the nearest field.
@@ -191,7 +208,17 @@ def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {explain(error)}") from error
+        told = explain(error)
+        raise ConfigError(f"{_at_fault(told, layers[:1], where, over or where)}: {told}") from error
+
+
+def _at_fault(told: str, first: Sequence[Mapping[str, Any]], where: str, over: str) -> str:
+    """Which layers have what is told: the first, called ``where``, by itself, or those over it."""
+    try:
+        RunConfig.model_validate(merge({}, *first))
+    except ValidationError as error:
+        return where if over == where or explain(error) == told else f"{where} and {over}"
+    return over
 
 
 def dump_run(config: RunConfig) -> str:

@@ -15,7 +15,7 @@ import typer
 from kosmos.commands.arguments import Data, Modalities, one_file, short_options, split_extra
 from kosmos.commands.causes import incident_lines
 from kosmos.errors import ConfigError, DataError
-from kosmos.run_file import make_run, parse_overrides, read_run_file
+from kosmos.run_file import COMMAND_LINE, make_run, parse_overrides, read_run_file
 
 if TYPE_CHECKING:
     from kosmos.compose import Composition
@@ -96,9 +96,8 @@ def data_(
     _check_no_command(files)
     file = one_file(files)
     short = short_options(modalities=modalities, data=data)
-    config = make_run(
-        read_run_file(Path(file)) if file else {}, short, parse_overrides(overrides), where=file or "command line"
-    )
+    base = read_run_file(Path(file)) if file else {}
+    config = make_run(base, short, parse_overrides(overrides), where=file or COMMAND_LINE, over=COMMAND_LINE)
 
     from kosmos.compose import compose
     from kosmos.data.shown import source_lines

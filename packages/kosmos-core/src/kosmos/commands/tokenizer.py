@@ -29,12 +29,12 @@ def train(
     from kosmos.data.sources import texts_of
     from kosmos.data.tokenizer import train_tokenizer
     from kosmos.plugins import load_plugins
-    from kosmos.run_file import make_run
+    from kosmos.run_file import COMMAND_LINE, make_run
     from kosmos.run_sources import open_sources
 
     if not data:
         raise ConfigError("nothing to learn from: name data with --data")
-    config = make_run(short_options(modalities=[modalities], data=data), where="command line")
+    config = make_run(short_options(modalities=[modalities], data=data), where=COMMAND_LINE)
     refuse_empty("OUTPUT", output)
     _check_free(Path(output))
     registry = load_plugins()

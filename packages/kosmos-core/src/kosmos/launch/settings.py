@@ -11,7 +11,7 @@ from pydantic import StringConstraints as Text
 
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
-from kosmos.run_file import make_run, parse_overrides, read_run_file
+from kosmos.run_file import COMMAND_LINE, make_run, parse_overrides, read_run_file
 from kosmos.runtime.dealing import check_dealing
 
 SHAPES = {
@@ -197,7 +197,8 @@ def read_run(run_file: Path, overrides: list[str], ranks: int) -> RunConfig:
     Raises:
         ConfigError: it is wrong, or its lanes cannot be dealt to the ranks.
     """
-    config = make_run(read_run_file(run_file), parse_overrides(overrides), where=str(run_file))
+    given = parse_overrides(overrides)
+    config = make_run(read_run_file(run_file), given, where=str(run_file), over=COMMAND_LINE)
     try:
         check_dealing(config.data.lanes, ranks, config.parallel.sharing)
     except ConfigError as error:

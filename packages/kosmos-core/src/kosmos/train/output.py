@@ -196,7 +196,8 @@ class RunFolder:
         if elsewhere is not None and Path(elsewhere).resolve() != self.path.resolve():
             raise ConfigError(f"output: the run in {self.path} goes on there, not in {elsewhere}; leave it out")
         place = {"output": str(self.path)}
-        config, before = (make_run(stored, over, place, where=str(self.run_file)) for over in (overrides, {}))
+        where, over = str(self.run_file), f"changes to {self.run_file}"
+        config, before = (make_run(stored, one, place, where=where, over=over) for one in (overrides, {}))
         if config.tokenizer != before.tokenizer:
             raise ConfigError(f"tokenizer: the run in {self.path} keeps the one that it began with; leave it out")
         if config.init is not None and (before.init is None or config.init.resolve() != before.init.resolve()):
