@@ -9,7 +9,15 @@ import yaml
 from kosmos.config import RunConfig
 from kosmos.elsewhere import ELSEWHERE
 from kosmos.errors import ConfigError
-from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run_file, with_absolute_sources
+from kosmos.run_file import (
+    dump_run,
+    lay_over,
+    make_run,
+    merge,
+    parse_overrides,
+    read_run_file,
+    with_absolute_sources,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +32,7 @@ from kosmos.run_file import dump_run, make_run, merge, parse_overrides, read_run
         ({"max_seq_length": 2}, r"max_seq_length: unknown field; did you mean data.tokens_per_pack\?"),
         ({"streams": {"image": {"lr": 1}}}, r"streams.image.lr: unknown field; did you mean learning_rate\?"),
         ({"batch_size": 2}, r"batch_size: unknown field; a step takes data.lanes rows of data.tokens_per_pack tokens$"),
+        ({"freeze_llm": True}, r"freeze_llm: unknown field; did you mean backbone.freeze\?"),
         ({"zzz": 2}, r"zzz: unknown field; fields here: modalities, data, "),
         ({"train": {"steps": "many"}}, r"train.steps: .*valid integer.*got 'many'"),
         ({"train": {"steps": 0}}, r"train.steps: .*greater than or equal to 1, got 0"),
@@ -221,7 +230,7 @@ def test_an_error_names_the_file_or_what_was_laid_over_it():
         ((number, {"train": {"steps": 5, "lr": 1}}), "run.yaml and command line"),
     ):
         with pytest.raises(ConfigError, match=rf"^{blamed}: "):
-            make_run(*layers, where="run.yaml", over="command line")
+            lay_over(layers[:1], layers[1:], where="run.yaml", over="command line")
 
 
 def test_modalities_are_a_list_a_string_or_a_mapping_and_text_adds_nothing():

@@ -86,6 +86,7 @@ def test_an_unknown_option_names_the_nearest_and_all() -> None:
     assert line({"width": 1, "patchsize": 8}).startswith(
         "streams.image.encoder.patchsize: unknown field; did you mean patch_size? (fields: width, patch_size, dropout,"
     )
+    assert "unknown field; did you mean streams.image.freeze? (fields" in line({"width": 1, "freez": True})
 
 
 @pytest.mark.parametrize(

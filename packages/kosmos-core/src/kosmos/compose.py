@@ -77,6 +77,7 @@ def compose(
     """
     specs = {name: _modality(registry, name) for name in config.modalities}
     _check_streams(config)
+    _check_stream_parts(config, registry, specs)
     marks = [mark for spec in specs.values() for mark in spec.marks]
     tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks)
     seed_part(config.train.seed, "backbone")
@@ -123,14 +124,19 @@ def _check_streams(config: RunConfig) -> None:
                 )
 
 
-def _stream(
-    config: RunConfig,
-    registry: Registry,
-    name: str,
-    specs: dict[str, ModalitySpec],
-    width: int,
-    parts: dict[str, tuple[Any, ComponentConfig]],
-) -> Stream:
+def _check_stream_parts(config: RunConfig, registry: Registry, specs: dict[str, ModalitySpec]) -> None:
+    """Check the options of encoders and connectors before a backbone is read, which may take minutes.
+
+    Raises: as ``Registry.build``.
+    """
+    for name in {config.stream_of(modality) for modality in config.modalities}:
+        encoder, connector = _parts_of(config, name, specs)
+        registry.check("encoder", encoder.name, 0, options=encoder.options, path=f"streams.{name}.encoder")
+        registry.check("connector", connector.name, 2, options=connector.options, path=f"streams.{name}.connector")
+
+
+def _parts_of(config: RunConfig, name: str, specs: dict[str, ModalitySpec]) -> tuple[ComponentConfig, ComponentConfig]:
+    """Encoder and connector of a stream. Raises ConfigError where one is neither stated nor a modality's own."""
     settings = config.streams.get(name, StreamConfig())
     owner = specs.get(name)
     if owner is None and not all(part and part.name for part in (settings.encoder, settings.connector)):
@@ -139,6 +145,18 @@ def _stream(
     connector = _or_default(
         settings.connector, owner.connector if owner else None, owner.connector_options if owner else {}
     )
+    return encoder, connector
+
+
+def _stream(
+    config: RunConfig,
+    registry: Registry,
+    name: str,
+    specs: dict[str, ModalitySpec],
+    width: int,
+    parts: dict[str, tuple[Any, ComponentConfig]],
+) -> Stream:
+    encoder, connector = _parts_of(config, name, specs)
     path = f"streams.{name}"
     built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
     joined = registry.build(
@@ -147,7 +165,8 @@ def _stream(
     both = {"encoder": (built, encoder), "connector": (joined, connector)}
     parts |= {f"{path}.{part}": made for part, made in both.items()}
     titles = {part: _title(f"{path}.{part}", *made) for part, made in both.items()}
-    return Stream(built, joined, width=width, freeze=settings.freeze, titles=titles)
+    freeze = config.streams.get(name, StreamConfig()).freeze
+    return Stream(built, joined, width=width, freeze=freeze, titles=titles)
 
 
 def _title(path: str, part: Any, by: ComponentConfig) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kosmos.names import plain
+from kosmos.names import nearest, plain
 
 ELSEWHERE = {
     "a step takes data.lanes rows of data.tokens_per_pack tokens": (
@@ -18,11 +18,35 @@ ELSEWHERE = {
     "kosmos train --resume FOLDER": "resume resume_from_checkpoint",
     "every step is a row of metrics.jsonl": "logging_steps log_interval",
     "rows are always packed": "packing neat_packing",
-    "streams.NAME.freeze": "freeze_vit freeze_vision_tower freeze_encoder",
+    "streams.NAME.freeze": "freeze_vit freeze_vision_tower freeze_encoder freeze_audio_tower",
+    "backbone.freeze": "freeze_llm freeze_language_model",
+    "a connector is always trained; backbone.freeze and streams.NAME.freeze freeze the rest": (
+        "freeze_aligner freeze_multi_modal_projector freeze_projector freeze_connector tune_mm_mlp_adapter"
+    ),
+    "streams.NAME.learning_rate": "vit_lr aligner_lr mm_projector_lr vision_lr projector_lr",
     "there is no LoRA here: backbone.freeze and streams.NAME.freeze say what is trained": (
-        "finetuning_type lora lora_alpha lora_r lora_rank lora_target peft train_type tuner_type use_lora use_peft"
+        "finetuning_type lora lora_alpha lora_r lora_rank lora_target peft train_type tuner_type use_lora use_peft "
+        "target_modules adapter_name_or_path adapters lora_dropout"
     ),
     "evaluate.every_steps says how often, in steps": "eval_strategy evaluation_strategy",
+    "weights in 4 or 8 bits are not trained here; train.weights is fp32 or bf16": (
+        "quantization_bit load_in_4bit load_in_8bit quant_bits bnb_4bit_quant_type"
+    ),
+    "only the assistant's turns are learned; loss: false leaves one out (docs: Use your own data)": (
+        "loss_scale train_on_prompt train_on_inputs mask_history assistant_only_loss completion_only_loss"
+    ),
+    "a system's turn is a row's: a turn of role system, or a column system": "system default_system",
+    "modalities.NAME.processor and streams.NAME.encoder say how media are read": (
+        "max_pixels image_max_pixels video_max_pixels image_resolution"
+    ),
+    "documents are scored in rows as in training": "per_device_eval_batch_size eval_batch_size",
+    "rows to score are those of a split, or a share data.held_out": "eval_dataset val_dataset test_dataset",
+    "a run always scores before its first step and after its last": "eval_on_start do_eval do_train",
+    "kosmos eval --generate N": "predict_with_generate",
+    "checkpoint.keep_last and kosmos eval --step N": "load_best_model_at_end metric_for_best_model",
+    "attention is chosen by the hardware, and documents never see each other": (
+        "attn_impl attn_implementation flash_attn use_flash_attention_2"
+    ),
     "each run has a folder of its own, and none is written over": "overwrite_output_dir",
     "data.sources.N.template lays out rows; the marks of chats are the same for every model": "chat_template template",
     "data.sources.N.columns": "columns column_mapping image_column text_column caption_column audio_column",
@@ -37,10 +61,10 @@ ELSEWHERE = {
     "train.clip_norm": "grad_clip gradient_clipping max_grad_norm",
     "train.compile": "torch_compile",
     "data.tokens_per_pack": "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length",
-    "data.held_out": "val_size val_ratio validation_split test_size",
+    "data.held_out": "val_size val_ratio validation_split test_size split_dataset_ratio",
     "streams.NAME.encoder": "encoder vision_tower vision_model audio_tower",
     "init": "init_from pretrained_checkpoint load_from",
-    "data.workers": "num_workers dataloader_num_workers",
+    "data.workers": "num_workers dataloader_num_workers preprocessing_num_workers dataset_num_proc",
     "data.sources": "dataset datasets dataset_path train_data data_path",
     "evaluate.every_steps": "eval_steps",
     "evaluate.patience": "early_stop_patience early_stopping early_stopping_patience",
@@ -54,6 +78,9 @@ ELSEWHERE = {
 """Fields, or what is to be said in place of one, to the names that other trainers have for it."""
 _BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
 
+AROUND = ("freeze", "learning_rate")
+"""Fields of the backbone and of streams, which look like options of their components."""
+
 COMPONENTS = {"metric": {"word_error_rate": "wer", "exact_match": "em accuracy acc", "bleu": "sacrebleu corpus_bleu"}}
 """By kind, components to the names that others have for them."""
 
@@ -61,6 +88,19 @@ COMPONENTS = {"metric": {"word_error_rate": "wer", "exact_match": "em accuracy a
 def elsewhere(name: str) -> str:
     """The path of the field that other trainers call so, or a sentence in its place; empty where none does."""
     return _BY_NAME.get(plain(name), "")
+
+
+def around(path: str, name: str) -> str:
+    """The field around the options of a component that a name among them was meant for; empty where none was.
+
+    Args:
+        path: of the options, such as ``streams.image.encoder``.
+    """
+    top, *rest = path.split(".")
+    place = {"backbone": path, "streams": path.rpartition(".")[0]}.get(top) if path != "streams" else None
+    meant = nearest(name, AROUND)
+    frozen = meant != "freeze" or "connector" not in rest[-1:]  # a connector is always trained
+    return f"{place}.{meant}" if place and meant and frozen else ""
 
 
 def component_elsewhere(kind: str, name: str) -> str:

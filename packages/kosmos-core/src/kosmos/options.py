@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from kosmos.elsewhere import elsewhere
+from kosmos.elsewhere import around, elsewhere
 from kosmos.errors import ConfigError, PluginError
 from kosmos.names import did_you_mean, listed
 
@@ -224,7 +224,9 @@ def _mistyped(name: str, value: Any, annotation: Any, path: str) -> str:
 
 def _unknown(name: str, fields: Mapping[str, inspect.Parameter], path: str, owner: Callable[[str], str | None]) -> str:
     hint = did_you_mean(str(name), fields)
-    if not hint and (other := owner(str(name))):
+    if not hint and (outside := around(path, str(name))):
+        hint = f"did you mean {outside}?"
+    elif not hint and (other := owner(str(name))):
         hint = f"{other} has it ({path}.name={other})"
     elif not hint and (said := elsewhere(str(name))):
         hint = said if " " in said else f"did you mean {said}?"

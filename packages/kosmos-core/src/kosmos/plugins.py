@@ -121,18 +121,8 @@ class Registry:
             ConfigError: an option is unknown, missing or of a wrong type.
             PluginError: the component is absent, its module or its factory fails.
         """
-        from kosmos.options import check_options  # pydantic; discovery does without
-
         factory, spec = self.resolve(kind, name), self.get(kind, name)
-        try:
-            checked = check_options(
-                factory, options or {}, path=path or f"{kind} {name}", positional=len(args),
-                owner=lambda option: next(iter(self._owners_of(option, kind, len(args))), None),
-            )  # fmt: skip
-        except ConfigError as error:
-            if refused := self._refused(kind, name):
-                raise ConfigError(f"{error}{refused}") from error
-            raise
+        checked = self.check(kind, name, len(args), options=options, path=path)
         who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
         where = f"{path}: " if path else ""
         try:
@@ -152,6 +142,25 @@ class Registry:
                 f"what {type(spec).__name__} gives has {', '.join(spec.gives)}"
             )
         return made
+
+    def check(
+        self, kind: str, name: str, positional: int, *, options: Mapping[str, Any] | None = None, path: str = ""
+    ) -> dict[str, Any]:
+        """The options as ``build`` checks them, for a factory that takes so many arguments in front of them.
+
+        Raises: as ``build``.
+        """
+        from kosmos.options import check_options  # pydantic; discovery does without
+
+        try:
+            return check_options(
+                self.resolve(kind, name), options or {}, path=path or f"{kind} {name}", positional=positional,
+                owner=lambda option: next(iter(self._owners_of(option, kind, positional)), None),
+            )  # fmt: skip
+        except ConfigError as error:
+            if refused := self._refused(kind, name):
+                raise ConfigError(f"{error}{refused}") from error
+            raise
 
     def _owners_of(self, option: str, kind: str, positional: int) -> list[str]:
         """The components of the kind that have the option."""

@@ -189,18 +189,24 @@ def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
         _lay_on_items("sources", [], sources, renames=True)
 
 
-def make_run(*layers: Mapping[str, Any], where: str = "run", over: str | None = None) -> RunConfig:
+def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     """Lay the layers over each other, last wins, and check the result.
-
-    Args:
-        where: what errors call the layers.
-        over: what they call those behind the first, where that is another thing.
 
     Raises:
         ConfigError: names the field's path, what was expected and found, and the nearest field.
     """
+    return lay_over(layers[:1], layers[1:], where=where, over=where)
+
+
+def lay_over(
+    first: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]], *, where: str, over: str
+) -> RunConfig:
+    """The run of two groups of layers, which errors call ``where`` and ``over``: a file, and what a command sets of it.
+
+    Raises: as ``make_run``.
+    """
     values: dict[str, Any] = {}
-    for layer in layers:
+    for layer in (*first, *later):
         if not isinstance(layer, Mapping):
             raise ConfigError(f"{where}: expected a mapping of fields, got {layer!r}; read_run_file reads a file")
         values = merge(values, layer)
@@ -209,13 +215,16 @@ def make_run(*layers: Mapping[str, Any], where: str = "run", over: str | None = 
         return RunConfig.model_validate(values)
     except ValidationError as error:
         told = explain(error)
-        raise ConfigError(f"{_at_fault(told, layers[:1], where, over or where)}: {told}") from error
+        raise ConfigError(f"{_at_fault(told, first, where, over)}: {told}") from error
 
 
 def _at_fault(told: str, first: Sequence[Mapping[str, Any]], where: str, over: str) -> str:
-    """Which layers have what is told: the first, called ``where``, by itself, or those over it."""
+    """What has the mistakes that are told: the first layers by themselves, those over them, or both."""
+    values: dict[str, Any] = {}
+    for layer in first:
+        values = merge(values, layer)
     try:
-        RunConfig.model_validate(merge({}, *first))
+        RunConfig.model_validate(values)
     except ValidationError as error:
         return where if over == where or explain(error) == told else f"{where} and {over}"
     return over

@@ -15,7 +15,7 @@ import typer
 from kosmos.commands.arguments import Data, Modalities, one_file, short_options, split_extra
 from kosmos.commands.causes import incident_lines
 from kosmos.errors import ConfigError, DataError
-from kosmos.run_file import COMMAND_LINE, make_run, parse_overrides, read_run_file
+from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 
 if TYPE_CHECKING:
     from kosmos.compose import Composition
@@ -97,7 +97,8 @@ def data_(
     file = one_file(files)
     short = short_options(modalities=modalities, data=data)
     base = read_run_file(Path(file)) if file else {}
-    config = make_run(base, short, parse_overrides(overrides), where=file or COMMAND_LINE, over=COMMAND_LINE)
+    given = parse_overrides(overrides)
+    config = lay_over([base], [short, given], where=file or COMMAND_LINE, over=COMMAND_LINE)
 
     from kosmos.compose import compose
     from kosmos.data.shown import source_lines

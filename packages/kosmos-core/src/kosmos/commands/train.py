@@ -11,7 +11,7 @@ import typer
 from kosmos.commands.arguments import Data, Modalities, one_file, refuse_empty, short_options, split_extra
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
-from kosmos.run_file import COMMAND_LINE, make_run, merge, parse_overrides, read_run_file
+from kosmos.run_file import COMMAND_LINE, lay_over, merge, parse_overrides, read_run_file
 from kosmos.runtime.dealing import check_dealing
 from kosmos.runtime.launch import check_nproc, is_launched, launch, said_once
 from kosmos.selection import asked_plugins
@@ -73,7 +73,7 @@ def train(
             config, run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
         else:
             base = read_run_file(Path(file)) if file else {}
-            config = make_run(base, short, given, where=file or COMMAND_LINE, over=COMMAND_LINE)
+            config = lay_over([base], [short, given], where=file or COMMAND_LINE, over=COMMAND_LINE)
             stated = merge(merge(base, short), given)
             config, run = _found(config, stated, accept_plugins=accept_plugins) if auto_resume else _new(config)
     if nproc is None or is_launched():

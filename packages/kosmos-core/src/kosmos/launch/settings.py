@@ -11,7 +11,7 @@ from pydantic import StringConstraints as Text
 
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
-from kosmos.run_file import COMMAND_LINE, make_run, parse_overrides, read_run_file
+from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 from kosmos.runtime.dealing import check_dealing
 
 SHAPES = {
@@ -198,7 +198,7 @@ def read_run(run_file: Path, overrides: list[str], ranks: int) -> RunConfig:
         ConfigError: it is wrong, or its lanes cannot be dealt to the ranks.
     """
     given = parse_overrides(overrides)
-    config = make_run(read_run_file(run_file), given, where=str(run_file), over=COMMAND_LINE)
+    config = lay_over([read_run_file(run_file)], [given], where=str(run_file), over=COMMAND_LINE)
     try:
         check_dealing(config.data.lanes, ranks, config.parallel.sharing)
     except ConfigError as error:

@@ -23,7 +23,7 @@ from kosmos.config import RunConfig
 from kosmos.errors import CheckpointError, ConfigError, PluginError, TrainingError
 from kosmos.files import replace_text
 from kosmos.lock import LOCK_FILE
-from kosmos.run_file import dump_run, make_run, read_run_file
+from kosmos.run_file import dump_run, lay_over, read_run_file
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
@@ -197,7 +197,7 @@ class RunFolder:
             raise ConfigError(f"output: the run in {self.path} goes on there, not in {elsewhere}; leave it out")
         place = {"output": str(self.path)}
         where, over = str(self.run_file), f"changes to {self.run_file}"
-        config, before = (make_run(stored, one, place, where=where, over=over) for one in (overrides, {}))
+        config, before = (lay_over([stored], [one, place], where=where, over=over) for one in (overrides, {}))
         if config.tokenizer != before.tokenizer:
             raise ConfigError(f"tokenizer: the run in {self.path} keeps the one that it began with; leave it out")
         if config.init is not None and (before.init is None or config.init.resolve() != before.init.resolve()):
