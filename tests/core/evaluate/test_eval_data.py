@@ -59,6 +59,17 @@ def test_data_that_share_files_with_a_source_of_the_run_are_warned_of(tmp_path: 
     assert warnings == [f"data {str(rows)!r}: shares files with the run's source {inner}, and may have been trained on"]
 
 
+def test_media_of_other_data_may_be_in_another_folder(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", [None] * 4)
+    (tmp_path / "media").mkdir()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "x"}\n')
+    (found,) = open_named(run_on(path), REGISTRY, [str(rows)], root=tmp_path / "media")
+    assert found.table.root(0) == tmp_path / "media"
+    with pytest.raises(ConfigError, match=r"--root: .* is data of the run, whose run file says where its media are"):
+        open_named(run_on(path), REGISTRY, [path], root=tmp_path / "media")
+
+
 def test_a_source_of_the_run_is_known_by_its_name_too_and_keeps_its_template(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [None] * 20)
     config = run_on({"path": path, "name": "mine", "template": "{id}: → {text}"})

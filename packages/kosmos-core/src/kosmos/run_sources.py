@@ -92,7 +92,12 @@ def _held_out_of(opened: Sequence[Parts], share: float) -> list[Source]:
 
 
 def open_named(
-    config: RunConfig, registry: Registry, paths: Sequence[str], warn: Callable[[str], None] = lambda line: None
+    config: RunConfig,
+    registry: Registry,
+    paths: Sequence[str],
+    warn: Callable[[str], None] = lambda line: None,
+    *,
+    root: Path | None = None,
 ) -> list[Source]:
     """What a saved run is scored on when data are named.
 
@@ -101,19 +106,22 @@ def open_named(
 
     Args:
         warn: told where data share files with a source of the run, so that some of them may have been trained on.
+        root: folder of the media that rows of other data name; None is that of each file.
 
-    Raises: as ``open_sources``.
+    Raises: as ``open_sources``, and ConfigError where a source of the run is to have another ``root``.
     """
     sources = []
     for path in paths:
         if (number := _number_in_run(config, path)) is not None:
+            if root is not None:
+                raise ConfigError(f"--root: {path} is data of the run, whose run file says where its media are")
             opened = _open(config, registry, config.data.sources[number], _place_of(number))
             sources.append(opened.part("held_out", config.data.held_out))
             continue
         for other in config.data.sources:
             if _overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
-        parts = _open_as_it_is(config, registry, path)
+        parts = _open_as_it_is(config, registry, path, root)
         try:
             sources.append(parts.part("held_out", 0.0))
         except EmptySplit:
@@ -121,10 +129,10 @@ def open_named(
     return _distinct(sources, "--data", "score them one after the other")
 
 
-def _open_as_it_is(config: RunConfig, registry: Registry, path: str) -> Parts:
-    """A source that is named without settings, whose advice would be to give some."""
+def _open_as_it_is(config: RunConfig, registry: Registry, path: str, root: Path | None) -> Parts:
+    """A source that is named without settings but ``root``, whose advice would be to give others."""
     try:
-        return _open(config, registry, SourceConfig(path=path))
+        return _open(config, registry, SourceConfig(path=path, root=root))
     except DataError as error:
         if "columns: {" not in str(error):
             raise

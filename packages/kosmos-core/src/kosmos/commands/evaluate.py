@@ -31,6 +31,9 @@ def evaluate(
             "on, the part that it held out; of other data, the part that they state as held out, or all of them."
         ),
     ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Folder of the media that rows of --data name; by default that of each file.")
+    ] = None,
     step: Annotated[
         int | None, typer.Option(min=0, help="Step of the checkpoint; by default the newest whole one.")
     ] = None,
@@ -50,20 +53,20 @@ def evaluate(
 ) -> None:
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
     from kosmos.evaluate.score import score
-    from kosmos.run_sources import open_held_out, open_named
+    from kosmos.run_sources import open_held_out
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
 
     refuse_ranks("kosmos eval")
-    _check_data(data or ())
+    _check_data(data or (), root)
     _check_answers(answers, generate)
     run = load_run(Path(output), step=step)
     for line in run.warnings():
         _warn(line)
     composition = run.composition
     config, registry = composition.config, composition.registry
-    sources = open_named(config, registry, data, _warn) if data else open_held_out(config, registry)
+    sources = _named(run, data, root) if data else open_held_out(config, registry)
     if not sources:
         raise DataError(f"{output}: its data have no held-out part; name documents with --data")
     scores = score(
@@ -79,14 +82,26 @@ def evaluate(
         print("\n".join([*table(result), *incident_lines(scores.incidents, "left out")]))
     if not scores.overall.documents:
         of = ", ".join(data or [output])
-        raise DataError(f"{of}: no document could be scored; those left out are named with why")
+        absent = any("no such file" in incident.cause for incident in scores.incidents)
+        advice = "; if their media are in another folder, name it with --root" if data and absent and not root else ""
+        raise DataError(f"{of}: no document could be scored; those left out are named with why{advice}")
 
 
 def _warn(line: str) -> None:
     print(f"warning: {line}", file=sys.stderr)
 
 
-def _check_data(paths: Sequence[str]) -> None:
+def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]:
+    from kosmos.run_sources import open_named
+
+    composition = run.composition
+    return open_named(composition.config, composition.registry, data, _warn, root=Path(root) if root else None)
+
+
+def _check_data(paths: Sequence[str], root: str | None) -> None:
+    refuse_empty("--root", root)
+    if root is not None and not paths:
+        raise ConfigError("--root: says where the media of --data are; the run file says it of the run's own data")
     for path in paths:
         refuse_empty("--data", path)
         if paths.count(path) > 1:
