@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from kosmos import Document, Segments, Text, load_run
+from kosmos import Document, Segments, Text, chat_prompt, load_run
 from kosmos.cli import main
 from kosmos.data.sources import open_source
 from kosmos.data.tokenizer import train_tokenizer
@@ -106,6 +106,8 @@ def test_a_chat_is_asked_as_the_page_says(with_runs: Path, capsys: pytest.Captur
     assert capsys.readouterr().err == hint
     assert main(["generate", "runs/assistant", "--chat", "--prompt", "x", "--max-new-tokens", "1"]) == 0
     assert capsys.readouterr().err == ""
+    assert main(["generate", "runs/assistant", "--chat", "--prompt", "<image>x", "--max-new-tokens", "1"]) == 0
+    assert capsys.readouterr().err.startswith("hint: <image> in a prompt is read as letters; --image FILE stands")
 
 
 def test_the_weights_of_a_run_are_one_file_as_the_page_says(with_runs: Path) -> None:
@@ -119,7 +121,7 @@ def test_the_weights_of_a_run_are_one_file_as_the_page_says(with_runs: Path) -> 
 
 
 def test_transformers_reads_a_language_model_as_the_page_says(with_a_run_of_hf: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     (block,) = blocks("python", "after a run with hf")
     run_block(block)
@@ -133,6 +135,14 @@ def test_transformers_reads_a_language_model_as_the_page_says(with_a_run_of_hf: 
         hidden = backbone(backbone.embed(row), places, Segments((len(ids),)))
         logits = AutoModelForCausalLM.from_pretrained("language-model")(input_ids=row[None]).logits[0]
     assert torch.allclose(hidden @ backbone.output_weight().T, logits, atol=1e-6)
+    turns = [("system", "Be brief."), ("user", "The cat"), ("assistant", "sat"), ("user", "on")]
+    chat = [{"role": role, "content": content} for role, content in turns]
+    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+    asked = chat_prompt([Text("on")], system="Be brief.", history=[([Text("The cat")], "sat")])
+    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    assert ids == composition.planner.prompt(asked).token_ids.tolist()
+    ends = GenerationConfig.from_pretrained("language-model").eos_token_id
+    assert tokenizer.convert_ids_to_tokens(ends) == ["<|end|>", "</s>"]
 
 
 @pytest.mark.parametrize("block", blocks("json", "rows"), ids=str)

@@ -77,6 +77,8 @@ def generate(
         raise ConfigError(f"nothing to continue: give --prompt TEXT{media}")
     if not chat and system is None and (learned := chats_among(run.composition.config.data.sources)):
         print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
+    for name in placeholders_among(segments, modalities):
+        print(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
     document = prompt_document(segments, chat=chat, system=system)
     try:
         text = generate_text(
@@ -94,6 +96,12 @@ def chats_among(sources: Sequence[SourceConfig]) -> str | None:
     """The first of a run's sources that is a file or folder of chats."""
     files = (s for s in sources if s.template is None and Path(s.path).exists())
     return next((s.path for s in files if holds_chats(Path(s.path), columns=s.columns)), None)
+
+
+def placeholders_among(segments: Sequence[Text | Media], modalities: Sequence[str]) -> list[str]:
+    """Modalities that a prompt names as rows of data do (``<image>``), where they stand for a medium."""
+    texts = [segment.text for segment in segments if isinstance(segment, Text)]
+    return [name for name in modalities if any(f"<{name}>" in text for text in texts)]
 
 
 def prompt_document(segments: Sequence[Text | Media], *, chat: bool, system: str | None) -> Document:
