@@ -185,8 +185,10 @@ def test_row_over_the_limit_of_bytes_is_never_parsed(open_, rows, monkeypatch):
 
 
 def test_file_with_no_readable_row_is_refused(open_, rows):
-    with pytest.raises(DataError, match=r"none of its 2 rows can be read; the first: .*:1: not JSON"):
+    with pytest.raises(DataError, match=r"none of its 2 rows can be read; the first: .*:1: not JSON[^;]*$"):
         open_(rows(b"{", b"}"))
+    with pytest.raises(DataError, match=r"got a list; it is one JSON list, as a \.json file: name it rows\.json$"):
+        open_(rows(b'[{"text": "a"}, {"text": "b"}]'))
 
 
 def test_empty_file_is_refused(open_, rows):

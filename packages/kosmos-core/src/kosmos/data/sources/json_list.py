@@ -40,6 +40,15 @@ class JsonListTable(JsonlTable):
         return f"{self.files[0]}:row {self.line.item(index)}"  # a list is often one line
 
 
+def begins_list(path: Path) -> bool:
+    """Whether a file begins as a list does. False where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return _BEGIN.match(stream.read(PIECE)) is not None
+    except OSError:
+        return False
+
+
 def index_json(path: Path) -> JsonlTable:
     """Find the rows of a JSON file: the elements of its list or, where it holds none, its lines.
 

@@ -14,6 +14,7 @@ from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.joined import Rooted
+from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout, Layout
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
@@ -134,7 +135,12 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
     if not np.any(facts.usable):
         _refuse(request, left_out)
     if facts.readable == 0:
-        raise DataError(f"{request.path}: none of its {len(table)} rows can be read; the first: {facts.first_error}")
+        listed_in = Path(request.path)
+        advice = (
+            f"; it is one JSON list, as a .json file: name it {listed_in.stem}.json" if begins_list(listed_in) else ""
+        )
+        what = f"{request.path}: none of its {len(table)} rows can be read"
+        raise DataError(f"{what}; the first: {facts.first_error}{advice}")
     return Examined(request, table, layout, facts, left_out)
 
 
