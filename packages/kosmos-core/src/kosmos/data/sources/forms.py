@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from kosmos.data.document import Text
@@ -24,9 +24,18 @@ ASKS = {"instruction": "output", "query": "response", "prompt": "completion"}
 TEXTS = "texts"
 GOES_ON = "prompt"
 """The form that is no chat."""
+LIKE_ASKS = ("question", "query", "instruction", "prompt", "problem", "input")
+LIKE_ANSWERS = ("answer", "response", "output", "solution", "completion")
+"""What others call the columns of a question and its answer."""
 ROLES = (TEXTS, *ASKS, *ASKS.values(), "input", "history")
 
 Turn = dict[str, Any]
+
+
+def likely_columns(columns: Collection[str]) -> str:
+    """``columns`` by which a table becomes questions and answers; empty where it does not look like any."""
+    found = [next((name for name in names if name in columns), "") for names in (LIKE_ASKS, LIKE_ANSWERS)]
+    return "columns: {{query: {}, response: {}}}".format(*found) if all(found) else ""
 
 
 def form_of(there: Callable[[str], bool], holds: Callable[[str], bool]) -> str | None:

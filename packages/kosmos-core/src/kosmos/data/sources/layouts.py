@@ -100,7 +100,9 @@ class DefaultLayout:
         for role, path in self.columns.items():
             require_column(path, columns, f"columns.{role}")
         if not self._tops(("segments", *CHATS), columns) and not self._form(columns):
-            advice = "" if "text" in self.columns else "; name it (columns: {text: COLUMN}) or write a template"
+            asked = f"; a question and its answer are {pair}" if (pair := forms.likely_columns(columns)) else ""
+            name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{asked}"
+            advice = "" if "text" in self.columns else name_it
             require_column(self.column("text"), columns, "text", advice)
 
     def used(self, columns: Collection[str]) -> set[str]:
