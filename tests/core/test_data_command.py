@@ -217,6 +217,17 @@ def test_what_is_hardly_meant_is_said(rows, capsys):
     assert json.loads(data(capsys, rows, "--json")[1])["warnings"] == []
 
 
+def test_chats_that_are_cut_are_told_and_texts_that_are_cut_are_not(rows, capsys):
+    asked, answer = {"role": "user", "content": "word " * 60}, {"role": "assistant", "content": "no"}
+    lines = [{"messages": [asked, answer], "split": "train"}, {"text": "word " * 60, "split": "train"}]
+    for line, expected in zip(lines, (1, 0), strict=True):
+        rows.write_text(json.dumps(line) + "\n")
+        (*told,) = json.loads(data(capsys, rows, "data.tokens_per_pack=128", "--json")[1])["warnings"]
+        assert [line[:39] for line in told if "are cut" in line] == [
+            "rows: 1 of 1 documents looked at take m"
+        ] * expected
+
+
 @pytest.mark.parametrize("share", [0.75, 0.25])
 def test_texts_that_spell_special_tokens_are_told_where_most_do(rows, capsys, tmp_path, share):
     rendered = "<|user|>What is this?<|end|>\n<|assistant|>A cat.<|end|>"

@@ -14,6 +14,7 @@ import typer
 
 from kosmos.commands.arguments import Data, Modalities, one_file, short_options, split_extra
 from kosmos.commands.causes import incident_lines
+from kosmos.data.marks import BOS, EOS
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 
@@ -68,6 +69,8 @@ class Figures:
     """Of tokens: those that the loss looks at."""
     spelled: list[str]
     """Special tokens that at least half of the documents spell in their text."""
+    cut: int
+    """Documents that take more than a row and hold what is not learned, such as chats."""
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -118,7 +121,7 @@ def data_(
         config, sources, resumed=False,
         backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
     )  # fmt: skip
-    warnings = [*doubtful, *_rendered(figures)]
+    warnings = [*doubtful, *_rendered(figures), *_cut(figures, config.data.tokens_per_pack)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     result: dict[str, Any] = {"sources": told, "warnings": warnings, "shown": shown}
     if not as_json:
@@ -175,8 +178,27 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) 
     learned = sum(int(plan.train.sum()) for plan in plans)
     return Figures(
         len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
-        spelled(documents, tokenizer),
+        spelled(documents, tokenizer), sum(_is_cut(pieces, tokenizer) for pieces in documents),
     )  # fmt: skip
+
+
+def _is_cut(pieces: Sequence[DocumentPlan], tokenizer: Tokenizer) -> bool:
+    """Whether a document is cut and may lose its sense by it, as what is asked and answered does."""
+    given = sum(int((~plan.train).sum()) for plan in pieces)
+    ends = pieces[0].token_ids[0], pieces[-1].token_ids[-1]  # pieces in which nothing is learned are left out
+    whole = len(pieces) == 1 and ends == (tokenizer.mark_id(BOS), tokenizer.mark_id(EOS))
+    return not whole and given > len(pieces)  # of a text all but the beginning of a piece is learned
+
+
+def _cut(figures: dict[str, Figures | None], tokens_per_pack: int) -> Iterator[str]:
+    """Warnings of answers that may stand in another piece than what was asked."""
+    for name, of in figures.items():
+        if of is not None and of.cut:
+            yield (
+                f"{name}: {of.cut} of {of.looked_at} documents looked at take more than a row of {tokens_per_pack:,} "
+                "tokens and are cut, so that what is learned may stand apart from what was asked; raise "
+                f"data.tokens_per_pack (the longest takes {of.longest:,}) or shorten them"
+            )
 
 
 def _rendered(figures: dict[str, Figures | None]) -> Iterator[str]:
