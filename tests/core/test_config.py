@@ -32,6 +32,8 @@ from kosmos.run_file import (
         ({"max_seq_length": 2}, r"max_seq_length: unknown field; did you mean data.tokens_per_pack\?"),
         ({"streams": {"image": {"lr": 1}}}, r"streams.image.lr: unknown field; did you mean learning_rate\?"),
         ({"batch_size": 2}, r"batch_size: unknown field; a step takes data.lanes rows of data.tokens_per_pack tokens$"),
+        ({"train.steps": 2}, r"train.steps: unknown field; fields are nested here: train: {steps: ...}$"),
+        ({"streams.a.freeze": True}, r"unknown field; fields are nested here: streams: {a: {freeze: ...}}$"),
         ({"freeze_llm": True}, r"freeze_llm: unknown field; did you mean backbone.freeze\?"),
         ({"zzz": 2}, r"zzz: unknown field; fields here: modalities, data, "),
         ({"train": {"steps": "many"}}, r"train.steps: .*valid integer.*got 'many'"),

@@ -82,6 +82,9 @@ def _is_key(model: Any, field: str) -> bool:
 
 def _meant(name: str, location: Sequence[int | str]) -> str:
     """The field that is most likely meant by a name that none has at its place."""
+    if "." in name:  # a path is for the command line
+        first, *rest = name.split(".")
+        return f"fields are nested here: {first}: {': '.join(f'{{{part}' for part in rest)}: ...{'}' * len(rest)}"
     if same := _of_that_name(name):
         return f"did you mean {same}?"
     fields = _fields_at(location)
