@@ -55,6 +55,12 @@ def test_what_cannot_be_continued_is_refused(given, says):
         continued(**given)
 
 
+@pytest.mark.parametrize("given", ["rows.jsonl", [Document("d", (Text("a"),))], [[Document("d", (Text("a"),))]]])
+def test_what_is_no_source_is_not_scored(given):
+    with pytest.raises(ConfigError, match=r"sources: expected a list of Sources \(name, .*, got "):
+        score(compose(small_run(), ticks_registry()), given, device="cpu")
+
+
 def test_devices_may_be_named(run):
     saved = load_run(run, device="cpu", registry=ticks_registry())
     held_out = open_sources(saved.composition.config, saved.composition.registry, "held_out")

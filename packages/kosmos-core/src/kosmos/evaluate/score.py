@@ -80,6 +80,18 @@ class _Tally:
         return Score(self.documents, mean, perplexity(mean), self.right / self.answers if self.answers else None)
 
 
+def _check_sources(sources: Sequence[Source]) -> None:
+    """Raises ConfigError where they are documents, a path, or one source."""
+    needed = ("name", "document", "__len__")
+    listed = isinstance(sources, Sequence) and not isinstance(sources, str)
+    wrong = [one for one in sources if not all(hasattr(one, part) for part in needed)] if listed else [sources]
+    if wrong:
+        raise ConfigError(
+            "sources: expected a list of Sources (name, __len__ and document(index)), such as open_sources gives, "
+            f"got {wrong[0]!r:.60}"
+        )
+
+
 def score(
     composition: Composition,
     sources: Sequence[Source],
@@ -96,6 +108,7 @@ def score(
     """Score at most ``max_documents`` of each source. All ranks take part and get the same scores.
 
     Args:
+        sources: such as ``open_sources`` and ``open_held_out`` give; documents of your own need a ``Source`` of them.
         dtype: of matrix products.
         workers: processes that decode, fewer where there is little to decode; 0 decodes here.
         losses: the model's forward pass where it is spread over ranks; None is that of the composition's model.
@@ -103,9 +116,10 @@ def score(
         at: told what begins, row by row.
 
     Raises:
-        ConfigError: ``max_documents`` is not from 1 on.
+        ConfigError: ``sources`` are none, or ``max_documents`` is not from 1 on.
         ScoringStopped: some rank was to stop.
     """
+    _check_sources(sources)
     if max_documents < 1:
         raise ConfigError(f"max_documents: expected a number from 1 on, got {max_documents}")
     device = torch.device(device)
