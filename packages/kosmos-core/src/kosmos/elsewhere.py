@@ -41,6 +41,7 @@ ELSEWHERE = {
     ),
     "documents are scored in rows as in training": "per_device_eval_batch_size eval_batch_size",
     "rows to score are those of a split, or a share data.held_out": "eval_dataset val_dataset test_dataset",
+    "train.schedule: {name: cosine, final: SHARE}, of the peak": "min_lr min_lr_ratio min_lr_rate eta_min",
     "a run always scores before its first step and after its last": "eval_on_start do_eval do_train",
     "kosmos eval --generate N": "predict_with_generate",
     "checkpoint.keep_last and kosmos eval --step N": "load_best_model_at_end metric_for_best_model",
@@ -78,10 +79,20 @@ ELSEWHERE = {
 """Fields, or what is to be said in place of one, to the names that other trainers have for it."""
 _BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
 
-AROUND = ("freeze", "learning_rate")
-"""Fields of the backbone and of streams, which look like options of their components."""
+AROUND = {
+    "backbone": ("freeze", "learning_rate"),
+    "streams": ("freeze", "learning_rate"),
+    "train": ("learning_rate", "weight_decay", "warmup_steps"),
+}
+"""Fields of a part of the run file that look like options of its components."""
 
-COMPONENTS = {"metric": {"word_error_rate": "wer", "exact_match": "em accuracy acc", "bleu": "sacrebleu corpus_bleu"}}
+COMPONENTS = {
+    "metric": {"word_error_rate": "wer", "exact_match": "em accuracy acc", "bleu": "sacrebleu corpus_bleu"},
+    "schedule": {
+        "cosine": "cosine_with_min_lr cosine_schedule cosine_annealing cosine_with_warmup",
+        "constant": "constant_with_warmup",
+    },
+}
 """By kind, components to the names that others have for them."""
 
 
@@ -96,11 +107,11 @@ def around(path: str, name: str) -> str:
     Args:
         path: of the options, such as ``streams.image.encoder``.
     """
-    top, *rest = path.split(".")
-    place = {"backbone": path, "streams": path.rpartition(".")[0]}.get(top) if path != "streams" else None
-    meant = nearest(name, AROUND)
-    frozen = meant != "freeze" or "connector" not in rest[-1:]  # a connector is always trained
-    return f"{place}.{meant}" if place and meant and frozen else ""
+    place, _, part = path.rpartition(".")
+    place = place or path
+    meant = nearest(name, AROUND.get(place.partition(".")[0], ()))
+    trained = part == "connector" and meant == "freeze"  # which it always is
+    return f"{place}.{meant}" if meant and not trained else ""
 
 
 def component_elsewhere(kind: str, name: str) -> str:
