@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from kosmos.errors import missing_package, say_interrupted
+from kosmos.interrupts import keep_in_mind
 
 
 def main() -> int:
     """As ``kosmos.cli.main``. Its imports too can be interrupted, or lack a package."""
+    keep_in_mind([signal.SIGINT])
     try:
         from kosmos.cli import main as run
     except KeyboardInterrupt:

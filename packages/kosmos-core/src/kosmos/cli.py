@@ -24,6 +24,7 @@ from kosmos.discovery import CORE
 from kosmos.enabled import split_names
 from kosmos.errors import (
     ConfigError,
+    Interrupted,
     KosmosError,
     PluginError,
     TrainingError,
@@ -32,6 +33,7 @@ from kosmos.errors import (
     missing_package,
     say_interrupted,
 )
+from kosmos.interrupts import came
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
 
@@ -80,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return say_interrupted()
     except KosmosError as error:
+        if came() and not isinstance(error, Interrupted):
+            return say_interrupted()
         return error.exit_status if error.elsewhere else _report(error.line(), error.exit_status, debug=debug)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a bare "kosmos" or group of commands
@@ -87,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         return _report(f"error[usage]: {' '.join(error.format_message().split())}", 2, debug=debug)
     except Exception as error:
+        if came():  # what it has left half imported fails in any way
+            return say_interrupted()
         if isinstance(error, ModuleNotFoundError) and (missing := missing_package(error)) is not None:
             return _report(missing.line(), missing.exit_status, debug=debug)
         if is_out_of_memory(error):

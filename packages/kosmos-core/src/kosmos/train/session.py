@@ -33,7 +33,7 @@ from kosmos.train.order import check_goes_on, made_by, sample_order
 from kosmos.train.output import RunFolder, resume_command
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.scorings import Scorings
-from kosmos.train.stopping import StopRequest
+from kosmos.train.stopping import StopRequest, heed_swallowed
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
 
@@ -67,6 +67,8 @@ class Session:
         self.registry, self.resumed, self.settings_kept = registry, folder is not None, False
         self.opened = open_run(config, folder, registry, parallel)
         self.parallel = self.opened.parallel
+        if parallel.world_size == 1:  # several agree on it after their first step
+            heed_swallowed()
         self.reporter = reporter if parallel.is_main else Reporter()
         if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
             self.reporter.say(f"warning: {warning}")
@@ -144,7 +146,9 @@ class Session:
             keep_last=settings.keep_last, keep_every=settings.keep_every, report=self.reporter.say,
             moves=lambda: self.watch.at("waiting for the checkpoint"),
         )  # fmt: skip
-        self.saver.newest = self.trainer.step if loaded else None  # it is whole, and stays as it is
+        if loaded:
+            self.saver.newest = self.trainer.step  # it is whole, and stays as it is
+            self.saver.went_on_from(self.trainer.step)
         stack.callback(self.saver.close)
         stack.callback(self.reporter.close)
 
@@ -318,7 +322,8 @@ class Session:
             wrong.elsewhere = not self.parallel.is_main
             raise wrong
         self.trainer.go_back(loaded)
-        self.saver.newest = None  # none holds where the data are now, and a newer one may be damaged
+        self.saver.newest = None  # none holds where the data are now
+        self.saver.went_on_from(self.trainer.step)
         self.scorings.early.load(loaded.state["early"])  # what the steps that are gone scored counts no more
         self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step, same_data=False))
         self.scorings.take_up(self.trainer.step)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from kosmos.errors import Interrupted
+from kosmos.interrupts import came, keep_in_mind
 from kosmos.runtime.launch import is_launched
 
 PATIENCE_S = 10.0
@@ -42,17 +43,14 @@ def interrupted_in_words() -> Iterator[None]:
         Interrupted: one of them came.
     """
 
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
     StopRequest.was_installed = False
-    old = {} if is_launched() else {n: signal.getsignal(n) for n in SIGNALS if signal.getsignal(n) is signal.SIG_DFL}
-    for number in old:
-        signal.signal(number, interrupt)
+    put_back = keep_in_mind(() if is_launched() else SIGNALS)
     try:
         yield
-    except KeyboardInterrupt as stop:
-        name = stop.args[0] if stop.args else signal.SIGINT.name
+    except (KeyboardInterrupt, Exception) as stop:
+        if isinstance(stop, Exception) and (StopRequest.was_installed or not came()):
+            raise
+        name = came() or (stop.args[0] if stop.args else signal.SIGINT.name)
         when = (
             "as it ended: what was saved stays" if StopRequest.was_installed else "before it began: nothing was saved"
         )
@@ -60,8 +58,13 @@ def interrupted_in_words() -> Iterator[None]:
         stopped.elsewhere = isinstance(stop, _AtOnce) or os.environ.get("RANK", "0") != "0"
         raise stopped from stop
     finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        put_back()
+
+
+def heed_swallowed() -> None:
+    """Raises KeyboardInterrupt where a signal asked to stop, and what was imported at that time has swallowed it."""
+    if name := came():
+        raise KeyboardInterrupt(name)
 
 
 @dataclass
@@ -106,6 +109,7 @@ class StopRequest:
             What puts the old handlers back.
         """
         StopRequest.was_installed = True
+        self.signal_name = self.signal_name or came()
         old = {number: signal.getsignal(number) for number in SIGNALS}
         if old[signal.SIGHUP] is signal.SIG_IGN:
             del old[signal.SIGHUP]
