@@ -97,6 +97,19 @@ def test_prune_counts_from_the_newest_whole_one_and_leaves_damaged_newer_ones(ru
     assert "step-00000060 is damaged (state.json does not match its hash); left there" in capsys.readouterr().err
 
 
+def test_prune_keeps_so_many_whole_ones_whatever_stands_between(run: RunFolder, capsys) -> None:
+    damage(run, 50)
+    assert main(["checkpoint", "prune", str(run.path), "--keep-last", "2"]) == 0
+    assert steps(run) == [30, 40, 50, 60]
+    assert "step-00000050 is damaged (state.json does not match its hash); left there" in capsys.readouterr().err
+    assert main(["checkpoint", "prune", str(run.path), "--keep-last", "1", "--keep-every", "60"]) == 0
+    assert main(["checkpoint", "verify", str(run.path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "1 of 4 checkpoints kept",
+        "1 checkpoint, whole; the newest is of step 60",
+    ]
+
+
 def test_prune_deletes_nothing_where_none_is_whole(run: RunFolder, capsys) -> None:
     for step in range(10, 70, 10):
         damage(run, step)

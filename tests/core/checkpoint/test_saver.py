@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint import saver as module
 from kosmos.checkpoint import tensors as stored
-from kosmos.checkpoint.folder import begin, commit, committed, load_newest, verify
+from kosmos.checkpoint.folder import begin, commit, committed, load_newest, step_of, verify
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import read_into, read_whole
 from kosmos.errors import CheckpointError, TrainingError
@@ -165,6 +165,18 @@ def test_pruning_after_a_fallback_never_deletes_what_was_just_saved(tmp_path: Pa
     found = load_newest(tmp_path)
     assert found is not None and found.folder.name == "step-00000300"
     assert len(committed(tmp_path)) == keep_last
+
+
+def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path: Path) -> None:
+    save(tmp_path, 200)
+    (damaged,) = (save(tmp_path, 400) / "tensors").iterdir()
+    damaged.write_bytes(b"")
+    saver = Saver(tmp_path, Parallel(), keep_last=2, keep_every=400)
+    saver.went_on_from(200)
+    for step, kept in ((500, [500, 200]), (600, [600, 500])):
+        saver.save(step, {"model.w": torch.ones(8)}, {"step": step})
+        saver.wait()
+        assert [step_of(c) for c in committed(tmp_path)] == kept
 
 
 def test_a_damaged_checkpoint_is_replaced_when_its_steps_are_taken_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,22 +171,29 @@ def _synced_digest(file: Path) -> str:
     return digest(file)
 
 
-def prune(folder: Path, keep_last: int, saved: Path, *, keep_every: int | None = None) -> list[Path]:
+def prune(
+    folder: Path, keep_last: int, saved: Path, *, keep_every: int | None = None, damaged: Collection[int] = ()
+) -> list[Path]:
     """Keep ``saved`` and the newest before it, ``keep_last`` in all, and those of every ``keep_every`` steps.
 
     The rest and what was never committed is deleted. What stands above ``saved`` is of steps that are being taken
     again, after a fallback from damaged ones.
 
+    Args:
+        damaged: steps of checkpoints that are kept for nobody, and would take the place of whole ones.
+
     Returns:
         The checkpoints that were deleted.
     """
-    above = [c for c in committed(folder) if step_of(c) > step_of(saved)]
-    old = [*above, *superseded(folder, keep_last, saved, keep_every=keep_every)]
+    wrong = [c for c in committed(folder) if step_of(c) > step_of(saved) or (step_of(c) in damaged and c != saved)]
+    for checkpoint in wrong:
+        delete(checkpoint)
+    old = superseded(folder, keep_last, saved, keep_every=keep_every)
     for checkpoint in old:
         delete(checkpoint)
     for rest in folder.glob(f"{PARTIAL}*"):
         shutil.rmtree(rest, ignore_errors=True)
-    return old
+    return wrong + old
 
 
 def superseded(folder: Path, keep_last: int, newest: Path, *, keep_every: int | None = None) -> list[Path]:
@@ -242,7 +249,10 @@ def load_newest(folder: Path) -> Loaded | None:
             return Loaded(candidate, _mapping(candidate / STATE), tuple(damaged))
         damaged.append(f"{candidate.name}: {problem}")
     if damaged:
-        raise CheckpointError(f"{folder}: no whole checkpoint to load; damaged: {'; '.join(damaged)}")
+        raise CheckpointError(
+            f"{folder}: no whole checkpoint to load; damaged: {'; '.join(damaged)}; put back the files as "
+            "they were, or start a new run"
+        )
     return None
 
 
@@ -299,6 +309,8 @@ def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
         file = STATE
         if _mapping(checkpoint / STATE)["step"] != step_of(checkpoint):
             return f"{STATE} is of another step"
+    except FileNotFoundError:
+        return f"{file} is missing"
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{file} is unreadable ({error})"
     return None

@@ -66,6 +66,12 @@ class Saver:
         """Goes up as a checkpoint comes to be written, hashed and committed."""
         self.newest: int | None = None
         """Step of the newest checkpoint that this run has ordered."""
+        self.damaged: frozenset[int] = frozenset()
+        """Steps of checkpoints that were passed over as damaged."""
+
+    def went_on_from(self, step: int) -> None:
+        """A checkpoint was loaded, the newest whole one: those above it are none to count on."""
+        self.damaged = frozenset(above for c in folders.committed(self.folder) if (above := folders.step_of(c)) > step)
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> float:
         """Order a checkpoint; waits for the one before. A failure of that one is reported, and the run goes on.
@@ -174,7 +180,8 @@ class Saver:
 
     def _commit(self, partial: Path, step: int, state: dict[str, Any], hashes: dict[str, str]) -> Path:
         final = folders.commit(partial, step, state, hashes, threads=self.threads)
-        folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every)
+        folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every, damaged=self.damaged)
+        self.damaged = frozenset()
         return final
 
     def _shared(self, act: Callable[[], Any]) -> list[Any]:

@@ -61,7 +61,8 @@ def verify(output: Output) -> None:
         print(f"error[{CheckpointError.code}]: {output}: {one.name}: {one.problem}", file=sys.stderr)
     if damaged:
         raise typer.Exit(CheckpointError.exit_status)
-    print(f"{len(found)} checkpoints, all whole; the newest is of step {found[0].step}")
+    many = "1 checkpoint, whole" if len(found) == 1 else f"{len(found)} checkpoints, all whole"
+    print(f"{many}; the newest is of step {found[0].step}")
 
 
 @app.command()
@@ -75,13 +76,13 @@ def prune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
 ) -> None:
-    """Delete old checkpoints, once the newest is verified. Newer ones that are damaged are named and left."""
+    """Delete old checkpoints, once those to keep are verified. Damaged ones among them are named and left."""
     from kosmos.checkpoint.folder import delete, superseded
 
     checkpoints = _committed(output)
-    newest = _newest_whole(output, checkpoints)
     last, every = _to_keep(output, keep_last, keep_every)
-    old = superseded(newest.parent, last, newest, keep_every=every)
+    newest, kept = _newest_whole(output, checkpoints, last)
+    old = superseded(newest.parent, kept, newest, keep_every=every)
     for checkpoint in old:
         if not dry_run:
             try:
@@ -89,22 +90,35 @@ def prune(
             except OSError as error:
                 raise CheckpointError(f"{checkpoint}: cannot delete it ({error.strerror})") from error
         print(f"{'would delete' if dry_run else 'deleted'} {checkpoint}")
-    print(f"{len(checkpoints) - len(old)} of {len(checkpoints)} checkpoints {'would be ' if dry_run else ''}kept")
+    many = "1 checkpoint" if len(checkpoints) == 1 else f"{len(checkpoints)} checkpoints"
+    print(f"{len(checkpoints) - len(old)} of {many} {'would be ' if dry_run else ''}kept")
 
 
-def _newest_whole(output: str, checkpoints: list[Path]) -> Path:
+def _newest_whole(output: str, checkpoints: list[Path], wanted: int) -> tuple[Path, int]:
+    """The newest whole checkpoint, and how many from it on hold so many whole ones as are wanted.
+
+    Raises:
+        CheckpointError: none is whole.
+    """
     from kosmos.checkpoint.folder import verify
 
     damaged: list[str] = []
+    whole: list[Path] = []
     for checkpoint in checkpoints:
         problem = verify(checkpoint)
         if problem is None:
-            for line in damaged:
-                print(f"warning: {line}; left there: {checkpoint.name} is the newest whole one", file=sys.stderr)
-            return checkpoint
-        damaged.append(f"{checkpoint.name} is damaged ({problem})")
-    why = "; ".join(damaged) or "no checkpoint was saved yet"
-    raise CheckpointError(f"{output}: nothing is deleted, since no checkpoint is whole: {why}")
+            whole.append(checkpoint)
+        else:
+            damaged.append(f"{checkpoint.name} is damaged ({problem})")
+        if len(whole) == wanted:
+            break
+    if not whole:
+        why = "; ".join(damaged) or "no checkpoint was saved yet"
+        raise CheckpointError(f"{output}: nothing is deleted, since no checkpoint is whole: {why}")
+    for line in damaged:
+        print(f"warning: {line}; left there: {whole[0].name} is the newest whole one", file=sys.stderr)
+    from_newest = checkpoints[checkpoints.index(whole[0]) :]
+    return whole[0], from_newest.index(whole[-1]) + 1 if len(whole) == wanted else len(from_newest)
 
 
 def _to_keep(output: str, keep_last: int | None, keep_every: int | None) -> tuple[int, int | None]:
