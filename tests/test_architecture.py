@@ -21,6 +21,7 @@ FOUND = SURFACE | {"options", "enabled", "discovery", "selection", "plugins"}
 RUN = FOUND | {"config", "run_file", "runtime", "data", "model", "compose", "run_sources"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "interrupts": set(),
     "names": set(),
     "files": set(),
     "components": set(),
@@ -45,14 +46,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": SURFACE | {"runtime", "files"},
     "generate": RUN,
     "evaluate": RUN | {"generate"},
-    "train": RUN | {"files", "lock", "checkpoint", "generate", "evaluate"},
+    "train": RUN | {"files", "interrupts", "lock", "checkpoint", "generate", "evaluate"},
     "launch": FOUND | {"config", "run_file", "runtime"},
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN
     | {"mistakes", "lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},
-    "cli": FOUND,
-    "__main__": {"cli", "errors"},
+    "cli": FOUND | {"interrupts"},
+    "__main__": {"cli", "errors", "interrupts"},
 }
 """Part of core (a module or sub-package of ``kosmos``) to the other parts that it may import, wherever in its code."""
 

@@ -172,7 +172,9 @@ def test_components_may_be_named_with_commas_as_modalities_are(given):
 
 
 def test_fields_that_do_not_go_together_are_said_in_our_words():
-    with pytest.raises(ConfigError, match=r"^run: evaluate: patience counts scorings during training: set evaluate\."):
+    with pytest.raises(
+        ConfigError, match=r"^run: evaluate: patience counts scorings during training: set evaluate\.every_steps too$"
+    ):
         make_run({"evaluate": {"patience": 2}})
 
 
@@ -193,9 +195,11 @@ def test_an_item_of_a_list_is_set_by_its_number():
     assert make_run(base, {"data": {"sources": {"1": "c"}}}).data.sources[1].path == "c"
     for pairs in (["data.sources=[a, b]", "data.sources.0.name=x"], ["data.sources.0.name=x", "data.sources=[a, b]"]):
         assert [s.name for s in make_run(parse_overrides(pairs)).data.sources] == ["x", None]
-    with pytest.raises(ConfigError, match=r"data\.sources\.0: there are 0, numbered from 0; give data\.sources"):
+    with pytest.raises(ConfigError, match=r"data\.sources\.0: there are none; to add one, give data\.sources as a whole list"):
         make_run(parse_overrides(["data.sources.0.path=d"]))
-    with pytest.raises(ConfigError, match=r"data\.sources\.2: there are 2, numbered from 0; give data\.sources"):
+    with pytest.raises(
+        ConfigError, match=r"data\.sources\.2: the last of 2 is data\.sources\.1; to add one, give data\.sources as a whole list"
+    ):
         make_run(base, parse_overrides(["data.sources.2.weight=1"]))
 
 

@@ -64,6 +64,12 @@ def test_a_modality_that_is_named_by_a_list_can_be_set_by_its_path() -> None:
         assert run.stream_of("video") == "image"
 
 
+def test_an_option_and_a_field_may_set_different_parts_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "--data", "sums", "data.sources.0.weight=2", "--documents", "0"]) == 0
+    assert main(["data", "--data", "sums", "data.sources=[sums]"]) == 2
+    assert "--data and data.sources=...: both are given" in capsys.readouterr().err
+
+
 def test_a_run_that_is_found_goes_on_to_the_steps_of_the_command(tmp_path: Path) -> None:
     train = ["train", "--data", "sums", "--output", str(tmp_path / "run"), "--auto-resume", *map(str, SMALL)]
     for steps in (2, 3):
@@ -112,6 +118,12 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     (tokens,) = said("backbone.name=hf", f"backbone.model={tmp_path}")
     assert tokens.endswith(f"set tokenizer={tmp_path}")
     assert said(*pretrained, "tokenizer=my/model") == said(*pretrained, "backbone.pretrained=false") == []
+    stated = ("backbone.name=hf", "backbone.config={model_type: llama}", "train.weights=bf16")
+    (dtype, _) = said(*stated, "backbone.dtype=float32")
+    assert dtype == (
+        "backbone.dtype float32 has no effect: train.weights=bf16 makes all weights bf16; leave one of them out"
+    )
+    assert len(said(*stated)) == len(said(*stated, "backbone.dtype=bfloat16")) == 1
     run = make_run({"data": {"tokens_per_pack": 2048}})
     assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=2048))) == []
     assert list(doubts(run, (), resumed=False, backbone=SimpleNamespace(made_for=512, longest=512))) == []

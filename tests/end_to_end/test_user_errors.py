@@ -111,8 +111,15 @@ TRAIN = {
     "--data=": (2, "error[config]: --data: the value is empty (an unset variable?); give one, or leave the option out"),
     "--modalities=": (2, "error[config]: --modalities: the value is empty (an unset variable?)"),
     "--nproc 0": (2, "error[config]: --nproc 0: expected the number of processes, 1 or more"),
-    "--nproc 3 data.lanes=2": (2, "error[config]: data.lanes: 2 lanes cannot be dealt to 3 processes evenly; add "),
+    "--nproc 3 data.lanes=2": (
+        2,
+        "error[config]: data.lanes: 2 lanes cannot be dealt evenly to 3 processes; set data.lanes=3, ",
+    ),
     "--nproc 3 parallel.tensor=2": (2, "error[config]: parallel: 3 processes cannot be split into groups of tensor x"),
+    "--steps 3 train.steps=4": (
+        2,
+        "error[config]: --steps and train.steps=...: both are given, and only one of them ",
+    ),
     "--steps 3 --output=": (2, "error[config]: --output: the value is empty (an unset variable?)"),
 }
 
@@ -177,7 +184,7 @@ def test_more_processes_than_lanes_are_refused_before_any_is_started(call: Call,
     status, (line,) = call("train", "--resume", trained, "--nproc", 2)
     assert status == 2
     assert line == (
-        "error[config]: data.lanes: 1 lane cannot be dealt to 2 processes evenly; a run goes on in the lanes that it "
+        "error[config]: data.lanes: 1 lane cannot be dealt evenly to 2 processes; a run goes on in the lanes that it "
         "began with, so use a number of processes that divides them"
     )
 

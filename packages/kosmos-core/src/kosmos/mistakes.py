@@ -25,13 +25,17 @@ def explain(error: ValidationError) -> str:
     unknown = {one["loc"][:-1] for one in error.errors() if one["type"] == "extra_forbidden"}
     found = [one for one in error.errors() if one["type"] != "missing" or one["loc"][:-1] not in unknown]
     found.sort(key=lambda one: one["type"] != "extra_forbidden")
-    by_field: dict[tuple[str, str], list[str]] = {}
+    by_field: dict[tuple[tuple[int | str, ...], str], list[str]] = {}
+    of_several: set[tuple[int | str, ...]] = set()  # fields that do not go together: what else is set says nothing
     for one in found:  # a field of several types has an error for each
         path = _field_of(one["loc"])
-        said = by_field.setdefault((".".join(map(str, path)), repr(one["input"])), [])
+        said = by_field.setdefault((path, repr(one["input"])), [])
         said.append(_told(one["type"], path, one["msg"], one["input"]))
+        if one["type"] == "value_error" and isinstance(one["input"], dict):
+            of_several.add(path)
     told = [
-        f"{path}: {' or '.join(dict.fromkeys(said))}" + ("" if said[0].startswith("unknown") else f", got {value}")
+        f"{'.'.join(map(str, path))}: {' or '.join(dict.fromkeys(said))}"
+        + ("" if said[0].startswith("unknown") or path in of_several else f", got {value}")
         for (path, value), said in by_field.items()
     ]
     more = f" (and {len(told) - AT_MOST} more)" if len(told) > AT_MOST else ""

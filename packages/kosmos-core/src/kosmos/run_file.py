@@ -172,7 +172,8 @@ def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, re
     for number, value in over.items():
         if (place := int(number)) >= len(merged):
             path = "data.sources" if key == "sources" else key
-            raise ConfigError(f"{path}.{number}: there are {len(merged)}, numbered from 0; give {path} as a whole list")
+            there = f"the last of {len(merged)} is {path}.{len(merged) - 1}" if merged else "there are none"
+            raise ConfigError(f"{path}.{number}: {there}; to add one, give {path} as a whole list")
         # Short forms of the items that lists have: the path of a source, the name of a component.
         short = {("path" if key == "sources" else "name"): merged[place]}
         item = short if isinstance(merged[place], str) else merged[place]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kosmos.errors import ConfigError
-from kosmos.mistakes import field_meant
+from kosmos.mistakes import OPTIONS, field_meant
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import YAML_SUFFIXES
 from kosmos.runtime.environment import num_processes
@@ -92,6 +92,21 @@ def short_options(
     if output is not None:
         layer["output"] = output
     return layer
+
+
+def refuse_said_twice(short: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises ConfigError where an option and a field both say all of a thing, of which only one could count."""
+    for path, option in {**OPTIONS, "modalities": "--modalities"}.items():
+        said, again = _at(short, path), _at(given, path)
+        if said is not None and again not in (None, said) and not isinstance(again, Mapping):  # data.sources.0.root=...
+            raise ConfigError(f"{option} and {path}=...: both are given, and only one of them can count; leave one out")
+
+
+def _at(values: Any, path: str) -> Any:
+    """What stands at a path; None where nothing does."""
+    for part in path.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
 
 
 def refuse_empty(option: str, value: str | None) -> None:

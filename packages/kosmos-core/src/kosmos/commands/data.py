@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import Data, Modalities, one_file, short_options, split_extra
+from kosmos.commands.arguments import Data, Modalities, one_file, refuse_said_twice, short_options, split_extra
 from kosmos.commands.causes import incident_lines
 from kosmos.data.marks import BOS, EOS
 from kosmos.errors import ConfigError, DataError
@@ -101,6 +101,7 @@ def data_(
     short = short_options(modalities=modalities, data=data)
     base = read_run_file(Path(file)) if file else {}
     given = parse_overrides(overrides)
+    refuse_said_twice(short, given)
     config = lay_over([base], [short, given], where=file or COMMAND_LINE, over=COMMAND_LINE)
 
     from kosmos.compose import compose

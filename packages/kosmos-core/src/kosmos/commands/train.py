@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import Data, Modalities, one_file, refuse_empty, short_options, split_extra
+from kosmos.commands.arguments import (
+    Data,
+    Modalities,
+    one_file,
+    refuse_empty,
+    refuse_said_twice,
+    short_options,
+    split_extra,
+)
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.run_file import COMMAND_LINE, lay_over, merge, parse_overrides, read_run_file
@@ -64,6 +72,7 @@ def train(
         overrides, files = split_extra(context.args, OPTIONS)
         file = one_file(files)
         given = parse_overrides(overrides)
+        refuse_said_twice(short, given)
         if resume is not None:
             if file or modalities or data or output:
                 raise ConfigError(

@@ -39,9 +39,10 @@ def check_lanes(num_lanes: int, groups: int, sharing: int, *, kept: bool = False
         dealt = "processes" if sharing == 1 else f"groups of {sharing} processes"
         lanes = "1 lane" if num_lanes == 1 else f"{num_lanes} lanes"
         nearest = -(-num_lanes // groups) * groups
-        other = (
-            f"add data.lanes={nearest}, which makes a step {nearest} rows, or use a number of processes that divides it"
-        )
+        other = f"set data.lanes={nearest}, of which a step takes {nearest} rows"
+        if num_lanes > 1:
+            of = "processes" if sharing == 1 else "groups"
+            other += f", or start a number of {of} that divides {num_lanes}"
         if kept:
             other = "a run goes on in the lanes that it began with, so use a number of processes that divides them"
-        raise ConfigError(f"data.lanes: {lanes} cannot be dealt to {groups} {dealt} evenly; {other}")
+        raise ConfigError(f"data.lanes: {lanes} cannot be dealt evenly to {groups} {dealt}; {other}")
