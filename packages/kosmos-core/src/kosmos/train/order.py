@@ -103,8 +103,17 @@ def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path,
         go_on = f" that begins with its weights (init={where.parent.parent})" if path.startswith("data.") else ""
         raise CheckpointError(
             f"{where}: was made with {path} {shown(before)}, the run now has {shown(after)}; {why}. "
-            f"Leave {path} as it was, or start a new run{go_on}"
+            f"{_as_before(path, before)}, or start a new run{go_on}"
         )
+
+
+def _as_before(path: str, before: Any) -> str:
+    """What to do where a source, or a setting, is another one: of a source's facts only the name is a field."""
+    if path.endswith((".documents", ".blocks")):
+        return f"Bring back the files of {path.rpartition('.')[0]} as they were"
+    if path.endswith(".name") and path.startswith("data.sources."):
+        return f"Set {path}={before}"
+    return f"Leave {path} as it was"
 
 
 def stated(order: Mapping[str, Any]) -> dict[str, Any]:
