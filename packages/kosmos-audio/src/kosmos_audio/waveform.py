@@ -143,7 +143,12 @@ class AudioProcessor:
             there = self._counted(sound, needed, media.source)
         stop = there if stop is None else min(stop, there)
         if stop > limit:
-            raise SampleError(f"audio is longer than {self.max_duration_s:g} s (max_duration_s)")
+            counted = sound.declared is None and stop > limit  # no further than that
+            lasts = f"longer than {self.max_duration_s:g}" if counted else f"{(stop - start) / sound.rate_hz:,.1f}"
+            raise SampleError(
+                f"audio is {lasts} s, over max_duration_s {self.max_duration_s:g}; cut it by a clip in its row, or "
+                "raise modalities.audio.processor.max_duration_s"
+            )
         if stop <= start:
             where = "" if clip is None else f" in the clip {clip[0]:g}-{clip[1]:g} s"
             raise SampleError(f"audio holds no samples{where}")

@@ -103,7 +103,10 @@ def test_rows_that_are_wrong_cost_themselves(open_, table):
         ("text,text\nx,y\n", "column 'text' twice"),
         (b"te\xffxt\nx\n", "not UTF-8 at byte 2 of the first line"),
         ("text\rx\ry\r", "the first line: a carriage return"),
-        ("caption\nx\n", "no column 'text'.*caption"),
+        (
+            "caption\nx\n",
+            r"no column 'text'.*caption.*If the first line .* is a row already, write a line with the names",
+        ),
         ("text\n", "holds no rows"),
     ],
 )

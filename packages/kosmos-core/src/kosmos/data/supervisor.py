@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import signal
@@ -107,7 +108,8 @@ class Supervisor:
                 self.marker.clear()
                 orders_in, rows = self._spawn(touched.fileno(), shared.fd)
         except OSError as error:
-            raise DataError(f"a data worker cannot be started ({first_line(error)}); lower data.workers") from error
+            what = "raise the largest size of files (ulimit -f)" if error.errno == errno.EFBIG else "lower data.workers"
+            raise DataError(f"a data worker cannot be started ({first_line(error)}); {what}") from error
         given = (orders, orders_in, rows, self.inbox, self.stopping)
         self.reader = threading.Thread(target=_converse, args=given, daemon=True)
         self.reader.start()

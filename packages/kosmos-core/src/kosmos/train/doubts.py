@@ -136,6 +136,11 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
             f"train.warmup_steps {train.warmup_steps} is more than train.steps {train.steps}: the learning rate never "
             "reaches train.learning_rate"
         )
+    dtype = backbone.options.get("dtype", "bfloat16")
+    if train.weights == "bf16" and backbone.name == "hf" and dtype != "bfloat16" and not resumed:
+        yield (
+            f"backbone.dtype {dtype} has no effect: train.weights=bf16 makes all weights bf16; leave one of them out"
+        )
     model = backbone.options.get("model")
     if model and backbone.options.get("pretrained", True) and config.tokenizer.name == "bytes" and not resumed:
         yield (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +13,7 @@ import numpy as np
 from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.columns import did_you_mean
+from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout, Layout
@@ -159,7 +160,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
                 return facts
     foreign = check = None
     if rows_vary:
-        check = layout.check
+        check = (lambda columns: _check_named(layout, columns)) if isinstance(table, DelimitedTable) else layout.check
         if isinstance(layout, DefaultLayout):
             foreign = folders.ForeignMedia((*request.known, *ROLES, FILE_NAME, *layout.columns.values()))
     facts = Examiner(layout, request.modalities, layout.columns, foreign, check).examine(table)
@@ -168,6 +169,16 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
     if record is not None and len(facts.asked) <= MOST_ASKED:
         record.write(facts.record())
     return facts
+
+
+def _check_named(layout: Layout, columns: Collection[str]) -> None:
+    """Raises DataError as the layout does, of a file whose first line should name its columns, and may be a row."""
+    try:
+        layout.check(columns)
+    except DataError as error:
+        raise DataError(
+            f"{error}. If the first line of the file is a row already, write a line with the names of columns above it"
+        ) from error
 
 
 def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
