@@ -11,7 +11,7 @@ import torch
 
 from kosmos.checkpoint.folder import digest, load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
-from kosmos.errors import CheckpointError, ConfigError
+from kosmos.errors import CheckpointError, ConfigError, DataError
 from kosmos.lock import LOCK_FILE, LockedPlugin, PluginLock, read_lock
 from kosmos.run_file import make_run
 from kosmos.train.order import check_same_order, sample_order
@@ -53,6 +53,27 @@ def test_a_resumed_run_may_have_more_steps(tmp_path):
     train_model(small_run(tmp_path / "short", train={"schedule": "constant", "steps": 2}), registry=registry)
     resume_run(tmp_path / "short", {"train": {"steps": 6}}, registry=registry)
     assert losses(tmp_path / "short") == losses(tmp_path / "whole")
+
+
+def test_steps_before_the_data_fail_are_not_lost(tmp_path):
+    rows, output = tmp_path / "rows.jsonl", tmp_path / "cut"
+    text = "".join(json.dumps({"text": f"this is line {number}"}) + "\n" for number in range(200))
+    rows.write_text(text)
+    over, registry = {"data": {"sources": [str(rows)], "workers": 0}}, ticks_registry()
+
+    class Pulls(Reporter):
+        def step(self, row, steps):
+            if row["step"] == 3:
+                rows.write_text("-" * len(text))
+
+    with pytest.raises(DataError, match="no sample of the sources can be used|samples were bad"):
+        train_model(small_run(output, **over), registry=registry, reporter=Pulls())
+    taken = losses(output)
+    assert 3 <= load_newest(output / "checkpoints").state["step"] == len(taken) < 6
+    rows.write_text(text)
+    resume_run(output, registry=registry)
+    assert losses(output)[: len(taken)] == taken
+    assert len(losses(output)) == 6
 
 
 def test_the_folder_of_a_run_may_be_a_str(tmp_path):

@@ -204,7 +204,10 @@ class Saver:
 
     def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
         try:
-            free = f"{shutil.disk_usage(self.folder).free:,} bytes are free; older checkpoints are intact"
+            free_bytes = shutil.disk_usage(self.folder).free
+            free = f"{free_bytes:,} bytes are free; older checkpoints are intact"
+            if free_bytes < needed:
+                free += "; make room, or lower checkpoint.keep_last"
         except OSError as gone:  # the folder itself
             free = f"its folder cannot be looked at ({gone.strerror})"
         failure = TrainingError(

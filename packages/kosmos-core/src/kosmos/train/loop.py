@@ -87,6 +87,8 @@ class Trainer:
         self.flops = FlopMeter(self.model, device, dtype, tensor=shared)
         self.backward = self._open_backward()
         self.step = self.first_step = 0
+        self.reading = False
+        """Whether a step is at its data, where all ranks fail together and nothing has changed yet."""
         self.parts = 1
         """Into so many parts rows are cut, for want of memory."""
         self.slots = {route.stream: route.slots for route in composition.planner.routes.values()}
@@ -107,7 +109,9 @@ class Trainer:
         """
         begin = perf_counter()
         self.at("reading data", step=self.step + 1)
+        self.reading = True
         rows, targets = self._rows(should_stop)
+        self.reading = False
         batches = [to_tensors(row.arrays) for row in rows]
         self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)

@@ -14,7 +14,7 @@ from kosmos.checkpoint.saver import Saver
 from kosmos.config import RunConfig
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
+from kosmos.errors import ConfigError, DataError, Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import check_lock, keep_lock
 from kosmos.plugins import Registry
@@ -270,6 +270,9 @@ class Session:
             except RollBack:
                 self._roll_back()
                 continue
+            except DataError:
+                self._keep_steps()
+                raise
             step = self.trainer.step
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._log(row)
@@ -339,6 +342,19 @@ class Session:
                 state["noted"] = self.folder.noted() if self.parallel.is_main else {}
                 self.saver.save(self.trainer.step, tensors, state)
             self.clock.flush()
+
+    def _keep_steps(self) -> None:
+        """The data have failed, such as a disk that is gone: the steps that were taken are not lost with them."""
+        if not (self.trainer.reading and self.trainer.step):
+            return
+        self._save()
+        try:
+            self._wait_for_save()
+        except TrainingError as error:
+            self.reporter.say(f"warning: {error}")
+            return
+        again = f"once the data can be read again, go on with: {self.stop.go_on}"
+        self.reporter.say(f"the data failed after step {self.trainer.step}, which is saved; {again}")
 
     def _wait_for_save(self) -> None:
         self.watch.at("waiting for the checkpoint")
