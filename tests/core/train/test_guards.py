@@ -243,7 +243,7 @@ def assert_went_on(output: Path, lines: Lines, seen: list[str]) -> None:
     (file,) = (output / "checkpoints" / "step-00000006" / "tensors").iterdir()
     assert 0.8 * file.stat().st_size < needed < file.stat().st_size
     assert free >= 0
-    assert warning.endswith("older checkpoints are intact; the run goes on")
+    assert "older checkpoints are intact" in warning and warning.endswith("; the run goes on")
     assert seen == ["step-00000002"]
     assert [c.name for c in committed(output / "checkpoints")] == ["step-00000006", "step-00000002"]
     assert [row["step"] for row in rows_of(output / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]

@@ -66,7 +66,7 @@ def test_steps_before_the_data_fail_are_not_lost(tmp_path):
             if row["step"] == 3:
                 rows.write_text("-" * len(text))
 
-    with pytest.raises(DataError, match="no sample of the sources can be used|samples were bad"):
+    with pytest.raises(DataError, match=r"no sample of the sources can be used|samples were bad"):
         train_model(small_run(output, **over), registry=registry, reporter=Pulls())
     taken = losses(output)
     assert 3 <= load_newest(output / "checkpoints").state["step"] == len(taken) < 6

@@ -177,6 +177,8 @@ class Session:
         status = None
         if error is not None and not isinstance(error, KosmosError):
             status = self.watch.told()  # an exchange breaks where another rank leaves it
+        if isinstance(error, KosmosError) and not error.elsewhere:
+            error.elsewhere = not self.watch.is_first_to_say(error.line())
         if error is not None and status is None:
             self.watch.tell(error.exit_status if isinstance(error, KosmosError) else 1)
         self.watch.close()
@@ -350,11 +352,10 @@ class Session:
         self._save()
         try:
             self._wait_for_save()
+            again = f"once the data can be read again, go on with: {self.stop.go_on}"
+            self.reporter.say(f"the data failed after step {self.trainer.step}, which is saved; {again}")
         except TrainingError as error:
             self.reporter.say(f"warning: {error}")
-            return
-        again = f"once the data can be read again, go on with: {self.stop.go_on}"
-        self.reporter.say(f"the data failed after step {self.trainer.step}, which is saved; {again}")
 
     def _wait_for_save(self) -> None:
         self.watch.at("waiting for the checkpoint")
