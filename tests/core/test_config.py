@@ -195,10 +195,13 @@ def test_an_item_of_a_list_is_set_by_its_number():
     assert make_run(base, {"data": {"sources": {"1": "c"}}}).data.sources[1].path == "c"
     for pairs in (["data.sources=[a, b]", "data.sources.0.name=x"], ["data.sources.0.name=x", "data.sources=[a, b]"]):
         assert [s.name for s in make_run(parse_overrides(pairs)).data.sources] == ["x", None]
-    with pytest.raises(ConfigError, match=r"data\.sources\.0: there are none; to add one, give data\.sources as a whole list"):
+    with pytest.raises(
+        ConfigError, match=r"data\.sources\.0: there are none; to add one, give data\.sources as a whole list"
+    ):
         make_run(parse_overrides(["data.sources.0.path=d"]))
     with pytest.raises(
-        ConfigError, match=r"data\.sources\.2: the last of 2 is data\.sources\.1; to add one, give data\.sources as a whole list"
+        ConfigError,
+        match=r"data\.sources\.2: the last of 2 is data\.sources\.1; to add one, give data\.sources as a whole list",
     ):
         make_run(base, parse_overrides(["data.sources.2.weight=1"]))
 
