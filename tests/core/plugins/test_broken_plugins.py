@@ -150,7 +150,7 @@ def test_a_misspelt_hook_does_not_discard_the_others(install: Install) -> None:
 def test_what_a_hook_brought_before_it_raised_stays(install: Install) -> None:
     install("healthy", HEALTHY.replace("\nclass make", "; raise OSError('disk')\nclass make"))
     registry = load_plugins(only=["healthy"])
-    assert record(registry, "healthy").problems == ("kosmos_encoders raised OSError: disk",)
+    assert record(registry, "healthy").problems == ("kosmos_encoders raised OSError: disk (acme_healthy.py:6)",)
     assert "healthy" in registry.specs("encoder")
 
 

@@ -97,7 +97,7 @@ def test_a_factory_that_fails_is_chained_and_attributed(echo: Registry) -> None:
         echo.build("encoder", "failing", path="streams.sound.encoder")
     assert str(caught.value) == (
         "streams.sound.encoder: encoder 'failing' of plugin echo (echo) cannot be made with these options: "
-        "RuntimeError: out of luck"
+        "RuntimeError: out of luck (echo.py:27)"
     )
     assert isinstance(caught.value.__cause__, RuntimeError)
 
@@ -110,7 +110,7 @@ def test_what_a_factory_gives_has_what_its_kind_needs(echo: Registry) -> None:
 
 
 def test_a_factory_that_leaves_is_attributed(echo: Registry) -> None:
-    assert raised(echo, "quits").endswith("cannot be made with these options: SystemExit: 3")
+    assert raised(echo, "quits").endswith("cannot be made with these options: SystemExit: 3 (echo.py:24)")
 
 
 def test_an_error_for_the_user_passes_unchanged(echo: Registry) -> None:
@@ -125,15 +125,15 @@ def test_a_target_without_the_attribute_is_attributed(echo: Registry) -> None:
 def test_a_target_that_needs_an_absent_module_says_what_to_install(echo: Registry, site: Path, write: Write) -> None:
     (site / "needs_it.py").write_text("import acme_lost.part\n")
     assert raised(echo, "needs") == (
-        "encoder 'needs' of plugin echo (echo) cannot be imported: ModuleNotFoundError: No module named 'acme_lost'; "
-        "install it"
+        "encoder 'needs' of plugin echo (echo) cannot be imported: ModuleNotFoundError: No module named 'acme_lost' "
+        "(needs_it.py:1); install it"
     )
 
 
 def test_a_target_that_leaves_or_is_the_plugins_own_missing_module_gets_no_remedy(echo: Registry, site: Path) -> None:
     assert raised(echo, "needs").endswith("ModuleNotFoundError: No module named 'needs_it'")
     (site / "needs_it.py").write_text("raise SystemExit('bye')\n")
-    assert raised(echo, "needs").endswith("cannot be imported: SystemExit: bye")
+    assert raised(echo, "needs").endswith("cannot be imported: SystemExit: bye (needs_it.py:1)")
 
 
 def test_a_missing_dependency_of_an_installed_plugin_names_its_distribution(install: Install) -> None:

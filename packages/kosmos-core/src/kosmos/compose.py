@@ -21,7 +21,6 @@ from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import listed
-from kosmos.options import check_options
 from kosmos.plugins import Registry
 
 
@@ -131,8 +130,8 @@ def _check_stream_parts(config: RunConfig, registry: Registry, specs: dict[str, 
     """
     for name in {config.stream_of(modality) for modality in config.modalities}:
         encoder, connector = _parts_of(config, name, specs)
-        registry.check("encoder", encoder.name, 0, options=encoder.options, path=f"streams.{name}.encoder")
-        registry.check("connector", connector.name, 2, options=connector.options, path=f"streams.{name}.connector")
+        registry.check("encoder", encoder.name, encoder.options, path=f"streams.{name}.encoder", positional=0)
+        registry.check("connector", connector.name, connector.options, path=f"streams.{name}.connector", positional=2)
 
 
 def _parts_of(config: RunConfig, name: str, specs: dict[str, ModalitySpec]) -> tuple[ComponentConfig, ComponentConfig]:
@@ -213,7 +212,7 @@ def check_components(config: RunConfig, registry: Registry) -> None:
         *(("metric", f"evaluate.metrics.{number}", part, 0) for number, part in enumerate(config.evaluate.metrics)),
     ]
     for kind, path, part, positional in late:
-        check_options(registry.resolve(kind, part.name), part.options, path=path, positional=positional)
+        registry.check(kind, part.name, part.options, path=path, positional=positional)
 
 
 def _checkpoint_gradients(model: OmniModel, wanted: Recompute) -> None:

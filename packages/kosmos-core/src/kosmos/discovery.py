@@ -20,7 +20,7 @@ import kosmos
 from kosmos import hookspecs
 from kosmos.components import API_VERSION, KINDS, ModalitySpec, Spec
 from kosmos.enabled import Off
-from kosmos.errors import cause
+from kosmos.errors import cause, own_line
 from kosmos.hookspecs import GROUP, HOOKS
 from kosmos.names import did_you_mean, listed
 
@@ -155,7 +155,7 @@ def _load_one(candidate: Candidate, manager: _Manager, owners: dict[tuple[str, s
             components += found
             problems += faults
     except (Exception, SystemExit) as error:
-        problems.append(f"cannot be imported: {cause(error)}")
+        problems.append(f"cannot be imported: {cause(error)}{own_line(error, candidate.module)}")
     kept: list[Spec] = []
     for spec in components:
         if isinstance(spec, ModalitySpec) and (taken := reserved(spec.name)):
@@ -232,7 +232,7 @@ def _ask(hook: str, function: Any) -> tuple[list[Spec], list[str]]:
                 what = f"the {type(item).__name__} {item.name!r}" if isinstance(item, Spec) else repr(item)
                 problems.append(f"{hook} brought {what}, not an {expected.__name__}; passed over")
     except (Exception, SystemExit) as error:
-        problems.append(f"{hook} raised {cause(error)}")
+        problems.append(f"{hook} raised {cause(error)}{own_line(error, function.__module__)}")
     return specs, problems
 
 

@@ -91,6 +91,21 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def own_line(error: BaseException, module: str) -> str:
+    """Where in a plugin's own code an exception came up: `` (encoder.py:12)``; nothing where it did in other code.
+
+    Args:
+        module: any of the plugin's; all of its outermost package are its own.
+    """
+    package = module.replace(":", ".").partition(".")[0]
+    found, step = "", error.__traceback__
+    while step is not None:
+        if str(step.tb_frame.f_globals.get("__name__")).partition(".")[0] == package:
+            found = f" ({os.path.basename(step.tb_frame.f_code.co_filename)}:{step.tb_lineno})"
+        step = step.tb_next
+    return found
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that an allocation failed. By name: torch is not imported, and has no type for a CPU."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -23,7 +23,7 @@ from kosmos.components import KINDS, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candidates, load
 from kosmos.elsewhere import component_elsewhere
 from kosmos.enabled import Enabling, enabling
-from kosmos.errors import ConfigError, KosmosError, PluginError, cause, is_out_of_memory
+from kosmos.errors import ConfigError, KosmosError, PluginError, cause, is_out_of_memory, own_line
 from kosmos.names import did_you_mean, listed, nearest
 from kosmos.selection import asked_plugins, choose
 
@@ -41,10 +41,12 @@ class Registry:
     """Those that are installed and were not: disabled, or not among those that were named."""
     used: set[str]
     """Names of the plugins of which something has been resolved."""
+    resolved: set[tuple[str, str]]
+    """Kind and name of the components that have been resolved."""
 
     def __init__(self, plugins: Sequence[PluginRecord], off: Sequence[PluginRecord] = ()) -> None:
         self.plugins, self.off = tuple(plugins), tuple(off)
-        self.used = set()
+        self.used, self.resolved = set(), set()
         self._specs: dict[str, dict[str, Spec]] = {kind: {} for kind in _KIND_NAMES}
         self._owners: dict[tuple[str, str], PluginRecord] = {}
         for plugin in self.plugins:
@@ -93,6 +95,7 @@ class Registry:
         """
         spec = self.get(kind, name)
         self.used.add(self._owners[kind, name].name)
+        self.resolved.add((kind, name))
         who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
         module_name, _, attributes = spec.target.partition(":")
         try:
@@ -101,7 +104,9 @@ class Registry:
         except KosmosError:
             raise
         except (Exception, SystemExit) as error:
-            raise PluginError(f"{who} cannot be imported: {cause(error)}{self._remedy(kind, name, error)}") from error
+            where = own_line(error, spec.target)
+            remedy = self._remedy(kind, name, error)
+            raise PluginError(f"{who} cannot be imported: {cause(error)}{where}{remedy}") from error
         for attribute in attributes.split("."):
             if not hasattr(found, attribute):
                 hint = did_you_mean(attribute, dir(found))
@@ -122,7 +127,7 @@ class Registry:
             PluginError: the component is absent, its module or its factory fails.
         """
         factory, spec = self.resolve(kind, name), self.get(kind, name)
-        checked = self.check(kind, name, len(args), options=options, path=path)
+        checked = self.check(kind, name, options or {}, path=path or f"{kind} {name}", positional=len(args))
         who = f"{kind} {name!r} of plugin {self._owners[kind, name].label}"
         where = f"{path}: " if path else ""
         try:
@@ -135,7 +140,8 @@ class Registry:
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise
-            raise PluginError(f"{where}{who} cannot be made with these options: {cause(error)}") from error
+            said = f"{cause(error)}{own_line(error, spec.target)}"
+            raise PluginError(f"{where}{who} cannot be made with these options: {said}") from error
         if lacking:
             raise PluginError(
                 f"{where}{who} is broken: it gives {type(made).__name__}, which has no {' and no '.join(lacking)}; "
@@ -143,23 +149,27 @@ class Registry:
             )
         return made
 
-    def check(
-        self, kind: str, name: str, positional: int, *, options: Mapping[str, Any] | None = None, path: str = ""
-    ) -> dict[str, Any]:
-        """The options as ``build`` checks them, for a factory that takes so many arguments in front of them.
+    def check(self, kind: str, name: str, options: Mapping[str, Any], *, path: str, positional: int) -> dict[str, Any]:
+        """The options of a component, converted to the types that its factory declares.
 
-        Raises: as ``build``.
+        Args:
+            path: where they stand in the run file.
+            positional: number of the factory's parameters in front that are no options.
+
+        Raises:
+            ConfigError: an option is unknown, missing or of a wrong type.
+            PluginError: the component is absent, or its module or signature is at fault.
         """
         from kosmos.options import check_options  # pydantic; discovery does without
 
+        def owner(option: str) -> str | None:
+            return next(iter(self._owners_of(option, kind, positional)), None)
+
         try:
-            return check_options(
-                self.resolve(kind, name), options or {}, path=path or f"{kind} {name}", positional=positional,
-                owner=lambda option: next(iter(self._owners_of(option, kind, positional)), None),
-            )  # fmt: skip
+            return check_options(self.resolve(kind, name), options, path=path, positional=positional, owner=owner)
         except ConfigError as error:
-            if refused := self._refused(kind, name):
-                raise ConfigError(f"{error}{refused}") from error
+            if refused := self._refused(kind, name):  # that one may have been meant
+                raise ConfigError(f"{error}; {refused}") from error
             raise
 
     def _owners_of(self, option: str, kind: str, positional: int) -> list[str]:
@@ -173,12 +183,16 @@ class Registry:
                     owners.append(name)
         return owners
 
+    def given_way(self) -> list[str]:
+        """A line for each resolved component whose name another plugin brings too: that one may have been meant."""
+        return [line for kind, name in sorted(self.resolved) if (line := self._refused(kind, name))]
+
     def _refused(self, kind: str, name: str) -> str:
-        """What to add where options do not fit: one of that name which gave way to this one may have been meant."""
+        """Which plugin's component of that name gave way to the one that is there; nothing where none did."""
         refused = f"{kind} {name!r} is refused: "
         for plugin in self.plugins:
             if why := [p.removeprefix(refused) for p in plugin.problems if p.startswith(refused)]:
-                return f"; the {kind} {name!r} of plugin {plugin.label} is refused: {why[0]}"
+                return f"the {kind} {name!r} of plugin {plugin.label} is refused: {why[0]}"
         return ""
 
     def _absence(self, kind: str, name: str) -> str:

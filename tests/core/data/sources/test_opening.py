@@ -292,4 +292,4 @@ def test_a_plugin_that_may_have_brought_the_data_set_is_named_with_its_fault():
     with pytest.raises(DataError, match=r"no registered dataset .* \(namespace/name\); it may be") as caught:
         open_source("pings", split="train", registry=Registry.from_modules({"sonar": plugin}), modalities=())
     fault = "missing because of the broken plugin sonar (sonar): kosmos_datasets raised RuntimeError: no licence"
-    assert str(caught.value).endswith(fault)
+    assert fault in str(caught.value)

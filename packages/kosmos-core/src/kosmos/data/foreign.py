@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from kosmos.errors import KosmosError, SampleError
+from kosmos.errors import KosmosError, SampleError, own_line
 
 
 class calling:  # noqa: N801  as ``contextlib.suppress``; a generator would cost several times as much at every sample
@@ -31,7 +31,8 @@ class calling:  # noqa: N801  as ``contextlib.suppress``; a generator would cost
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception | SystemExit) and not isinstance(error, KosmosError | MemoryError):
-            raise SampleError(f"{called(self.giver, self.method)} raised {first_line(error)}") from error
+            where = own_line(error, type(self.giver).__module__)
+            raise SampleError(f"{called(self.giver, self.method)} raised {first_line(error)}{where}") from error
 
 
 def called(giver: object, method: str) -> str:

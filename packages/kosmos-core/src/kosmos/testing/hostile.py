@@ -26,7 +26,7 @@ import numpy as np
 
 from kosmos.data.document import Media
 from kosmos.data.plan import no_plan
-from kosmos.errors import SampleError, cause
+from kosmos.errors import SampleError, cause, own_line
 from kosmos.testing.child import tell
 from kosmos.testing.search import as_array, described, search
 
@@ -124,7 +124,8 @@ def _give(processor: Any, medium: Media) -> None:
     except SampleError:
         return
     except (Exception, SystemExit) as error:
-        raise Broken(f"{described(medium)} raised {cause(error)}; expected a SampleError or cells") from error
+        where = own_line(error, type(processor).__module__)
+        raise Broken(f"{described(medium)} raised {cause(error)}{where}; expected a SampleError or cells") from error
     if wrong:
         raise Broken(f"{described(medium)}: {wrong}")
     if len(cells) != plan.cells:

@@ -16,7 +16,7 @@ from kosmos.data.document import Media
 from kosmos.data.foreign import called
 from kosmos.data.plan import no_plan
 from kosmos.data.processor import Grid, MediaPlan
-from kosmos.errors import SampleError, cause
+from kosmos.errors import SampleError, cause, own_line
 from kosmos.testing.promise import BrokenPromise
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def planned(processor: Any, medium: Media) -> MediaPlan:
         raise
     except Exception as error:  # a seam: the plugin's own code
         raise BrokenPromise(
-            f"{called(processor, 'plan')} raised {cause(error)}; expected a plan or a SampleError"
+            f"{called(processor, 'plan')} raised {cause(error)}{own_line(error, type(processor).__module__)}; "
+            "expected a plan or a SampleError"
         ) from error
     if wrong := no_plan(processor, plan):
         raise BrokenPromise(wrong)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal, Protocol
 
-from kosmos.errors import cause
+from kosmos.errors import cause, own_line
 from kosmos.testing.limit import LimitPassed, within
 
 
@@ -35,6 +35,11 @@ class Subject(Protocol):
     @property
     def label(self) -> str:
         """Kind and name: ``"modality depth"``."""
+        ...
+
+    @property
+    def module(self) -> str:
+        """Where its code is, as an entry point or a target names it."""
         ...
 
 
@@ -120,7 +125,9 @@ class Promise:
             except unittest.SkipTest:
                 raise
             except (Exception, SystemExit) as error:  # a seam: the plugin's own code
-                raise BrokenPromise(self._told(f"raised {cause(error)}")) from error
+                raise BrokenPromise(
+                    self._told(f"raised {cause(error)}{own_line(error, self.subject.module)}")
+                ) from error
 
     def verdict(self, *, limit_s: float | None = None) -> Verdict:
         """Check it, and say what came of it.

@@ -31,6 +31,10 @@ class PluginUnderTest:
     record: PluginRecord
 
     @property
+    def module(self) -> str:
+        return self.record.module
+
+    @property
     def label(self) -> str:
         return f"plugin {self.record.name}"
 
@@ -42,6 +46,10 @@ class ComponentUnderTest:
     registry: Registry
     spec: Spec
     conditions: Conditions
+
+    @property
+    def module(self) -> str:
+        return self.spec.target
 
     @property
     def label(self) -> str:

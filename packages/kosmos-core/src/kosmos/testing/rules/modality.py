@@ -13,7 +13,7 @@ import numpy as np
 from kosmos.data.document import Media
 from kosmos.data.foreign import called
 from kosmos.data.processor import Grid, MediaPlan
-from kosmos.errors import SampleError, cause
+from kosmos.errors import SampleError, cause, own_line
 from kosmos.testing import child
 from kosmos.testing.items import planned
 from kosmos.testing.jobs import digest
@@ -251,7 +251,8 @@ def _decoded(modality: ModalityUnderTest, medium: Media) -> tuple[MediaPlan, Any
     except BrokenPromise as broken:
         raise BrokenPromise(f"{described(medium)}: {broken}") from broken
     except Exception as error:
-        raise BrokenPromise(f"{described(medium)} raised {cause(error)}; expected cells or a SampleError") from error
+        said = f"{cause(error)}{own_line(error, type(processor).__module__)}"
+        raise BrokenPromise(f"{described(medium)} raised {said}; expected cells or a SampleError") from error
 
 
 @rule(
