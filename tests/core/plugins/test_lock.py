@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -168,6 +169,32 @@ def test_a_run_keeps_what_it_used_and_is_compared_with_it(site: Path, install: I
     assert check_lock(tmp_path, registry) == []
 
 
+def test_a_component_that_another_plugin_brings_by_now_is_named(site: Path, install: Install, tmp_path: Path) -> None:
+    install("sonar", SONAR)
+    registry = load_plugins(["sonar"])
+    registry.build("encoder", "s")
+    keep_lock(tmp_path, registry)
+    assert read_lock(tmp_path / LOCK_FILE).components == {"encoder s": "sonar"}
+    assert registry.given_way() == []
+    install("radar", SONAR)  # of two encoders of one name, that of the plugin which comes first
+    registry = load_plugins(["sonar", "radar"])
+    line = "encoder 's' of plugin sonar (acme-sonar 1.2) now comes from plugin radar (acme-radar 1.2)"
+    with pytest.raises(PluginError, match=re.escape(line)):
+        check_lock(tmp_path, registry)
+    assert check_lock(tmp_path, registry, accept=True) == [line]
+    assert registry.given_way() == []
+    registry.resolve("encoder", "s")
+    assert registry.given_way() == [
+        "the encoder 's' of plugin sonar (acme-sonar 1.2) is refused: plugin radar (acme-radar 1.2) brings one of that "
+        "name"
+    ]
+
+
+def test_a_lock_of_before_there_were_components_says_nothing_of_them(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).write_text('{"lock": 1, "plugins": []}')
+    assert read_lock(tmp_path / LOCK_FILE).components == {}
+
+
 def test_what_was_registered_by_hand_is_not_kept(tmp_path: Path) -> None:
     registry = Registry.from_modules({"ticks": ticks})
     registry.resolve("encoder", "ticks")
@@ -193,7 +220,7 @@ def test_the_command_writes_the_lock_of_all_or_of_one_plugin(site: Path) -> None
 
 
 def test_a_run_whose_plugin_has_changed_goes_on_only_where_that_is_accepted(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
 
@@ -219,6 +246,13 @@ def test_a_run_whose_plugin_has_changed_goes_on_only_where_that_is_accepted(
     status, said = kosmos_says("eval", run, "--max-documents", 2)
     assert status == 0, said
     assert said.startswith(f"warning: {line}; the run was trained with other code\n")
+    monkeypatch.setenv("KOSMOS_PLUGINS", "core")
+    assert main(["eval", str(run)]) == 3
+    said = capsys.readouterr().err
+    assert said.endswith(
+        "; the run was trained with other code: plugin ticks (acme-ticks 1.2) is not loaded any more\n"
+    )
+    monkeypatch.delenv("KOSMOS_PLUGINS")
     status, said = kosmos_says("train", "--resume", run, "--steps", 2, "--accept-plugins")
     assert status == 0, said
     assert f"warning: {line}\n" in said

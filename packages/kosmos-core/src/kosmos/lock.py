@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class PluginLock:
     """Some plugins as they were."""
 
     plugins: tuple[LockedPlugin, ...]
+    components: Mapping[str, str] = field(default_factory=dict)
+    """Kind and name of each component that was used, such as ``encoder timm``, to the plugin that brought it."""
 
     def text(self) -> str:
         """As JSON; ``read_lock`` reads it."""
@@ -55,7 +57,9 @@ def lock_of(registry: Registry, names: Collection[str] | None = None) -> PluginL
     for plugin in registry.plugins:
         if names is None or plugin.name in names:
             loaded.setdefault(plugin.name, plugin)  # a second one of the same name was ignored
-    return PluginLock(tuple(_locked(plugin) for plugin in loaded.values()))
+    owners = {f"{kind} {name}": registry.owner(kind, name).name for kind, name in registry.resolved}
+    brought = {component: plugin for component, plugin in owners.items() if plugin in loaded}
+    return PluginLock(tuple(_locked(plugin) for plugin in loaded.values()), brought)
 
 
 def _locked(plugin: PluginRecord) -> LockedPlugin:
@@ -119,11 +123,12 @@ def read_lock(file: str | Path) -> PluginLock:
     try:
         content: Any = json.loads(Path(file).read_text(encoding="utf-8"))
         plugins = tuple(LockedPlugin(**{**entry, "files": dict(entry["files"])}) for entry in content["plugins"])
+        components = dict(content.get("components", {}))  # runs of before they were kept have none
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise PluginError(
             f"{file}: cannot be read as a lock of plugins ({error!r}); without the file nothing is compared"
         ) from error
-    return PluginLock(plugins)
+    return PluginLock(plugins, components)
 
 
 LOST = "is not loaded any more"
@@ -149,6 +154,16 @@ def _difference(old: LockedPlugin, new: LockedPlugin | None) -> str:
     return f"{label}: {listed(changes, at_most=2)}" if changes else ""
 
 
+def _moved(old: PluginLock, registry: Registry) -> Iterator[str]:
+    """One line for each component that another plugin brings now: of two with one name only one is loaded."""
+    labels = {plugin.name: f"{plugin.name} ({plugin.distribution} {plugin.version})" for plugin in old.plugins}
+    for component, name in old.components.items():
+        kind, _, called = component.partition(" ")
+        owner = registry.owner(kind, called) if called in registry.specs(kind) else None
+        if owner is not None and owner.name != name:
+            yield f"{kind} {called!r} of plugin {labels[name]} now comes from plugin {owner.label}"
+
+
 def keep_lock(folder: Path, registry: Registry) -> None:
     """Write what a run uses to its folder. To be called once all its components have been resolved.
 
@@ -171,7 +186,7 @@ def check_lock(folder: Path, registry: Registry, *, accept: bool = False) -> lis
     if not file.exists():
         return []
     old = read_lock(file)
-    lines = compare(old, lock_of(registry, {plugin.name for plugin in old.plugins}))
+    lines = [*compare(old, lock_of(registry, {plugin.name for plugin in old.plugins})), *_moved(old, registry)]
     if lines and not accept:
         lost = any(line.endswith(LOST) for line in lines)
         other = "where the run needs nothing of it" if lost else "or go on with what is there now"

@@ -11,7 +11,7 @@ import torch
 from kosmos.checkpoint.folder import Loaded, load_newest, load_step, run_and_step
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
-from kosmos.errors import CheckpointError, ConfigError
+from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.lock import check_lock
 from kosmos.model.weights import materialize
 from kosmos.plugins import Registry, load_plugins
@@ -64,11 +64,16 @@ def load_run(
     plugins = registry or load_plugins(config.plugins)
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
-    composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
     where = pick_device(device)
-    materialize(composition.model, where, draw=False)
-    composition.model.to(where).eval()
-    load_model(composition.model, loaded.tensors, alone=True)
+    try:
+        composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
+        materialize(composition.model, where, draw=False)
+        composition.model.to(where).eval()
+        load_model(composition.model, loaded.tensors, alone=True)
+    except (ConfigError, PluginError, CheckpointError) as error:
+        if changed:  # which is likely why
+            raise type(error)(f"{error}; the run was trained with other code: {'; '.join(changed)}") from error
+        raise
     # Also what was frozen: autocast keeps casts of weights that want gradients, and casts others at every use.
     for parameter in composition.model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())

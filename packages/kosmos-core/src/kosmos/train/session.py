@@ -159,7 +159,7 @@ class Session:
             self.config, run.sources, resumed=self.resumed,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
         )  # fmt: skip
-        for warning in (slower_without_triton(run.device), *doubtful):
+        for warning in (slower_without_triton(run.device), *self.registry.given_way(), *doubtful):
             if warning:
                 self.reporter.say(f"warning: {warning}")
 
