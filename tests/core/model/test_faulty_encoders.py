@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from kosmos import ConnectorSpec, EncoderSpec, Grid, hookimpl, make_run, train_model
 from kosmos.compose import compose
+from kosmos.data.batch import DocumentInfo, MediaArrays, PackedBatch
 from kosmos.errors import ConfigError, PluginError
 from kosmos.plugins import Registry
 from support.runs import SMALL, ticks_registry
@@ -27,14 +28,17 @@ class Faulty(nn.Module):
         width: int = 8,
         lacks: str = "",
         of_torch: bool = True,
-        double: bool = False,
+        dtype: str = "float32",
         fails: str = "",
+        frozen: bool = True,
     ) -> None:
         super().__init__()
         has = {"input": 4, "width": 8}
         for name in has.keys() - {lacks}:
             setattr(self, name, has[name])
-        self.rows, self.features, self.of_torch, self.double_features, self.fails = rows, width, of_torch, double, fails
+        self.rows, self.features, self.of_torch, self.fails = rows, width, of_torch, fails
+        self.dtype = getattr(torch, dtype)
+        self.scale = nn.Parameter(torch.ones(1), requires_grad=not frozen)
 
     def forward(self, values: Tensor, grids: Tensor) -> Any:
         if self.fails == "here":
@@ -47,9 +51,20 @@ class Faulty(nn.Module):
             torch.distributed.all_reduce(values)
         if self.fails == "in its own words":
             raise ConfigError("streams.ticks.encoder.fails: leave it out")
-        dtype = torch.float64 if self.double_features else torch.float32
-        given = torch.zeros(len(values) + self.rows, self.features, dtype=dtype)
+        given = torch.zeros(len(values) + self.rows, self.features, dtype=self.dtype)
         return given if self.of_torch else given.numpy()
+
+
+class Stretched(nn.Module):
+    """A connector that gives ``rows`` rows and ``width`` features too many."""
+
+    def __init__(self, width_in: int, width_out: int, *, rows: int = 0, width: int = 0, nothing: bool = False) -> None:
+        super().__init__()
+        self.slots, self.rows, self.nothing = all_cells, rows, nothing
+        self.linear = nn.Linear(width_in, width_out + width)
+
+    def forward(self, features: Tensor, grids: Tensor) -> Tensor | None:
+        return None if self.nothing else self.linear(nn.functional.pad(features, (0, 0, 0, self.rows)))
 
 
 class OfOneArgument(nn.Module):
@@ -71,16 +86,25 @@ def all_cells(grid: Grid) -> int:
 def faulty_registry() -> Registry:
     plugin = ModuleType("faulty")
     encoder = EncoderSpec(name="faulty", target=f"{__name__}:Faulty", summary="Breaks its promises.")
-    connector = ConnectorSpec(name="narrow", target=f"{__name__}:OfOneArgument", summary="Takes too little.")
+    connectors = [
+        ConnectorSpec(name="narrow", target=f"{__name__}:OfOneArgument", summary="Takes too little."),
+        ConnectorSpec(name="stretched", target=f"{__name__}:Stretched", summary="Gives too much."),
+    ]
     vars(plugin).update(KOSMOS_API=1, kosmos_encoders=hookimpl(lambda: [encoder]))
-    vars(plugin).update(kosmos_connectors=hookimpl(lambda: [connector]))
+    vars(plugin).update(kosmos_connectors=hookimpl(lambda: connectors))
     return ticks_registry(faulty=plugin)
 
 
-def stream_of(connector: str = "linear", **options: Any) -> nn.Module:
+def stream_of(connector: Any = "linear", **options: Any) -> nn.Module:
     parts = {"encoder": {"name": "faulty", **options}, "connector": connector}
     run = make_run(SMALL, {"streams": {"ticks": parts}})
     return compose(run, faulty_registry()).model.streams["ticks"]
+
+
+def a_row_of_three_cells() -> PackedBatch:
+    t = torch.arange(3)
+    media = {"ticks": MediaArrays(torch.zeros(3, 4), torch.tensor([[3, 1, 1]]), t)}
+    return PackedBatch(t, torch.full((3,), -100), t, (DocumentInfo("ticks", "ticks", ("ticks",), 0, 3),), media, t[:0])
 
 
 def run_three_cells(stream: nn.Module) -> None:
@@ -98,11 +122,35 @@ def test_what_an_encoder_gives_is_held_against_what_it_has_to_give(options: dict
         run_three_cells(stream)
 
 
-def test_an_encoder_that_gives_float64_is_named_and_not_the_connector() -> None:
-    stream = stream_of(double=True)
-    with pytest.raises(PluginError, match=r"^streams\.ticks\.encoder: faulty \(Faulty\): forward gave float64"):
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_an_encoder_that_gives_another_type_is_named_and_not_the_connector(dtype: str) -> None:
+    stream = stream_of(dtype=dtype)
+    with pytest.raises(PluginError, match=rf"^streams\.ticks\.encoder: faulty \(Faulty\): forward gave {dtype} "):
         run_three_cells(stream)
-    run_three_cells(stream.double())  # where its parameters are of that type it is as it should be
+    if dtype == "float64":
+        run_three_cells(stream.double())  # where its parameters are of that type it is as it should be
+
+
+def test_an_encoder_whose_features_lead_to_none_of_its_parameters_is_refused_in_training() -> None:
+    stream = stream_of(frozen=False)
+    with pytest.raises(PluginError, match=r"forward gave features without a gradient, so none of its parameters would"):
+        run_three_cells(stream)
+    run_three_cells(stream.eval())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"width": 1}, r"gave \[3, 33\]; expected a tensor \[slots, 32\], as wide as the backbone"),
+        ({"nothing": True}, r"gave NoneType; expected a tensor \[slots, 32\]"),
+        ({"rows": 1}, r"gave 4 slots; expected 3, which its slot count gives for the 1 items of the row"),
+    ],
+)
+def test_what_a_connector_gives_is_held_against_the_slots_it_has_to_fill(options: dict[str, Any], said: str) -> None:
+    parts = {"encoder": "faulty", "connector": {"name": "stretched", **options}}
+    model = compose(make_run(SMALL, {"streams": {"ticks": parts}}), faulty_registry()).model
+    with pytest.raises(PluginError, match=rf"^streams\.ticks\.connector: stretched \(Stretched\): forward {said}"):
+        model.embed(a_row_of_three_cells())
 
 
 @pytest.mark.parametrize("lacks", ["input", "width"])

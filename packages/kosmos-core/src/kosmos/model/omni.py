@@ -99,7 +99,8 @@ class Stream(nn.Module):
 
         Raises:
             PluginError: encoder or connector fails, or the encoder gives another number of cells or features than it
-                has to, or float64.
+                has to, float64 or whole numbers, or in training features that lead to none of its parameters; or the
+                connector gives another width than the backbone's.
         """
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
@@ -111,6 +112,7 @@ class Stream(nn.Module):
                 cells = self._run("encoder", values, grids)
             self._check(cells, len(values))
             slots = self._run("connector", cells, grids)
+            self._check_slots(slots)
             if padding:
                 slots = slots[: len(slots) - self.slots(Grid(padding, 1, 1))]
         return touched(slots, self) if self.touch else slots
@@ -123,18 +125,36 @@ class Stream(nn.Module):
             raise
 
     def _check(self, cells: Any, number: int) -> None:
-        """Raises PluginError where an encoder does not give its width for each of so many cells, or gives float64."""
+        """Raises PluginError where an encoder gives not its width for each of so many cells, or what trains nothing."""
         given = list(cells.shape) if isinstance(cells, Tensor) else type(cells).__name__
         if given != (expected := [number, self.encoder_width]):
             raise PluginError(
                 f"{self.titles['encoder']}: forward gave {given}; expected a tensor {expected}, of its width for each "
                 "cell"
             )
-        if cells.dtype == torch.float64 and all(p.dtype != torch.float64 for p in self.parameters()):
+        wide = cells.dtype == torch.float64 and all(p.dtype != torch.float64 for p in self.parameters())
+        if wide or not cells.is_floating_point():
             raise PluginError(
-                f"{self.titles['encoder']}: forward gave float64 features; expected the type of its parameters, or of "
-                "autocast"
+                f"{self.titles['encoder']}: forward gave {str(cells.dtype).removeprefix('torch.')} features; expected "
+                "the type of its parameters, or of autocast"
             )
+        if number and self.training and torch.is_grad_enabled() and not cells.requires_grad and self._trains_encoder():
+            raise PluginError(
+                f"{self.titles['encoder']}: forward gave features without a gradient, so none of its parameters would "
+                "be trained; leave out no_grad() and detach(), or freeze the encoder (freeze: true beside it)"
+            )
+
+    def _check_slots(self, slots: Any) -> None:
+        """Raises PluginError where a connector does not give features as wide as the backbone."""
+        given = list(slots.shape) if isinstance(slots, Tensor) else type(slots).__name__
+        if not isinstance(slots, Tensor) or slots.dim() != 2 or slots.shape[1] != self.width:
+            raise PluginError(
+                f"{self.titles['connector']}: forward gave {given}; expected a tensor [slots, {self.width}], as wide "
+                "as the backbone"
+            )
+
+    def _trains_encoder(self) -> bool:
+        return not self.frozen and any(p.requires_grad for p in self.encoder.parameters())
 
 
 def _with_padding(values: Tensor, grids: Tensor, cells: int) -> tuple[Tensor, Tensor]:
@@ -169,11 +189,21 @@ class OmniModel(nn.Module):
         return self
 
     def embed(self, batch: PackedBatch) -> Tensor:
-        """The row with all slots filled: [T, D]."""
+        """The row with all slots filled: [T, D].
+
+        Raises:
+            PluginError: as of ``Stream.forward``, or a connector fills another number of slots than it counts.
+        """
         x: Tensor = cast(Any, self.backbone).embed(batch.token_ids)
         for name, stream in self.streams.items():
             media = batch.media[name]
-            x = x.index_copy(0, media.slots, stream(media.values, media.grids).to(x.dtype))
+            slots = stream(media.values, media.grids)
+            if len(slots) != len(media.slots):
+                raise PluginError(
+                    f"{cast(Stream, stream).titles['connector']}: forward gave {len(slots)} slots; expected "
+                    f"{len(media.slots)}, which its slot count gives for the {len(media.grids)} items of the row"
+                )
+            x = x.index_copy(0, media.slots, slots.to(x.dtype))
         return x
 
     def hidden(self, batch: PackedBatch) -> Tensor:
