@@ -237,6 +237,7 @@ def as_in_the_guide(line: str) -> str:
     for ours, theirs in {
         "acme-series 1.2": "kosmos-series 0.1",
         "scipy_of_nobody": "scipy",
+        "acme_series.py": "plugin.py",
         "acme_series": "kosmos_series.plugin",
     }.items():
         line = line.replace(ours, theirs)

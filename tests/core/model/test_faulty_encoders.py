@@ -15,6 +15,7 @@ from kosmos.compose import compose
 from kosmos.data.batch import DocumentInfo, MediaArrays, PackedBatch
 from kosmos.errors import ConfigError, PluginError
 from kosmos.plugins import Registry
+from kosmos.train.doubts import doubts
 from support.runs import SMALL, ticks_registry
 
 
@@ -151,6 +152,18 @@ def test_what_a_connector_gives_is_held_against_the_slots_it_has_to_fill(options
     model = compose(make_run(SMALL, {"streams": {"ticks": parts}}), faulty_registry()).model
     with pytest.raises(PluginError, match=rf"^streams\.ticks\.connector: stretched \(Stretched\): forward {said}"):
         model.embed(a_row_of_three_cells())
+
+
+def test_a_run_is_warned_of_an_encoder_with_batch_statistics() -> None:
+    stream = stream_of()
+    stream.encoder.norm = nn.BatchNorm1d(8)
+
+    def warned() -> list[str]:
+        return list(doubts(make_run(SMALL), [], resumed=False, streams=[("ticks", stream)]))
+
+    assert [line for line in warned() if line.startswith("streams.ticks.encoder: BatchNorm (norm) makes the features")]
+    stream.encoder.norm.eval()
+    assert not any("BatchNorm" in line for line in warned())
 
 
 @pytest.mark.parametrize("lacks", ["input", "width"])

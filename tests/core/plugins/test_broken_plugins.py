@@ -208,6 +208,19 @@ def test_an_interrupt_while_a_plugin_is_imported_is_no_problem_of_the_plugin(ins
         load_plugins(only=["slow"])
 
 
+def test_the_broken_plugin_that_names_what_is_missing_is_told_first_and_no_plugin_whose_component_gave_way(
+    install: Install,
+) -> None:
+    install("able", BROKEN["absent"][0])
+    install("dull", f"{HOOK}yield EncoderSpec(name='bad', target='nowhere', summary='')")
+    install("same", "@hookimpl\ndef kosmos_metrics(): yield MetricSpec(name='bleu', target='a:b', summary='')")
+    registry = load_plugins(only=["able", "dull", "same"])
+    assert record(registry, "same").problems
+    with pytest.raises(PluginError, match=r"broken plugin dull \(acme-dull 1\.2\): .*'bad'.*, able \(") as caught:
+        registry.get("encoder", "bad")
+    assert "same (" not in str(caught.value)
+
+
 def test_asking_for_what_a_broken_plugin_should_have_brought_names_it_and_the_cause(install: Install) -> None:
     install("depth", BROKEN["absent"][0])
     with pytest.raises(PluginError) as caught:

@@ -24,6 +24,7 @@ from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candi
 from kosmos.elsewhere import component_elsewhere
 from kosmos.enabled import Enabling, enabling
 from kosmos.errors import ConfigError, KosmosError, PluginError, cause, is_out_of_memory, own_line
+from kosmos.hookspecs import HOOKS
 from kosmos.names import did_you_mean, listed, nearest
 from kosmos.selection import asked_plugins, choose
 
@@ -200,7 +201,7 @@ class Registry:
         if brings := self._disabled(kind, name):
             return f"{kind} {name!r}: {brings}"
         near = nearest(name, there) or nearest(component_elsewhere(kind, name), there)
-        likely = self._likely(kind, name)
+        likely, doubts = self._likely(kind, name), self._doubts(kind, name)
         if near:
             said = f"{kind} {name!r}: unknown; did you mean {near}? ({_plural(kind)}: {listed(there)})"
         elif likely and likely.off:
@@ -214,9 +215,9 @@ class Registry:
             install = _install_hint(kind, name)
             said = (
                 f"{kind} {name!r}: no installed plugin brings it ({_plural(kind)}: {listed(there)}); "
-                f"install the package that does ({install}){'' if self._doubts() else self._of_models(kind, name)}"
+                f"install the package that does ({install}){'' if doubts else self._of_models(kind, name)}"
             )
-        return said + self._doubts()
+        return said + doubts
 
     def _of_models(self, kind: str, name: str) -> str:
         """What to write where the name is that of a model, which some components of the kind take as an option."""
@@ -234,7 +235,7 @@ class Registry:
             where there are none.
         """
         brings = self._disabled(kind, name)
-        return f"; {brings}" if brings else self._doubts()
+        return f"; {brings}" if brings else self._doubts(kind, name)
 
     def _disabled(self, kind: str, name: str) -> str:
         """Which plugin that was disabled brings a component; nothing where none does."""
@@ -243,9 +244,19 @@ class Registry:
                 return f"plugin {plugin.label} brings it and is {plugin.off.why}; {plugin.off.remedy}"
         return ""
 
-    def _doubts(self) -> str:
-        """The plugins that may be why something is missing."""
-        broken = [f"{plugin.label}: {plugin.problems[0]}" for plugin in self.plugins if plugin.problems]
+    def _doubts(self, kind: str, name: str) -> str:
+        """The plugins that may be why something is missing, the likeliest first."""
+
+        def likely(told: tuple[PluginRecord, str]) -> tuple[bool, bool, bool]:
+            plugin, problem = told
+            return repr(name) in problem, HOOKS[kind] in problem, name in (plugin.name, plugin.distribution)
+
+        told = []
+        for plugin in self.plugins:
+            # What was refused for its name is there, from another plugin.
+            problems = [(plugin, p) for p in plugin.problems if not p.endswith("brings one of that name")]
+            told += [max(problems, key=likely)] if problems else []
+        broken = [f"{plugin.label}: {problem}" for plugin, problem in sorted(told, key=likely, reverse=True)]
         said = f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}" if broken else ""
         others = [f"{plugin.name} ({plugin.off.why})" for plugin in self.off if plugin.off]
         return said + (f"; installed and not loaded: {listed(others, at_most=4)}" if others else "")

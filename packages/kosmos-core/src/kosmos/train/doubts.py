@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
@@ -45,6 +46,7 @@ def doubts(
     streams = list(streams)
     if not resumed:
         yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
+        yield from _batch_statistics(streams)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_encoders(streams)
         yield from _frozen_backbone(config.backbone, backbone)
@@ -98,6 +100,17 @@ def _options(part: object, place: str, names: Sequence[str]) -> list[str]:
     """The options of a part, of these names, that give it weights."""
     known = signature(type(part)).parameters
     return [f"{place}.{name}" for name in names if name in known]
+
+
+def _batch_statistics(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Encoders whose norms mix the items of a row, which are there together by an accident of packing."""
+    for name, stream in streams:
+        norms = [n for n, m in stream.encoder.named_modules() if isinstance(m, _BatchNorm) and m.training]
+        if norms and not stream.frozen:
+            yield (
+                f"streams.{name}.encoder: BatchNorm ({listed(norms, at_most=2)}) makes the features of an item depend "
+                "on what else is in its row; GroupNorm in its place, or BatchNorm in evaluation mode, does not"
+            )
 
 
 def _never_learns(place: str, what: str, given: Sequence[str]) -> str:
