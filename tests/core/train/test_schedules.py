@@ -7,8 +7,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from kosmos import ScheduleSpec, hookimpl, make_run, train_model
+from kosmos import OptimizerSpec, ScheduleSpec, hookimpl, make_run, train_model
 from kosmos.errors import ConfigError, PluginError
 from kosmos.train.schedules import constant, cosine, linear
 from support.runs import rows_of, small_run, ticks_registry
@@ -49,6 +50,19 @@ def raises(steps: int, warmup_steps: int):
     return {0: 1.0}.__getitem__
 
 
+def climbs(steps: int, warmup_steps: int):
+    return lambda step: 1.0 if step < 2 else -1.0
+
+
+class Stops(torch.optim.SGD):
+    def step(self, closure=None):
+        raise ZeroDivisionError("by the second moment")
+
+
+def stops(groups, learning_rate: float):
+    return Stops(groups, lr=learning_rate)
+
+
 def spoils(steps: int, warmup_steps: int):
     return lambda step: 1.0 if step < 2 else float("nan")
 
@@ -58,8 +72,12 @@ class Schedules:
 
     @hookimpl
     def kosmos_schedules():
-        for name in ("raises", "spoils"):
+        for name in ("raises", "spoils", "climbs"):
             yield ScheduleSpec(name=name, target=f"{__name__}:{name}", summary="Fails.")
+
+    @hookimpl
+    def kosmos_optimizers():
+        yield OptimizerSpec(name="stops", target=f"{__name__}:stops", summary="Fails.")
 
 
 @pytest.mark.parametrize(
@@ -67,11 +85,20 @@ class Schedules:
     [
         ("raises", r"^train\.schedule: raises raised KeyError: 1 for step 1$"),
         ("spoils", r"^train\.schedule: spoils gave nan for step 2, expected a share of the peak rate$"),
+        ("climbs", r"^train\.schedule: climbs gave -1\.0 for step 2, expected a share of the peak rate$"),
     ],
 )
 def test_a_schedule_that_fails_is_named_before_it_spoils_a_parameter(tmp_path, monkeypatch, name, line):
-    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(raises=raises, spoils=spoils))
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(raises=raises, spoils=spoils, climbs=climbs))
     config = small_run(tmp_path / "run", train={"schedule": name, "steps": 5})
     with pytest.raises(PluginError, match=line):
         train_model(config, registry=ticks_registry(plugin=Schedules))
     assert all(math.isfinite(row["loss"]) for row in rows_of(tmp_path / "run" / "metrics.jsonl"))
+
+
+def test_an_optimizer_that_fails_is_named_with_the_place(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(stops=stops))
+    config = small_run(tmp_path / "run", train={"optimizer": "stops", "steps": 1})
+    line = r"^train\.optimizer: stops: step failed: ZeroDivisionError: by the second moment \(test_schedules\.py:\d+\)$"
+    with pytest.raises(PluginError, match=line):
+        train_model(config, registry=ticks_registry(plugin=Schedules))

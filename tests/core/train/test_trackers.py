@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import warnings
 from types import SimpleNamespace
@@ -90,7 +91,7 @@ def test_a_tracker_that_fails_is_reported_once_and_never_stops_a_run(tmp_path, r
     assert len(Failing.asked) == asked  # init, held out, two steps, held out, close
     (warning,) = [line for line in listener.said if line.startswith("warning")]
     assert warning.startswith("warning: tracker failing is off from here on: ")
-    assert warning.endswith("OSError: no network")
+    assert warning.partition(" (test_trackers")[0].endswith("OSError: no network")
 
 
 class Clears(Failing):
@@ -138,7 +139,9 @@ def test_an_observer_that_fails_is_reported_once_and_never_stops_a_run(tmp_path,
     listener = Listener()
     config = small_run(tmp_path / "run", observers=[{"name": "watcher", "fails_at": 2}])
     assert train_model(config, registry=registry, reporter=listener).step == 6
-    assert listener.said == ["warning: observer watcher is off from here on: ValueError: seen enough"]
+    (warning,) = listener.said
+    said = r"warning: observer watcher is off from here on: ValueError: seen enough \(test_trackers\.py:\d+\)"
+    assert re.fullmatch(said, warning)
     assert len(Watcher.rows) == 2
 
 
@@ -265,7 +268,7 @@ def test_an_observer_that_fails_without_a_word_is_told_by_the_kind_of_its_error(
     said: list[str] = []
     config = small_run(tmp_path / "run", observers=[{"name": "watcher", "fails_at": 2, "says": ""}])
     Trackers(config, registry, tmp_path, said.append).log({"step": 2, "loss": 1.0})
-    assert said == ["warning: observer watcher is off from here on: ValueError"]
+    assert [line.partition(" (")[0] for line in said] == ["warning: observer watcher is off from here on: ValueError"]
 
 
 def test_an_observer_that_wants_to_leave_does_not_take_the_run_with_it(tmp_path, registry, monkeypatch):
@@ -278,16 +281,16 @@ def test_an_observer_that_wants_to_leave_does_not_take_the_run_with_it(tmp_path,
     monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(Watcher=lambda **options: leaves))
     config = small_run(tmp_path / "run", observers=["watcher"])
     assert train_model(config, registry=registry, reporter=listener).step == 6
-    assert listener.said == ["warning: observer watcher is off from here on: SystemExit: 0"]
+    (warning,) = listener.said
+    assert warning.startswith("warning: observer watcher is off from here on: SystemExit: 0 (test_trackers.py:")
 
 
 def test_of_two_observers_of_one_name_the_one_that_fails_is_named_by_its_place(tmp_path, registry):
     listener = Listener()
     config = small_run(tmp_path / "run", observers=["watcher", {"name": "watcher", "fails_at": 2}])
     train_model(config, registry=registry, reporter=listener)
-    assert listener.said == [
-        "warning: observer watcher (observers.1) is off from here on: ValueError: seen enough",
-    ]
+    (warning,) = listener.said
+    assert warning.startswith("warning: observer watcher (observers.1) is off from here on: ValueError: seen enough")
     assert [row["step"] for row in Watcher.rows] == [1, 1, 2, 2, 3, 4, 5, 6]
 
 

@@ -91,13 +91,14 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def own_line(error: BaseException, module: str) -> str:
+def own_line(error: BaseException, module: str | None) -> str:
     """Where in a plugin's own code an exception came up: `` (encoder.py:12)``; nothing where it did in other code.
 
     Args:
-        module: any of the plugin's; all of its outermost package are its own.
+        module: any of the plugin's; all of its outermost package are its own. None knows of none, as methods of
+            built-in types do.
     """
-    package = module.replace(":", ".").partition(".")[0]
+    package = (module or "").replace(":", ".").partition(".")[0]
     found, step = "", error.__traceback__
     while step is not None:
         if str(step.tb_frame.f_globals.get("__name__")).partition(".")[0] == package:

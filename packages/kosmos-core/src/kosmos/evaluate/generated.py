@@ -14,7 +14,7 @@ from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Source
 from kosmos.data.foreign import calling, first_line
 from kosmos.data.mixture import Mixture
-from kosmos.errors import PluginError, SampleError
+from kosmos.errors import PluginError, SampleError, own_line
 from kosmos.evaluate.metrics import TextMetric
 from kosmos.generate import generate_text, generate_together, prompt_of, ready_prompt, room_behind
 from kosmos.plugins import Registry
@@ -101,7 +101,8 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
         try:
             value: object = metric([a.text for a in answers], [a.expected for a in answers])
         except Exception as error:  # a seam: code of plugins
-            raise PluginError(f"metric {name} raised {first_line(error)}") from error
+            where = own_line(error, getattr(metric, "__module__", ""))
+            raise PluginError(f"metric {name} raised {first_line(error)}{where}") from error
         found[name] = _number(name, value)
     return found
 

@@ -1,4 +1,4 @@
-"""Errors in the code of an encoder or a connector, which say whose they are."""
+"""Errors in the code of an encoder, a connector or an optimizer, which say whose they are."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from kosmos.errors import KosmosError, PluginError, cause, is_out_of_memory
 _TORCH = Path(torch.__file__).parent
 
 
-def raise_as_its_own(error: Exception, title: str) -> None:
-    """Raise what a part's ``forward`` has raised as an error of that part; return where it is none.
+def raise_as_its_own(error: Exception, title: str, method: str = "forward") -> None:
+    """Raise what a method of a part has raised as an error of that part; return where it is none.
 
     Memory that does not suffice and errors of ours have their own lines. What fails between ranks, and on a device that
     works behind the program, comes up wherever that is waited for.
 
     Args:
         title: the part, as the line begins.
+        method: which was called.
 
     Raises:
         PluginError: with the cause, and the file and line of it where they are not torch's.
@@ -30,4 +31,4 @@ def raise_as_its_own(error: Exception, title: str) -> None:
     if any(file.is_relative_to(_TORCH / "distributed") for file, _ in frames):
         return
     own = [f" ({file.name}:{line})" for file, line in frames if not file.is_relative_to(_TORCH)]
-    raise PluginError(f"{title}: forward failed: {cause(error)}{own[-1] if own else ''}") from error
+    raise PluginError(f"{title}: {method} failed: {cause(error)}{own[-1] if own else ''}") from error

@@ -20,6 +20,7 @@ from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.errors import CheckpointError, PluginError, TrainingError, is_out_of_memory
 from kosmos.model.cpu_kernels import use_kernels
+from kosmos.model.failures import raise_as_its_own
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.runtime.parallel import Parallel
@@ -131,7 +132,7 @@ class Trainer:
         if not skipped and self.release is None:
             if (most := self.config.train.clip_norm) is not None:
                 gradients.clip(self.optimizer, norm, most)
-            self.optimizer.step()
+            self._update()
         self.step += 1
         self.data_state = self.feeder.state()
         elapsed = perf_counter() - begin
@@ -173,6 +174,13 @@ class Trainer:
             self.parallel.main_only(lambda: self.folder.note_bad(incident_row(i, self.step + 1) for i in incidents))
         self.budget.add(sum(theirs.drawn for theirs in everyone), incidents)
         return rows, sum(theirs.targets for theirs in everyone)
+
+    def _update(self) -> None:
+        try:
+            self.optimizer.step()
+        except Exception as error:  # a seam: code of plugins
+            raise_as_its_own(error, f"train.optimizer: {self.config.train.optimizer.name}", "step")
+            raise
 
     def _is_wrong(self, loss: float, norm: float, batches: list[PackedBatch]) -> bool:
         """Whether to leave the update out. Raises as ``train_step``."""

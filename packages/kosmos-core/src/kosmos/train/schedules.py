@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kosmos.errors import ConfigError, PluginError, cause
+from kosmos.errors import ConfigError, PluginError, cause, own_line
 
 Schedule = Callable[[int], float]
 
@@ -14,13 +14,14 @@ def share_at(schedule: Schedule, step: int, name: str) -> float:
     """What a schedule, which may be a plugin's, gives for a step.
 
     Raises:
-        PluginError: it fails, or what it gives is no finite number. Parameters would be spoilt by the first such step.
+        PluginError: it fails, or gives no finite number from 0 up. Parameters would be spoilt by the first such step.
     """
     try:
         share = float(schedule(step))
     except Exception as error:  # a seam: code of plugins
-        raise PluginError(f"train.schedule: {name} raised {cause(error)} for step {step}") from error
-    if not math.isfinite(share):
+        where = own_line(error, getattr(schedule, "__module__", ""))
+        raise PluginError(f"train.schedule: {name} raised {cause(error)} for step {step}{where}") from error
+    if not math.isfinite(share) or share < 0:
         raise PluginError(f"train.schedule: {name} gave {share} for step {step}, expected a share of the peak rate")
     return share
 

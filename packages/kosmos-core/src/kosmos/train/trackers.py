@@ -14,7 +14,7 @@ from time import sleep, time
 from typing import Any, Literal, Protocol
 
 from kosmos.config import ComponentConfig, RunConfig
-from kosmos.errors import ConfigError, cause
+from kosmos.errors import ConfigError, cause, own_line
 from kosmos.files import replace_text
 from kosmos.plugins import Registry
 
@@ -180,8 +180,9 @@ class Trackers:
         except passes:  # the user's error, which ends the run before its first step
             raise
         except (Exception, SystemExit) as error:  # a seam: whatever a tracker raises must not cost the run
-            (self.trackers if kind == "tracker" else self.observers).pop(label, None)
-            self.report(f"warning: {kind} {label} is off from here on: {cause(error)}")
+            part: Any = (self.trackers if kind == "tracker" else self.observers).pop(label, None)
+            where = own_line(error, getattr(part, "__module__", ""))
+            self.report(f"warning: {kind} {label} is off from here on: {cause(error)}{where}")
 
 
 def _put(into: dict[str, Any], label: str, build: Callable[[], Any]) -> None:
