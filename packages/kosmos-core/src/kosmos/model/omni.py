@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from kosmos.data.batch import PackedBatch
+from kosmos.data.batch import MediaArrays, PackedBatch
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.errors import PluginError
@@ -153,6 +153,14 @@ class Stream(nn.Module):
                 "as the backbone"
             )
 
+    def check_number(self, slots: Tensor, media: MediaArrays) -> None:
+        """Raises PluginError where its connector does not give the slots that were planned for the row's media."""
+        if len(slots) != len(media.slots):
+            raise PluginError(
+                f"{self.titles['connector']}: forward gave {len(slots)} slots; expected {len(media.slots)}, which its "
+                f"slot count gives for the {len(media.grids)} items of the row"
+            )
+
     def _trains_encoder(self) -> bool:
         return not self.frozen and any(p.requires_grad for p in self.encoder.parameters())
 
@@ -198,11 +206,7 @@ class OmniModel(nn.Module):
         for name, stream in self.streams.items():
             media = batch.media[name]
             slots = stream(media.values, media.grids)
-            if len(slots) != len(media.slots):
-                raise PluginError(
-                    f"{cast(Stream, stream).titles['connector']}: forward gave {len(slots)} slots; expected "
-                    f"{len(media.slots)}, which its slot count gives for the {len(media.grids)} items of the row"
-                )
+            cast(Stream, stream).check_number(slots, media)
             x = x.index_copy(0, media.slots, slots.to(x.dtype))
         return x
 
