@@ -63,7 +63,8 @@ def test_a_component_that_raises_is_named_with_its_plugin(
     assert main(["train", *choice, "--output", str(tmp_path / "run"), *map(str, FEW)]) == 3
     (line,) = capsys.readouterr().err.splitlines()
     said = (
-        "encoder 'bomb' of plugin bomb (acme-bomb 1.2) cannot be made with these options: ZeroDivisionError: by nothing"
+        "encoder 'bomb' of plugin bomb (acme-bomb 1.2) cannot be made with these options: ZeroDivisionError: by "
+        "nothing (acme_bomb.py:10)"
     )
     assert line == f"error[plugin]: streams.image.encoder: {said}"
     assert not (tmp_path / "run").exists()

@@ -28,6 +28,7 @@ from support.made import make
 @dataclasses.dataclass(frozen=True)
 class Thing:
     label: str = "encoder thing"
+    module: str = "tests_of_nobody"
 
 
 def promise(function: object) -> Promise:
