@@ -68,6 +68,10 @@ def test_an_option_and_a_field_may_set_different_parts_of_the_data(capsys: pytes
     assert main(["data", "--data", "sums", "data.sources.0.weight=2", "--documents", "0"]) == 0
     assert main(["data", "--data", "sums", "data.sources=[sums]"]) == 2
     assert "--data and data.sources=...: both are given" in capsys.readouterr().err
+    named = ["data", "--data", "sums", "--modalities", "image", "--documents", "0"]
+    assert main([*named, "modalities=[image]", "modalities.image.processor.resize=crop"]) == 0
+    assert main([*named, "modalities=[audio]"]) == 2
+    assert "--modalities and modalities=...: both are given" in capsys.readouterr().err
 
 
 def test_a_run_that_is_found_goes_on_to_the_steps_of_the_command(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """A Slurm of its own: a controller and three nodes on one machine, each with a network and a name of its own.
 
-Needs root, iproute2, and Debian's ``slurm-wlm`` and ``munge``. Nothing outside of its folder is written, but for the
-network: names are known by a file of hosts that lies over the machine's where the daemons run.
+Needs root, iproute2, and Debian's ``slurm-wlm`` and ``munge``. Nothing outside of ``FOLDER`` is written, but for the
+network: names are known by a file of hosts that lies over the machine's where the daemons run. There can be one, since
+the controller has Slurm's port, so what a killed session has left behind is found and ended by the next.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+FOLDER = Path(tempfile.gettempdir()) / "kosmos-slurm"
 BRIDGE, NETWORK = "kosmos-slurm", "10.77.32"
 NODES = ("kosmos-n1", "kosmos-n2", "kosmos-n3")
 PROGRAMS = ("ip", "unshare", "nsenter", "munged", "mungekey", "slurmctld", "slurmd", "sbatch", "scontrol")
@@ -54,15 +57,16 @@ def missing() -> str | None:
 
 
 class Cluster:
-    """Started by ``up``, and gone with ``down``."""
+    """Started by ``up``; ``down`` ends it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf"), "OMP_NUM_THREADS": "1"}
+    def __init__(self) -> None:
+        self.folder = FOLDER
+        self.environment = os.environ | {"SLURM_CONF": str(FOLDER / "slurm.conf"), "OMP_NUM_THREADS": "1"}
 
     def up(self) -> None:
         """Returns when all nodes are idle."""
         down()
+        shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "state").mkdir(parents=True)
         (self.folder / "slurm.conf").write_text(CONFIGURATION.format(folder=self.folder, network=NETWORK))
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
@@ -123,18 +127,14 @@ class Cluster:
             assert time.monotonic() < end, self.run("sinfo", "-N") + self.run("squeue")
             time.sleep(0.2)
 
-    def down(self) -> None:
-        """All daemons and what they started."""
-        for file in self.folder.glob("*.pid"):
-            try:
-                os.kill(int(file.read_text()), signal.SIGKILL)
-            except (ProcessLookupError, ValueError):
-                continue
-        down()
-
 
 def down() -> None:
-    """The network, and every process on one of its nodes."""
+    """All daemons, every process on one of the nodes, and the network."""
+    for file in FOLDER.glob("*.pid"):
+        process = file.read_text().strip()
+        name = Path(f"/proc/{process}/comm")
+        if process and name.exists() and name.read_text().startswith(("slurm", "munge")):
+            os.kill(int(process), signal.SIGKILL)
     for node in NODES:
         there = subprocess.run(["ip", "netns", "pids", node], capture_output=True, text=True, check=False)
         for process in there.stdout.split():

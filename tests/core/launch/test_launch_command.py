@@ -29,6 +29,7 @@ MISTAKES = {
     ("slurm", "mixture.yaml", "--output", "mixture.yaml/job.sh"): "mixture.yaml/job.sh: cannot write",
     ("slurm", "mixture.yaml", "--output", ""): "--output: the value is empty",
     ("slurm", "mixture.yaml", "--run-output", ""): "--run-output: the value is empty",
+    ("slurm", "mixture.yaml", "--run-output", "a", "output=b"): "--run-output and output=...: both are given",
     ("kubernetes", "mixture.yaml", *KUBERNETES, "--name", "Big"): "--name: expected small letters, digits and -",
     ("skypilot", "mixture.yaml", "--nodes", "2", "--bucket", "b"): "bucket: each of the 2 nodes would see a copy",
     ("skypilot", "mixture.yaml", "--volume", "v", "--bucket", "b"): "bucket: give volume or bucket, not both",
@@ -97,6 +98,9 @@ def test_the_run_files_own_output_and_its_fields_are_taken(launch: Launch, run_f
     assert "export OUTPUT=elsewhere/run\n" in launch("slurm", run_file, "--gpus-per-node", "4")
     assert "export OUTPUT=here\n" in launch("slurm", run_file, "--gpus-per-node", "4", "--run-output", "here")
     assert "data.lanes=8" in launch("slurm", run_file, "data.lanes=8")
+    given = launch("slurm", run_file, "--gpus-per-node", "4", "output=given/")
+    assert "export OUTPUT=given\n" in given
+    assert "output=" not in given.split('--output "$OUTPUT"')[1]
 
 
 def test_a_job_has_a_name_that_schedulers_take(launch: Launch, run_file: str) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,11 @@ def test_rows_are_shown_as_they_are_done_with_the_promise_at_hand_and_ctrl_c_end
     while b"observer odd sees-rows: it is called with each row" not in said:
         said += os.read(ours, 4096)
     assert re.search(rb"observer odd +builds +passed", said)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    status = None
+    for _ in range(3):  # a module that is imported from C just then swallows one
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            status = process.wait(timeout=20)
+            break
+    assert status == 130
     os.close(ours)

@@ -55,25 +55,32 @@ def test_a_resumed_run_may_have_more_steps(tmp_path):
     assert losses(tmp_path / "short") == losses(tmp_path / "whole")
 
 
-def test_steps_before_the_data_fail_are_not_lost(tmp_path):
+@pytest.mark.parametrize(
+    ("every", "said"), [(1, "no sample of the sources can be used"), (3, "samples were bad and data.quarantine")]
+)
+def test_steps_before_the_data_fail_are_not_lost(tmp_path, every, said):
+    """Nor is what is bad counted twice, once it is mended."""
     rows, output = tmp_path / "rows.jsonl", tmp_path / "cut"
-    text = "".join(json.dumps({"text": f"this is line {number}"}) + "\n" for number in range(200))
-    rows.write_text(text)
-    over, registry = {"data": {"sources": [str(rows)], "workers": 0}}, ticks_registry()
+    lines = [json.dumps({"text": f"this is line {number}"}) + "\n" for number in range(200)]
+    bad = ["-" * (len(line) - 1) + "\n" if number % every == 0 else line for number, line in enumerate(lines)]
+    rows.write_text("".join(lines))
+    data = {"sources": [str(rows)], "workers": 0, "quarantine": 0.02}
+    over, registry = {"data": data, "train": {"steps": 30}}, ticks_registry()
 
     class Pulls(Reporter):
         def step(self, row, steps):
-            if row["step"] == 3:
-                rows.write_text("-" * len(text))
+            if row["step"] == 13:
+                rows.write_text("".join(bad))
 
-    with pytest.raises(DataError, match=r"no sample of the sources can be used|samples were bad"):
+    with pytest.raises(DataError, match=said):
         train_model(small_run(output, **over), registry=registry, reporter=Pulls())
     taken = losses(output)
-    assert 3 <= load_newest(output / "checkpoints").state["step"] == len(taken) < 6
-    rows.write_text(text)
+    assert 13 <= load_newest(output / "checkpoints").state["step"] == len(taken) < 30
+    rows.write_text("".join(lines))
     resume_run(output, registry=registry)
     assert losses(output)[: len(taken)] == taken
-    assert len(losses(output)) == 6
+    assert len(losses(output)) == 30
+    assert not rows_of(output / "quarantine.jsonl")
 
 
 def test_the_folder_of_a_run_may_be_a_str(tmp_path):

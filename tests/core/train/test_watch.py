@@ -86,10 +86,3 @@ def test_ranks_that_stand_still_are_named_once(store, monkeypatch):
     assert 10 < now[0] < 14
     assert len(found) == 1  # the first of them says it
     assert "rank 1 is in decoding of step 4, last document film.mp4" in found[0].line()
-
-
-def test_of_ranks_that_meet_the_same_error_one_says_it(store):
-    made, _ = watches(store, 3)
-    assert [watch.is_first_to_say("error[plugin]: encoder: forward failed") for watch in made] == [True, False, False]
-    assert made[2].is_first_to_say("error[plugin]: another")
-    assert Watch(Parallel(), hang_s=1.0, store=None, stop=lambda found: None).is_first_to_say("alone")

@@ -11,9 +11,11 @@ from kosmos.interrupts import keep_in_mind
 
 def main() -> int:
     """As ``kosmos.cli.main``. Its imports too can be interrupted, or lack a package."""
-    keep_in_mind([signal.SIGINT])
+    put_back = keep_in_mind([signal.SIGINT])
     try:
         from kosmos.cli import main as run
+
+        return run()
     except KeyboardInterrupt:
         return say_interrupted()
     except ModuleNotFoundError as error:
@@ -21,7 +23,8 @@ def main() -> int:
             raise
         print(missing.line(), file=sys.stderr)
         return missing.exit_status
-    return run()
+    finally:
+        put_back()
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def _check_stream_parts(config: RunConfig, registry: Registry, specs: dict[str, 
 
     Raises: as ``Registry.build``.
     """
-    for name in {config.stream_of(modality) for modality in config.modalities}:
+    for name in dict.fromkeys(map(config.stream_of, config.modalities)):
         encoder, connector = _parts_of(config, name, specs)
         registry.check("encoder", encoder.name, encoder.options, path=f"streams.{name}.encoder", positional=0)
         registry.check("connector", connector.name, connector.options, path=f"streams.{name}.connector", positional=2)

@@ -29,6 +29,11 @@ class _All(dict[str, Any]):
     """Settings of modalities that were listed by name, so that there are no others; a plain mapping adds to some."""
 
 
+def names_all(modalities: Any) -> bool:
+    """Whether they were listed by name, and not settings of some of them."""
+    return isinstance(modalities, str | list | _All)
+
+
 class _SaidTwice(yaml.YAMLError):
     """A key stands twice in one mapping."""
 
@@ -161,9 +166,9 @@ def _modalities(old: Any, over: str | Sequence[Any] | Mapping[str, Any], *, rena
     """Modalities laid on others: names say which there are, and what is set of them stays; a mapping adds to them."""
     settings = by_name(old) if isinstance(old, str | list | Mapping) else {}
     both = merge(settings, by_name(over), renames=renames)
-    if isinstance(over, str | list | _All):
+    if names_all(over):
         return _All({name: both[name] for name in by_name(over)})
-    return _All(both) if isinstance(old, str | list | _All) else both
+    return _All(both) if names_all(old) else both
 
 
 def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, renames: bool) -> list[Any]:

@@ -207,7 +207,7 @@ class Saver:
             free_bytes = shutil.disk_usage(self.folder).free
             free = f"{free_bytes:,} bytes are free; older checkpoints are intact"
             if free_bytes < needed:
-                free += "; make room, or lower checkpoint.keep_last"
+                free += "; make room, such as by 'kosmos checkpoint prune'"
         except OSError as gone:  # the folder itself
             free = f"its folder cannot be looked at ({gone.strerror})"
         failure = TrainingError(

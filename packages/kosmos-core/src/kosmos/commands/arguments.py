@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from kosmos.config import by_name
 from kosmos.errors import ConfigError
 from kosmos.mistakes import OPTIONS, field_meant
 from kosmos.names import did_you_mean, listed
-from kosmos.run_file import YAML_SUFFIXES
+from kosmos.run_file import YAML_SUFFIXES, names_all
 from kosmos.runtime.environment import num_processes
 from kosmos.runtime.launch import is_launched, said_once
 from kosmos.selection import asked_plugins
@@ -98,6 +99,8 @@ def refuse_said_twice(short: Mapping[str, Any], given: Mapping[str, Any]) -> Non
     """Raises ConfigError where an option and a field both say all of a thing, of which only one could count."""
     for path, option in {**OPTIONS, "modalities": "--modalities"}.items():
         said, again = _at(short, path), _at(given, path)
+        if path == "modalities" and said is not None and names_all(again):
+            said, again = sorted(by_name(said)), sorted(by_name(again))
         if said is not None and again not in (None, said) and not isinstance(again, Mapping):  # data.sources.0.root=...
             raise ConfigError(f"{option} and {path}=...: both are given, and only one of them can count; leave one out")
 

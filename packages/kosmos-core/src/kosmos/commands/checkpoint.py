@@ -76,7 +76,7 @@ def prune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
 ) -> None:
-    """Delete old checkpoints, once those to keep are verified. Damaged ones among them are named and left."""
+    """Delete old checkpoints, once the newest to keep are verified. Damaged ones among them are named and left."""
     from kosmos.checkpoint.folder import delete, superseded
 
     checkpoints = _committed(output)

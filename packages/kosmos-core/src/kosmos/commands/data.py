@@ -21,7 +21,7 @@ from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_fi
 if TYPE_CHECKING:
     from kosmos.compose import Composition
     from kosmos.data.document import Source
-    from kosmos.data.plan import DocumentPlan
+    from kosmos.data.plan import DocumentPlan, Planner
     from kosmos.data.quarantine import Incident
     from kosmos.data.shown import Stretch
     from kosmos.data.tokenizer import Tokenizer
@@ -122,7 +122,7 @@ def data_(
         config, sources, resumed=False,
         backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
     )  # fmt: skip
-    warnings = [*doubtful, *_rendered(figures), *_cut(figures, config.data.tokens_per_pack)]
+    warnings = [*doubtful, *_rendered(figures), *_cut(figures, composition.planner)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     result: dict[str, Any] = {"sources": told, "warnings": warnings, "shown": shown}
     if not as_json:
@@ -191,14 +191,16 @@ def _is_cut(pieces: Sequence[DocumentPlan], tokenizer: Tokenizer) -> bool:
     return not whole and given > len(pieces)  # of a text all but the beginning of a piece is learned
 
 
-def _cut(figures: dict[str, Figures | None], tokens_per_pack: int) -> Iterator[str]:
+def _cut(figures: dict[str, Figures | None], planner: Planner) -> Iterator[str]:
     """Warnings of answers that may stand in another piece than what was asked."""
+    most, raised = planner.max_tokens, "raise data.tokens_per_pack or shorten them"
+    if planner.longest is not None and planner.longest < most:
+        most, raised = planner.longest, "the backbone has no more positions, so shorten them"
     for name, of in figures.items():
         if of is not None and of.cut:
             yield (
-                f"{name}: {of.cut} of {of.looked_at} documents looked at take more than a row of {tokens_per_pack:,} "
-                "tokens and are cut, so that what is learned may stand apart from what was asked; raise "
-                f"data.tokens_per_pack (the longest takes {of.longest:,}) or shorten them"
+                f"{name}: {of.cut} of {of.looked_at} documents looked at take more than {most:,} tokens and are cut, "
+                f"so that what is learned may stand apart from what was asked; {raised}"
             )
 
 

@@ -196,11 +196,14 @@ def _common(
     for option, value in (("--output", context.params["output"]), ("--run-output", run_output), ("--name", name)):
         refuse_empty(option, value)
     config = read_run(Path(run_file), overrides, max(1, nodes * procs))
+    fields = tuple(pair for pair in overrides if not pair.startswith("output="))  # the file says --output
+    if run_output and len(fields) < len(overrides):
+        raise ConfigError("--run-output and output=...: both are given, and only one of them can count; leave one out")
     name = name or _label(Path(run_file).stem)
     return {
         "run_file": run_file,
         "output": run_output or _folder(config, name),
-        "overrides": tuple(overrides),
+        "overrides": fields,
         "name": name,
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,

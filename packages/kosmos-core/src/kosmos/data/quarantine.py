@@ -34,17 +34,17 @@ class Budget:
         """Count.
 
         Raises:
-            QuarantineFull: the share of bad samples is above the budget.
+            QuarantineFull: the share of bad samples is above the budget. They are not counted: who goes on draws them
+                again.
         """
-        self.drawn += drawn
-        self.bad += len(incidents)
-        if self.bad and self.drawn >= self.MIN_DRAWN and self.bad > self.share * self.drawn:
+        drawn, bad = self.drawn + drawn, self.bad + len(incidents)
+        if bad and drawn >= self.MIN_DRAWN and bad > self.share * drawn:
             last = incidents[-1] if incidents else None
             because = f"; the last: {last.origin}: {last.cause}" if last else ""
             raise QuarantineFull(
-                f"{self.bad} of {self.drawn} samples were bad and data.quarantine allows "
-                f"a share of {self.share:g}{because}"
+                f"{bad} of {drawn} samples were bad and data.quarantine allows a share of {self.share:g}{because}"
             )
+        self.drawn, self.bad = drawn, bad
 
     def state(self) -> dict[str, Any]:
         return {"drawn": self.drawn, "bad": self.bad}

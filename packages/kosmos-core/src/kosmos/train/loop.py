@@ -90,6 +90,8 @@ class Trainer:
         self.step = self.first_step = 0
         self.reading = False
         """Whether a step is at its data, where all ranks fail together and nothing has changed yet."""
+        self.noted = 0
+        """Bad samples of that step which are in the ledger for the first time."""
         self.parts = 1
         """Into so many parts rows are cut, for want of memory."""
         self.slots = {route.stream: route.slots for route in composition.planner.routes.values()}
@@ -110,7 +112,7 @@ class Trainer:
         """
         begin = perf_counter()
         self.at("reading data", step=self.step + 1)
-        self.reading = True
+        self.reading, self.noted = True, 0
         rows, targets = self._rows(should_stop)
         self.reading = False
         batches = [to_tensors(row.arrays) for row in rows]
@@ -171,7 +173,8 @@ class Trainer:
         everyone = self.parallel.one_of_each_group(taken)
         incidents = [incident for theirs in everyone for incident in theirs.incidents]
         if incidents:
-            self.parallel.main_only(lambda: self.folder.note_bad(incident_row(i, self.step + 1) for i in incidents))
+            bad = [incident_row(i, self.step + 1) for i in incidents]
+            self.noted = self.parallel.main_only(lambda: self.folder.note_bad(bad))
         self.budget.add(sum(theirs.drawn for theirs in everyone), incidents)
         return rows, sum(theirs.targets for theirs in everyone)
 

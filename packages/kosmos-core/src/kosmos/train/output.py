@@ -254,12 +254,17 @@ class RunFolder:
         """What ``note_parts`` said, or 1."""
         return int(json.loads(self.parts.read_text(encoding="utf-8"))["parts"]) if self.parts.exists() else 1
 
-    def note_bad(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows to the quarantine ledger, those of a sample once however often it is drawn. Raises as ``append``."""
+    def note_bad(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Add rows to the quarantine ledger, those of a sample once however often it is drawn. Raises as ``append``.
+
+        Returns:
+            How many were new.
+        """
         known = self._known_bad = self._bad_samples()
         new = {key: row for row in rows if (key := (row["origin"], row["cause"])) not in known}
         known |= set(new)
         self.append(self.quarantine, new.values())
+        return len(new)
 
     def count_bad(self) -> int:
         """Bad samples that the run has met."""
@@ -277,9 +282,14 @@ class RunFolder:
         rows = [row for line in _written(self.held_out) if (row := _row(line)) is not None]
         return [*rows[:1], *rows[-1:]]
 
-    def noted(self) -> dict[str, int]:
-        """Rows of the ledgers of documents, for ``truncate``."""
-        return {file.name: self._count_lines(file) for file in (self.quarantine, self.guards)}
+    def noted(self, *, but: int = 0) -> dict[str, int]:
+        """Rows of the ledgers of documents, for ``truncate``.
+
+        Args:
+            but: so many bad samples that were noted last are not counted.
+        """
+        rows = {file.name: self._count_lines(file) for file in (self.quarantine, self.guards)}
+        return rows | {self.quarantine.name: rows[self.quarantine.name] - but}
 
     def _count_lines(self, file: Path) -> int:
         """As many as ``_lines`` gives, but for the memory that they would take: this is asked at every checkpoint."""

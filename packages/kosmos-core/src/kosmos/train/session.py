@@ -177,8 +177,6 @@ class Session:
         status = None
         if error is not None and not isinstance(error, KosmosError):
             status = self.watch.told()  # an exchange breaks where another rank leaves it
-        if isinstance(error, KosmosError) and not error.elsewhere:
-            error.elsewhere = not self.watch.is_first_to_say(error.line())
         if error is not None and status is None:
             self.watch.tell(error.exit_status if isinstance(error, KosmosError) else 1)
         self.watch.close()
@@ -335,13 +333,17 @@ class Session:
         self.trackers.resume(self.trainer.step)
         self.clock.roll_back(self.trainer.step)
 
-    def _save(self) -> None:
+    def _save(self, *, unfinished: int = 0) -> None:
+        """
+        Args:
+            unfinished: bad samples in the ledger that belong to a step which was not taken, and will come again.
+        """
         if self.trainer.step not in (self.saver.newest, 0):
             self.watch.at("saving")
             with self.clock.spending("blocking_save"):
                 tensors, state = self.trainer.snapshot()
                 state |= {"early": self.scorings.early.state(), **made_by(self.config)}
-                state["noted"] = self.folder.noted() if self.parallel.is_main else {}
+                state["noted"] = self.folder.noted(but=unfinished) if self.parallel.is_main else {}
                 self.saver.save(self.trainer.step, tensors, state)
             self.clock.flush()
 
@@ -349,7 +351,7 @@ class Session:
         """The data have failed, such as a disk that is gone: the steps that were taken are not lost with them."""
         if not (self.trainer.reading and self.trainer.step):
             return
-        self._save()
+        self._save(unfinished=self.trainer.noted)
         try:
             self._wait_for_save()
             again = f"once the data can be read again, go on with: {self.stop.go_on}"

@@ -39,8 +39,6 @@ class Store(Protocol):
 
     def multi_get(self, keys: list[str]) -> list[bytes]: ...
 
-    def add(self, key: str, amount: int) -> int: ...
-
 
 GRACE_S = 5.0
 """Seconds in which a rank may end by itself once another has failed."""
@@ -137,13 +135,6 @@ class Watch:
         if self.store is not None:
             with suppress(Exception):  # the store went first
                 self.store.set(_FAILED, str(status))
-
-    def is_first_to_say(self, line: str) -> bool:
-        """Whether no other rank has met the same error, such as a part of the model that fails on all of them."""
-        if self.store is not None:
-            with suppress(Exception):  # the store went first
-                return self.store.add(f"{_FAILED}/{line}", 1) == 1
-        return True
 
     def told(self) -> int | None:
         """Exit status of a rank that failed."""
