@@ -99,7 +99,7 @@ def own_line(error: BaseException, module: str | None) -> str:
             built-in types do.
     """
     package = (module or "").replace(":", ".").partition(".")[0]
-    found, step = "", error.__traceback__
+    found, step = "", error.__traceback__ and error.__traceback__.tb_next  # the first frame is who caught it
     while step is not None:
         if str(step.tb_frame.f_globals.get("__name__")).partition(".")[0] == package:
             found = f" ({os.path.basename(step.tb_frame.f_code.co_filename)}:{step.tb_lineno})"

@@ -13,6 +13,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
+from kosmos.components import KINDS
 from kosmos.discovery import CORE, PluginRecord
 from kosmos.errors import PluginError
 from kosmos.files import replace_text
@@ -157,11 +158,12 @@ def _difference(old: LockedPlugin, new: LockedPlugin | None) -> str:
 def _moved(old: PluginLock, registry: Registry) -> Iterator[str]:
     """One line for each component that another plugin brings now: of two with one name only one is loaded."""
     labels = {plugin.name: f"{plugin.name} ({plugin.distribution} {plugin.version})" for plugin in old.plugins}
+    known = {spec.kind for spec in KINDS}  # a newer Kosmos may know others
     for component, name in old.components.items():
         kind, _, called = component.partition(" ")
-        owner = registry.owner(kind, called) if called in registry.specs(kind) else None
+        owner = registry.owner(kind, called) if kind in known and called in registry.specs(kind) else None
         if owner is not None and owner.name != name:
-            yield f"{kind} {called!r} of plugin {labels[name]} now comes from plugin {owner.label}"
+            yield f"{kind} {called!r} of plugin {labels.get(name, name)} now comes from plugin {owner.label}"
 
 
 def keep_lock(folder: Path, registry: Registry) -> None:

@@ -177,11 +177,12 @@ class Registry:
         """The components of the kind that have the option."""
         from kosmos.options import fields_of
 
-        owners = []
+        owners, used, resolved = [], set(self.used), set(self.resolved)
         for name in self.specs(kind):
             with suppress(KosmosError):  # a broken plugin is not what is asked for
                 if option in fields_of(self.resolve(kind, name), positional):
                     owners.append(name)
+        self.used, self.resolved = used, resolved  # nobody uses those
         return owners
 
     def given_way(self) -> list[str]:

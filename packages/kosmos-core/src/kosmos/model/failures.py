@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from kosmos.errors import KosmosError, PluginError, cause, is_out_of_memory
 
 _TORCH = Path(torch.__file__).parent
+PEER_GONE = r"(?i)closed by peer|reset by peer|broken pipe"
+"""What an exchange of gloo says whose other end has died."""
 
 
 def raise_as_its_own(error: Exception, title: str, method: str = "forward") -> None:
@@ -26,6 +30,8 @@ def raise_as_its_own(error: Exception, title: str, method: str = "forward") -> N
         PluginError: with the cause, and the file and line of it where they are not torch's.
     """
     if isinstance(error, KosmosError | torch.AcceleratorError) or is_out_of_memory(error):
+        return
+    if dist.is_available() and dist.is_initialized() and re.search(PEER_GONE, str(error)):
         return
     frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)[1:]]
     if any(file.is_relative_to(_TORCH / "distributed") for file, _ in frames):

@@ -75,6 +75,8 @@ class Stream(nn.Module):
         self.takes_padding = bool(getattr(encoder, "takes_padding", False))
         self.touch = False
         """Whether every trainable parameter gets a gradient from every row: see ``touched``."""
+        self.learns: bool | None = None
+        """Whether features of the encoder, where it is to be trained, ever led to its parameters; None before any."""
         self.encoder = cast(nn.Module, encoder)
         self.connector = cast(nn.Module, connector)
         self.slots = connector.slots
@@ -99,8 +101,7 @@ class Stream(nn.Module):
 
         Raises:
             PluginError: encoder or connector fails, or the encoder gives another number of cells or features than it
-                has to, float64 or whole numbers, or in training features that lead to none of its parameters; or the
-                connector gives another width than the backbone's.
+                has to, or float64; or the connector gives another width than the backbone's.
         """
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
@@ -125,24 +126,20 @@ class Stream(nn.Module):
             raise
 
     def _check(self, cells: Any, number: int) -> None:
-        """Raises PluginError where an encoder gives not its width for each of so many cells, or what trains nothing."""
+        """Raises PluginError where an encoder does not give its width for each of so many cells, or gives float64."""
         given = list(cells.shape) if isinstance(cells, Tensor) else type(cells).__name__
         if given != (expected := [number, self.encoder_width]):
             raise PluginError(
                 f"{self.titles['encoder']}: forward gave {given}; expected a tensor {expected}, of its width for each "
                 "cell"
             )
-        wide = cells.dtype == torch.float64 and all(p.dtype != torch.float64 for p in self.parameters())
-        if wide or not cells.is_floating_point():
+        if cells.dtype == torch.float64 and all(p.dtype != torch.float64 for p in self.parameters()):
             raise PluginError(
-                f"{self.titles['encoder']}: forward gave {str(cells.dtype).removeprefix('torch.')} features; expected "
-                "the type of its parameters, or of autocast"
+                f"{self.titles['encoder']}: forward gave float64 features; expected the type of its parameters, or of "
+                "autocast"
             )
-        if number and self.training and torch.is_grad_enabled() and not cells.requires_grad and self._trains_encoder():
-            raise PluginError(
-                f"{self.titles['encoder']}: forward gave features without a gradient, so none of its parameters would "
-                "be trained; leave out no_grad() and detach(), or freeze the encoder (freeze: true beside it)"
-            )
+        if number and self.training and torch.is_grad_enabled() and self._trains_encoder():
+            self.learns = bool(self.learns or cells.requires_grad)
 
     def _check_slots(self, slots: Any) -> None:
         """Raises PluginError where a connector does not give features as wide as the backbone."""

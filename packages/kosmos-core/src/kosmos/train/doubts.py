@@ -20,6 +20,8 @@ from kosmos.names import listed
 
 KEEPS_UPDATES = ("lion", "lion8bit", "adamw")
 """Optimizers with the option ``master``."""
+LEARNS_WITHIN = 5
+"""Steps of a process within which an encoder has to meet a row that trains it, or ``learns_nothing`` names it."""
 
 
 def doubts(
@@ -105,11 +107,22 @@ def _options(part: object, place: str, names: Sequence[str]) -> list[str]:
 def _batch_statistics(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
     """Encoders whose norms mix the items of a row, which are there together by an accident of packing."""
     for name, stream in streams:
+        stream.encoder.train(stream.encoder.training)  # one that overrides it keeps its norms in evaluation mode
         norms = [n for n, m in stream.encoder.named_modules() if isinstance(m, _BatchNorm) and m.training]
         if norms and not stream.frozen:
             yield (
                 f"streams.{name}.encoder: BatchNorm ({listed(norms, at_most=2)}) makes the features of an item depend "
                 "on what else is in its row; GroupNorm in its place, or BatchNorm in evaluation mode, does not"
+            )
+
+
+def learns_nothing(streams: Iterable[Any]) -> Iterator[str]:
+    """Encoders that are to be trained, and whose features led to none of their parameters so far."""
+    for stream in streams:
+        if stream.learns is False:
+            yield (
+                f"{stream.titles['encoder']}: in {LEARNS_WITHIN} steps none of its features had a gradient, so it "
+                "learns nothing; leave out no_grad() and detach(), or freeze it (freeze: true beside it)"
             )
 
 

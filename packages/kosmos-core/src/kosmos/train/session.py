@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +17,14 @@ from kosmos.data.quarantine import incident_row
 from kosmos.errors import ConfigError, DataError, Interrupted, KosmosError, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import check_lock, keep_lock
+from kosmos.model.failures import PEER_GONE
 from kosmos.plugins import Registry
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
 from kosmos.runtime.launch import apart, launched_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_folder
-from kosmos.train.doubts import doubts
+from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
 from kosmos.train.initial import open_initial, take_weights
@@ -36,9 +37,6 @@ from kosmos.train.scorings import Scorings
 from kosmos.train.stopping import StopRequest, heed_swallowed
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
-
-PEER_GONE = r"(?i)closed by peer|reset by peer|broken pipe"
-"""What an exchange of gloo says whose other end has died."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +157,11 @@ class Session:
             self.config, run.sources, resumed=self.resumed,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
         )  # fmt: skip
-        for warning in (slower_without_triton(run.device), *self.registry.given_way(), *doubtful):
-            if warning:
-                self.reporter.say(f"warning: {warning}")
+        self._warn((slower_without_triton(run.device), *self.registry.given_way(), *doubtful))
+
+    def _warn(self, warnings: Iterable[str | None]) -> None:
+        for warning in filter(None, warnings):
+            self.reporter.say(f"warning: {warning}")
 
     @contextmanager
     def _or_nothing_left(self) -> Iterator[None]:
@@ -278,6 +278,8 @@ class Session:
             self._log(row)
             if warning := contention.look():
                 self.reporter.say(f"warning: {warning}")
+            if step == self.trainer.first_step + LEARNS_WITHIN:
+                self._warn(learns_nothing(self.trainer.model.streams.values()))
             self._keep_settings()
             self.scorings.after(step)
             if step % self.config.checkpoint.every_steps == 0:
@@ -334,10 +336,7 @@ class Session:
         self.clock.roll_back(self.trainer.step)
 
     def _save(self, *, unfinished: int = 0) -> None:
-        """
-        Args:
-            unfinished: bad samples in the ledger that belong to a step which was not taken, and will come again.
-        """
+        """``unfinished``: bad samples in the ledger of a step that was not taken; they will come again."""
         if self.trainer.step not in (self.saver.newest, 0):
             self.watch.at("saving")
             with self.clock.spending("blocking_save"):
