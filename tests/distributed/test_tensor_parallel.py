@@ -78,7 +78,7 @@ def test_ranks_that_cannot_form_groups_are_refused() -> None:
 def test_ranks_of_a_group_have_the_same_lanes() -> None:
     lanes = [Parallel(rank, world_size=6).shared_by(2).lanes(6) for rank in range(6)]
     assert lanes == [[0, 3], [0, 3], [1, 4], [1, 4], [2, 5], [2, 5]]
-    with pytest.raises(ConfigError, match=r"4 lanes cannot .* 3 groups of 2 processes evenly; add data.lanes=6, "):
+    with pytest.raises(ConfigError, match=r"4 lanes cannot .* evenly to 3 groups of 2 processes; set data.lanes=6, "):
         Parallel(world_size=6).shared_by(2).lanes(4)
 
 
