@@ -350,8 +350,8 @@ class Session:
         """The data have failed, such as a disk that is gone: the steps that were taken are not lost with them."""
         if not (self.trainer.reading and self.trainer.step):
             return
-        self._save(unfinished=self.trainer.noted)
         try:
+            self._save(unfinished=self.trainer.noted)
             self._wait_for_save()
             again = f"once the data can be read again, go on with: {self.stop.go_on}"
             self.reporter.say(f"the data failed after step {self.trainer.step}, which is saved; {again}")
