@@ -253,7 +253,7 @@ def test_a_rank_that_is_killed_is_said_to_be(tmp_path: Path, site: Path) -> None
     run.wait_for(lambda: lines_in(tmp_path / "run" / "metrics.jsonl") >= 3)
     os.kill(pid_of(run, 1), signal.SIGKILL)
     status, said = run.end(at_most_s=90)
-    assert status == 137, said
+    assert status in (137, 4), said  # 4 where the other has ended too before the launcher looks, every 0.2 s
     line = "error[training]: rank 1 was killed (SIGKILL): memory may have run out, or somebody has ended it"
     assert line in said and "error[internal]" not in said, said
 
