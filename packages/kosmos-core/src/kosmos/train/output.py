@@ -283,11 +283,7 @@ class RunFolder:
         return [*rows[:1], *rows[-1:]]
 
     def noted(self, *, but: int = 0) -> dict[str, int]:
-        """Rows of the ledgers of documents, for ``truncate``.
-
-        Args:
-            but: so many bad samples that were noted last are not counted.
-        """
+        """Rows of the ledgers of documents, for ``truncate``, but for so many bad samples that were noted last."""
         rows = {file.name: self._count_lines(file) for file in (self.quarantine, self.guards)}
         return rows | {self.quarantine.name: rows[self.quarantine.name] - but}
 
