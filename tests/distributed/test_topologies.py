@@ -42,6 +42,7 @@ LLAMA = {
 }  # fmt: skip
 
 
+LORA = [(1, "auto"), (2, "fsdp"), (2, "ddp")]
 IN_8_BITS = {"name": "lion8bit", "block": 64}
 ROWS_WITH_BLOCKS = {**SMALL["backbone"], "width": 64, "ffn_width": 128}  # type: ignore[dict-item]
 
@@ -125,6 +126,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         cut = run(output, strategy="auto", workers=0, steps=1)
         entries.append({"world": world, "run": {**cut, "backbone": {"name": "hf", "config": LLAMA}}})
         entries.append({"world": world, "resume": str(output), "over": {"train": {"steps": 2}}})
+    for world, strategy in LORA:
+        one = run(folder / f"lora {world} {strategy}", strategy=strategy, workers=0, steps=3)
+        lora = {"name": "hf", "config": LLAMA, "lora": {"rank": 4, "whole": ["embed_tokens"]}}
+        entries.append({"world": world, "run": {**one, "backbone": lora}})
+        mixed = {**one, "output": f"{one['output']} mixed", "backbone": {**lora, "dtype": "bfloat16"}}
+        entries.append({"world": world, "run": {**mixed, "train": {**one["train"], "precision": "bf16"}}})
     (folder / "trainings.json").write_text(json.dumps(entries))
     done(torchrun(4, [trainings.__file__, folder / "trainings.json"]), at_most_s=600)
     return lambda *name: folder / " ".join(map(str, name))
@@ -220,6 +227,24 @@ def test_a_sharded_model_of_transformers_takes_rows_in_parts_some_of_which_are_e
     assert len(rows) == 2
     for name in ("loss", "grad_norm"):
         assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected], rel=LOSS)
+
+
+@pytest.mark.parametrize("way", LORA[1:], ids=lambda way: " ".join(map(str, way)))
+def test_low_rank_updates_beside_a_sharded_base_are_those_of_one_process(
+    trained: Callable[..., Path], way: tuple[int, str]
+) -> None:
+    """Also where the base is in bf16 and the updates in fp32, whose losses only come near."""
+    for kind, rel in (((), LOSS), (("mixed",), 1e-2)):
+        outputs = [trained("lora", *one, *kind) for one in (way, LORA[0])]
+        rows, expected = (rows_of(output / "metrics.jsonl") for output in outputs)
+        assert len(rows) == 3
+        for name in ("loss", "grad_norm"):
+            assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected], rel=rel)
+    dtypes = {
+        name: tensor.dtype for name, tensor in read_whole(load_newest(outputs[0] / "checkpoints").tensors).items()
+    }  # type: ignore[union-attr]
+    assert {dtype for name, dtype in dtypes.items() if "low_rank" in name} == {torch.float32}
+    assert dtypes["model.backbone.model.model.layers.0.self_attn.q_proj.weight"] == torch.bfloat16
 
 
 def test_steps_differ_in_their_documents(trained: Callable[..., Path]) -> None:

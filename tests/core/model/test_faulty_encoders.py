@@ -14,6 +14,7 @@ from kosmos import ConnectorSpec, EncoderSpec, Grid, hookimpl, make_run, train_m
 from kosmos.compose import compose
 from kosmos.data.batch import DocumentInfo, MediaArrays, PackedBatch
 from kosmos.errors import ConfigError, PluginError
+from kosmos.model.omni import OmniModel
 from kosmos.plugins import Registry
 from kosmos.train.doubts import doubts, learns_nothing
 from kosmos.train.progress import Reporter
@@ -132,12 +133,13 @@ def test_an_encoder_that_gives_another_type_is_named_and_not_the_connector() -> 
 
 
 def test_an_encoder_whose_features_lead_to_none_of_its_parameters_is_doubted_once_it_was_met() -> None:
-    stream, other = stream_of(frozen=False), stream_of()
-    run_three_cells(stream.eval())
-    assert list(learns_nothing([stream, other])) == []
-    for one in (stream.train(), other):
-        run_three_cells(one)
-    (line,) = learns_nothing([stream, other])
+    models = {frozen: OmniModel(nn.Module(), {"ticks": stream_of(frozen=frozen)}) for frozen in (False, True)}
+    run_three_cells(models[False].eval().streams["ticks"])
+    assert [list(learns_nothing(model)) for model in models.values()] == [[], []]
+    for model in models.values():
+        run_three_cells(model.train().streams["ticks"])
+    assert list(learns_nothing(models[True])) == []
+    (line,) = learns_nothing(models[False])
     assert line.startswith("streams.ticks.encoder: faulty (Faulty): in 5 steps none of its features had a gradient")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from kosmos.train.flops import (
     Work,
     measured_products,
     peak_flops,
+    times_of,
     work_of,
 )
 from kosmos.train.run import train_model
@@ -88,14 +90,28 @@ def test_cells_of_padding_are_no_work() -> None:
 @pytest.mark.parametrize(
     ("over", "times"),
     [
-        ({}, {BACKBONE: 3, "ticks": 3}),
-        ({"backbone": {"freeze": True}}, {BACKBONE: 2, "ticks": 3}),
-        ({"streams": {"ticks": {"freeze": True}}}, {BACKBONE: 3, "ticks": 1, "ticks" + CONNECTOR: 3}),
+        ({}, {BACKBONE: (3, 3), "ticks": (3, 3)}),
+        ({"backbone": {"freeze": True}}, {BACKBONE: (2, 3), "ticks": (3, 3)}),
+        ({"streams": {"ticks": {"freeze": True}}}, {BACKBONE: (3, 3), "ticks": (1, 1), "ticks" + CONNECTOR: (3, 3)}),
     ],
 )
-def test_what_is_frozen_counts_without_its_gradients(over: dict[str, object], times: dict[str, int]) -> None:
+def test_what_is_frozen_counts_without_its_gradients(over: dict[str, object], times: dict[str, Any]) -> None:
     _, meter, _ = counted(over)
     assert {name: meter.times[name] for name in times} == times
+
+
+@pytest.mark.parametrize("over", [{}, {"freeze": True}, {"lora": 2}, {"lora": {"rank": 2, "whole": "inner"}}])
+def test_products_count_as_often_as_forward_and_backward_take_them(over: dict[str, object]) -> None:
+    layers = compose(small_run(None, backbone={"width": 64, "ffn_width": 256, **over}), ticks_registry()).model.backbone
+    part = layers.blocks[0].feed_forward
+    taken = []
+    for times in (1, 2):
+        with FlopCounterMode(display=False) as mode:
+            out = part(torch.randn(8, 64, requires_grad=True))
+            if times == 2:
+                out.sum().backward()
+        taken.append(mode.get_total_flops())
+    assert taken[1] / taken[0] == pytest.approx(times_of(part, passed=True).unit, rel=0.01)
 
 
 def test_a_run_that_goes_on_does_not_count_again_what_it_knows() -> None:

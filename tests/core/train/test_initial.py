@@ -10,7 +10,7 @@ import torch
 from kosmos import load_run, make_run, resume_run, train_model
 from kosmos.compose import compose
 from kosmos.errors import ConfigError
-from kosmos.train.initial import take_weights
+from kosmos.train.initial import Initial, take_weights
 from kosmos.train.saved import open_checkpoint
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -61,7 +61,7 @@ def test_what_the_first_had_not_is_drawn_and_the_rest_taken(first: Path, tmp_pat
         small_run(streams={"other": STREAM}, modalities={"ticks": {"stream": "other"}}), ticks_registry()
     ).model
     drawn = {name: t.clone() for name, t in model.state_dict().items()}
-    said = list(take_weights(model, loaded, alone=True))
+    said = list(take_weights(model, Initial(loaded, {}), alone=True))
     assert said[0].startswith("begins with backbone of ") and said[1:] == [
         "drawn anew: streams.other.connector, streams.other.encoder",
         "left there: streams.ticks.connector, streams.ticks.encoder",

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
 from kosmos.components import ModalitySpec
-from kosmos.config import ComponentConfig, RunConfig, StreamConfig
+from kosmos.config import BackboneConfig, ComponentConfig, RunConfig, StreamConfig
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.data.mixture import Mixture
@@ -17,6 +19,7 @@ from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.errors import ConfigError
+from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
@@ -91,6 +94,8 @@ def compose(
         if name not in streams:
             seed_part(config.train.seed, f"streams.{name}")
             streams[name] = _stream(config, registry, name, specs, backbone.width, parts)
+    if config.backbone.lora is not None:
+        _add_lora(config, "backbone", backbone, config.backbone, leave=(backbone.output_weight(),))
     model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze)
     if not any(p.requires_grad for p in model.parameters()):
         raise ConfigError("backbone.freeze: nothing is left to train; a frozen backbone needs a stream")
@@ -164,8 +169,27 @@ def _stream(
     both = {"encoder": (built, encoder), "connector": (joined, connector)}
     parts |= {f"{path}.{part}": made for part, made in both.items()}
     titles = {part: _title(f"{path}.{part}", *made) for part, made in both.items()}
-    freeze = config.streams.get(name, StreamConfig()).freeze
-    return Stream(built, joined, width=width, freeze=freeze, titles=titles)
+    settings = config.streams.get(name, StreamConfig())
+    if settings.lora is not None:
+        _add_lora(config, path, built, settings)
+    return Stream(built, joined, width=width, freeze=settings.freeze, titles=titles)
+
+
+def _add_lora(
+    config: RunConfig, path: str, part: nn.Module, settings: BackboneConfig | StreamConfig, leave: Sequence[Tensor] = ()
+) -> None:
+    """Raises ConfigError where the part is frozen too, or lacks a layer that is named."""
+    if settings.freeze:
+        raise ConfigError(f"{path}.lora: {path}.freeze trains nothing of it; leave one of them out")
+    assert settings.lora is not None
+    seed_part(config.train.seed, f"{path}.lora")
+    add_lora(part, f"{path}.lora", leave=leave, **settings.lora.model_dump())
+
+
+def update_scales(config: RunConfig) -> dict[str, float]:
+    """How often low-rank updates count, by the part of the model that has some."""
+    lora = {"backbone": config.backbone.lora, **{f"streams.{n}.encoder": s.lora for n, s in config.streams.items()}}
+    return {name: of.alpha / of.rank for name, of in lora.items() if of is not None}
 
 
 def _title(path: str, part: Any, by: ComponentConfig) -> str:

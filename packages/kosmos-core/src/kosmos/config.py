@@ -93,6 +93,30 @@ class PartConfig(ComponentConfig):
     """Name under which a plugin registers it; empty is the one of the modality that owns the stream."""
 
 
+class LoRAConfig(_Strict):
+    """Low-rank updates beside linear layers, which stay as they are (arXiv 2106.09685). A number alone is ``rank``,
+    ``true`` all defaults."""
+
+    rank: int = Field(default=16, ge=1)
+    """Rank of an update: beside a layer of ``in`` and ``out`` features it has ``rank * (in + out)`` parameters."""
+    alpha: float = Field(default=32, gt=0)
+    """An update counts ``alpha / rank`` times."""
+    layers: list[str] = Field(default_factory=list)
+    """Linear layers that get one, by their names or the last parts of these, such as ``q_proj``; none named takes all
+    but a backbone's projection to the vocabulary."""
+    whole: list[str] = Field(default_factory=list)
+    """Modules that are trained whole beside them, named likewise, such as ``embed_tokens`` for the marks of media."""
+
+    _lists = field_validator("layers", "whole", mode="before")(_names_are_a_list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_rank(cls, value: Any) -> Any:
+        if value is True:
+            return {}
+        return {"rank": value} if isinstance(value, int) else value
+
+
 class BackboneConfig(ComponentConfig):
     """The language model; options of the component stand beside these fields."""
 
@@ -100,6 +124,8 @@ class BackboneConfig(ComponentConfig):
     """Name under which a plugin registers it; see ``kosmos plugins``."""
     freeze: bool = False
     """Train none of its parameters (new token embeddings included)."""
+    lora: LoRAConfig | None = None
+    """Train low-rank updates in place of its parameters."""
     learning_rate: float | None = Field(default=None, gt=0)
     """Its own peak learning rate; None takes ``train.learning_rate``."""
 
@@ -113,6 +139,8 @@ class StreamConfig(_Strict):
     """What maps its features to token slots; its ``name`` likewise."""
     freeze: bool = False
     """Train none of the encoder's parameters. The connector is always trained."""
+    lora: LoRAConfig | None = None
+    """Train low-rank updates in place of the encoder's parameters."""
     learning_rate: float | None = Field(default=None, gt=0)
     """Peak learning rate of encoder and connector; None takes ``train.learning_rate``."""
 

@@ -24,10 +24,15 @@ ELSEWHERE = {
         "freeze_aligner freeze_multi_modal_projector freeze_projector freeze_connector tune_mm_mlp_adapter"
     ),
     "streams.NAME.learning_rate": "vit_lr aligner_lr mm_projector_lr vision_lr projector_lr",
-    "there is no LoRA here: backbone.freeze and streams.NAME.freeze say what is trained": (
-        "finetuning_type lora lora_alpha lora_r lora_rank lora_target peft train_type tuner_type use_lora use_peft "
-        "target_modules adapter_name_or_path adapters lora_dropout"
+    "backbone.lora and streams.NAME.lora, such as lora: {rank: 16, alpha: 32}": (
+        "finetuning_type lora peft peft_config lora_config train_type tuner_type use_lora use_peft "
+        "adapter_name_or_path adapters"
     ),
+    "backbone.lora.rank": "lora_r lora_rank",
+    "backbone.lora.alpha": "lora_alpha",
+    "backbone.lora.layers": "lora_target lora_target_modules target_modules",
+    "backbone.lora.whole": "modules_to_save additional_target",
+    "updates of backbone.lora have no dropout": "lora_dropout",
     "evaluate.every_steps says how often, in steps": "eval_strategy evaluation_strategy",
     "weights in 4 or 8 bits are not trained here; train.weights is fp32 or bf16": (
         "quantization_bit load_in_4bit load_in_8bit quant_bits bnb_4bit_quant_type"
@@ -80,8 +85,8 @@ ELSEWHERE = {
 _BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
 
 AROUND = {
-    "backbone": ("freeze", "learning_rate"),
-    "streams": ("freeze", "learning_rate"),
+    "backbone": ("freeze", "lora", "learning_rate"),
+    "streams": ("freeze", "lora", "learning_rate"),
     "train": ("learning_rate", "weight_decay", "warmup_steps"),
 }
 """Fields of a part of the run file that look like options of its components."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +116,12 @@ def read_into(folder: Path, targets: Mapping[str, Tensor], *, alone: bool = Fals
         raise CheckpointError(f"{folder}: cannot be read: {cause_of(error)}") from error
 
 
-def read_whole(folder: Path, prefix: str = "") -> dict[str, Tensor]:
-    """Every tensor whose name begins with ``prefix``, whole, without the prefix."""
+def read_whole(folder: Path, prefix: str = "", *, only: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
+    """Every tensor whose name begins with ``prefix``, whole, without the prefix; of these, ``only`` some by name."""
     targets = {
         name: torch.empty(entry.size, dtype=entry.properties.dtype)
         for name, entry in _stored(folder).items()
-        if name.startswith(prefix)
+        if name.startswith(prefix) and only(name)
     }
     read_into(folder, targets, alone=True)
     return {name.removeprefix(prefix): tensor for name, tensor in targets.items()}

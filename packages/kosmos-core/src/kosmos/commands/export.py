@@ -23,17 +23,24 @@ def export(
         int | None, typer.Option(min=0, help="Step of the checkpoint; by default the newest whole one.")
     ] = None,
 ) -> None:
-    """Write a run's model as one file of safetensors, however many processes have trained it."""
+    """Write a run's model as one file of safetensors, however many processes have trained it.
+
+    Low-rank updates (lora) are put into the weights that they stand beside.
+    """
     from kosmos.checkpoint.tensors import MODEL, read_whole
+    from kosmos.compose import update_scales
+    from kosmos.model.lora import merge_tensors
+    from kosmos.run_file import make_run
     from kosmos.train.saved import open_checkpoint
 
     refuse_ranks("kosmos export")
     check_free("FILE", file)
-    _, loaded = open_checkpoint(Path(output), step)
+    folder, loaded = open_checkpoint(Path(output), step)
     for name in loaded.skipped:
         print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
     found: int = loaded.state["step"]
     tensors = read_whole(loaded.tensors, MODEL)
+    merge_tensors(tensors, update_scales(make_run(folder.read_config(), where=str(folder.run_file))))
     _write(tensors, Path(file), {"format": "pt", "step": str(found)})
     size = Path(file).stat().st_size / 2**20
     print(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")

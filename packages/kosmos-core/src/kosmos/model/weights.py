@@ -27,6 +27,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 BLOCK = 1 << 18
 """Values of a block, which has one row at least: 1 MiB, so that it stays in a cache until it lies where it belongs."""
+UPDATE = ("low_rank_a", "low_rank_b")
+"""Last parts of the names of parameters that stand beside a model's own (``kosmos.model.lora``) and are drawn apart."""
 SEEDS = 1 << 32
 """Seeds that PyTorch's generator on a CPU tells apart."""
 
@@ -52,16 +54,21 @@ def draw_weights(module: nn.Module, values: Mapping[str, Normal], seed: int) -> 
     """Fill all parameters of ``module``, on any device, sharded or not, as if they were whole and in fp32.
 
     Args:
-        values: what each is filled with, by name. Those without memory are left as they are.
+        values: what each is filled with, by name. Others, and those without memory, are left as they are.
         seed: of ``new_seed``; it is taken as the module is made, so that nothing depends on when it is drawn.
     """
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
         for name, parameter in module.named_parameters():
-            if parameter.is_meta:
+            if parameter.is_meta or name not in values:
                 continue
             part = _Part.of(parameter.detach())
             part.fill(values[name], seed, threads)
             seed += part.blocks
+
+
+def is_update(name: str) -> bool:
+    """Whether a parameter of this name is none of the model's own: see ``UPDATE``."""
+    return name.rpartition(".")[2] in UPDATE
 
 
 _LATER: ContextVar[bool] = ContextVar("later", default=False)
@@ -149,7 +156,8 @@ def take_over(module: nn.Module, whole: nn.Module | None) -> None:
     if dist.is_initialized():
         dist.broadcast(torch.zeros(1), 0)  # by gloo, which lets ranks wait longer for the first one than NCCL does
     found = {} if whole is None else {**dict(whole.named_parameters()), **dict(whole.named_buffers())}
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    ours = [(name, parameter) for name, parameter in module.named_parameters() if not is_update(name)]
+    for name, tensor in [*ours, *module.named_buffers()]:
         own = tensor.detach()
         source = found[name].detach() if found else torch.empty(own.shape)
         source = source.to(own.device, own.dtype)

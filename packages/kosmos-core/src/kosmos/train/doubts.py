@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -16,6 +16,8 @@ from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
+from kosmos.model.lora import LoRALinear
+from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 
 KEEPS_UPDATES = ("lion", "lion8bit", "adamw")
@@ -50,7 +52,7 @@ def doubts(
         yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
         yield from _batch_statistics(streams)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
-        yield from _frozen_encoders(streams)
+        yield from _frozen_encoders(streams, {name for name, of in config.streams.items() if of.lora is not None})
         yield from _frozen_backbone(config.backbone, backbone)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
     ends_at = getattr(backbone, "longest", None) or tokens  # where texts are cut, however many a row holds
@@ -79,18 +81,19 @@ def _hints(processor: Processor) -> Sequence[str]:
     return hints
 
 
-def _frozen_encoders(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
+def _frozen_encoders(streams: Iterable[tuple[str, Any]], by_updates: Collection[str]) -> Iterator[str]:
     for name, stream in streams:
-        if stream.frozen and _is_drawn(stream.encoder):
+        if (stream.frozen or name in by_updates) and _is_drawn(stream.encoder):
             given = _options(stream.encoder, f"streams.{name}.encoder", ("pretrained", "weights"))
-            yield _never_learns(f"streams.{name}", "encoder", given)
+            yield _never_learns(f"streams.{name}", "encoder", given, by_updates=name in by_updates)
 
 
 def _frozen_backbone(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
     # One that was built from the configuration in a folder tells of a file, too.
     drawn = _is_drawn(backbone) or settings.options.get("pretrained") is False
-    if settings.freeze and backbone is not None and drawn:
-        yield _never_learns("backbone", "backbone", _options(backbone, "backbone", ("model", "pretrained", "weights")))
+    if (settings.freeze or settings.lora) and backbone is not None and drawn:
+        given = _options(backbone, "backbone", ("model", "pretrained", "weights"))
+        yield _never_learns("backbone", "backbone", given, by_updates=settings.lora is not None)
 
 
 def _is_drawn(part: Any) -> bool:
@@ -116,19 +119,32 @@ def _batch_statistics(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
             )
 
 
-def learns_nothing(streams: Iterable[Any]) -> Iterator[str]:
-    """Encoders that are to be trained, and whose features led to none of their parameters so far."""
-    for stream in streams:
-        if stream.learns is False:
+def learns_nothing(model: OmniModel) -> Iterator[str]:
+    """What is to be trained and was not so far: encoders whose features led to none of their parameters, and low-rank
+    updates of layers that are read without being called."""
+    yield from _idle_updates("backbone", model.backbone)
+    for name, stream in model.streams.items():
+        if (learns := cast(Any, stream).learns) is False:
             yield (
-                f"{stream.titles['encoder']}: in {LEARNS_WITHIN} steps none of its features had a gradient, so it "
-                "learns nothing; leave out no_grad() and detach(), or freeze it (freeze: true beside it)"
+                f"{cast(Any, stream).titles['encoder']}: in {LEARNS_WITHIN} steps none of its features had a gradient, "
+                "so it learns nothing; leave out no_grad() and detach(), or freeze it (freeze: true beside it)"
             )
+        elif learns:
+            yield from _idle_updates(f"streams.{name}", cast(Any, stream).encoder)
 
 
-def _never_learns(place: str, what: str, given: Sequence[str]) -> str:
+def _idle_updates(place: str, part: nn.Module) -> Iterator[str]:
+    if idle := [name for name, layer in part.named_modules() if isinstance(layer, LoRALinear) and layer.is_idle()]:
+        yield (
+            f"{place}.lora: in {LEARNS_WITHIN} steps these layers had no gradient, so that their updates learn "
+            f"nothing: {listed(idle, at_most=4)}; name the others in {place}.lora.layers"
+        )
+
+
+def _never_learns(place: str, what: str, given: Sequence[str], *, by_updates: bool) -> str:
+    field, learns = ("lora", "only updates to them are learned") if by_updates else ("freeze", "it never learns")
     return (
-        f"{place}.freeze: the {what}'s weights are drawn at random, and it never learns; leave freeze out, or give it "
+        f"{place}.{field}: the {what}'s weights are drawn at random, and {learns}; leave {field} out, or give it "
         f"weights ({', '.join([*given, 'init'])})"
     )
 

@@ -2,7 +2,8 @@
 
 Products and attention are counted as torch runs them, but for what is padding, on one row in fifty; from there products
 scale with tokens and cells, attention with the squares of real lengths. A trained module counts three times its forward
-pass, a frozen one once, a frozen backbone twice (gradients flow through it). Recomputation is not counted.
+pass, a frozen one once. Where gradients flow through frozen weights (a frozen backbone, layers under LoRA) products
+count twice, and attention three times, since all that it reads has a gradient. Recomputation is not counted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, cast
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from kosmos.data.batch import PackedBatch
@@ -72,6 +74,26 @@ def work_of(batches: Sequence[PackedBatch], streams: Mapping[str, Computed]) -> 
     return {**work, HEAD: Work(sum(batch.num_targets for batch in batches), 0)}
 
 
+class Times(NamedTuple):
+    """How often a module's forward operations are done in a step, with the backward pass."""
+
+    unit: float
+    pair: float
+
+
+def times_of(module: nn.Module, *, passed: bool = False) -> Times:
+    """What ``Cost`` of a module counts in a step.
+
+    Args:
+        passed: gradients flow through it though none of it is trained.
+    """
+    sizes = [(p.numel(), p.requires_grad) for p in module.parameters()]
+    trained = sum(size for size, learns in sizes if learns)
+    if not (trained or passed):
+        return Times(1, 1)
+    return Times(2 + trained / max(1, sum(size for size, _ in sizes)), 3)
+
+
 class Counted(NamedTuple):
     """Operations of one process in a step."""
 
@@ -92,10 +114,13 @@ class FlopMeter:
         self._modules = dict(model.streams.items())
         self.streams = {name: _computed(cast(Any, stream).encoder) for name, stream in self._modules.items()}
         self.costs: dict[str, Cost] = {}
-        self.times = {BACKBONE: 2 if model.frozen_backbone else 3, HEAD: 1}  # the loss counts its gradient itself
+        self.times = {
+            BACKBONE: times_of(model.backbone, passed=True),
+            HEAD: Times(1, 1),
+        }  # the loss counts its gradient
         for name, stream in model.streams.items():
             parts = {name: cast(Any, stream).encoder, name + CONNECTOR: cast(Any, stream).connector}
-            self.times |= {n: 3 if any(p.requires_grad for p in m.parameters()) else 1 for n, m in parts.items()}
+            self.times |= {n: times_of(module) for n, module in parts.items()}
         self._output_weight = cast(Any, model.backbone).output_weight
         self.device, self.dtype = device, dtype
         self.peak: float | None = None
@@ -157,11 +182,12 @@ class FlopMeter:
         for name, work in work_of(batches, self.streams).items() if self.costs else ():
             cost = self.costs.get(name, Cost(0, 0))
             shared = self.tensor if name == BACKBONE else 1
-            flops = self.times[name] * (cost.unit * work.units + cost.pair * work.pairs) / shared
+            times = self.times[name]
+            flops = (times.unit * cost.unit * work.units + times.pair * cost.pair * work.pairs) / shared
             module = name.removesuffix(CONNECTOR)
             full[module] = full.get(module, 0.0) + flops
             if name == BACKBONE:
-                saved = self.times[name] * cost.pair * work.pairs / 2 / shared
+                saved = times.pair * cost.pair * work.pairs / 2 / shared
         return Counted(full, saved)
 
     def row(self, counted: Sequence[Counted], seconds: float) -> dict[str, Any]:

@@ -77,9 +77,10 @@ def made_of(config: RunConfig) -> dict[str, Any]:
     """Settings that the weights of a run, and what its optimizer knows of them, belong to. Plain values."""
     dumped = config.model_dump(mode="json")
     frozen = {name: True for name, stream in dumped["streams"].items() if stream["freeze"]}
+    lora = {name: stream["lora"] for name, stream in dumped["streams"].items() if stream["lora"]}
     # Where a model of transformers lies may change: the checkpoint has its weights.
     backbone = _without(dumped["backbone"], "learning_rate", "model")
-    return {"backbone": backbone, "frozen": frozen, "train": {"weights": dumped["train"]["weights"]}}
+    return {"backbone": backbone, "frozen": frozen, "lora": lora, "train": {"weights": dumped["train"]["weights"]}}
 
 
 def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
@@ -88,11 +89,12 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
     Raises:
         CheckpointError: names the field that differs.
     """
-    streams = {*saved["frozen"], *now["frozen"]}
+    saved = {"lora": {}, **saved}  # older ones lack it
+    streams = sorted({*saved["frozen"], *now["frozen"], *saved["lora"], *now["lora"]})
 
     def fields(made: Mapping[str, Any]) -> dict[str, Any]:
-        frozen = {name: {"freeze": name in made["frozen"]} for name in sorted(streams)}
-        return {"backbone": made["backbone"], "streams": frozen, "train": made["train"]}
+        of_streams = {name: {"freeze": name in made["frozen"], "lora": made["lora"].get(name)} for name in streams}
+        return {"backbone": made["backbone"], "streams": of_streams, "train": made["train"]}
 
     _refuse_other(fields(saved), fields(now), where, "its weights are of another model")
 

@@ -13,6 +13,7 @@ from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.lock import check_lock
+from kosmos.model.lora import merge_updates
 from kosmos.model.weights import materialize
 from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import make_run
@@ -47,12 +48,14 @@ def load_run(
     step: int | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     registry: Registry | None = None,
+    merge: bool = False,
 ) -> SavedRun:
     """The model of the run in ``output``, in evaluation mode. All weights want gradients, frozen ones too.
 
     Args:
         output: the run's folder, or that of one of its checkpoints.
         step: of which checkpoint; None is the newest whole one.
+        merge: put low-rank updates (``lora``) into the weights that they stand beside, in whose type they are rounded.
 
     Raises:
         ConfigError: there is no run, or ``output`` is the checkpoint of another step.
@@ -70,6 +73,8 @@ def load_run(
         materialize(composition.model, where, draw=False)
         composition.model.to(where).eval()
         load_model(composition.model, loaded.tensors, alone=True)
+        if merge:
+            merge_updates(composition.model)
     except (ConfigError, PluginError, CheckpointError) as error:
         if changed:  # which is likely why
             raise type(error)(f"{error}; the run was trained with other code: {'; '.join(changed)}") from error

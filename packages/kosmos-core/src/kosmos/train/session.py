@@ -279,7 +279,7 @@ class Session:
             if warning := contention.look():
                 self.reporter.say(f"warning: {warning}")
             if step == self.trainer.first_step + LEARNS_WITHIN:
-                self._warn(learns_nothing(self.trainer.model.streams.values()))
+                self._warn(learns_nothing(self.trainer.model))
             self._keep_settings()
             self.scorings.after(step)
             if step % self.config.checkpoint.every_steps == 0:

@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from kosmos.config import ParallelConfig
 from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
+from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.model.sequence import SequenceGroup
 from kosmos.runtime.parallel import Parallel
@@ -27,6 +28,8 @@ def check_sharing(model: OmniModel, settings: ParallelConfig, world_size: int) -
         raise ConfigError(
             f"{field}: only the built-in decoder can be shared, the backbone is {type(decoder).__name__}; set it to 1"
         )
+    if tensor > 1 and any(isinstance(module, LoRALinear) for module in decoder.modules()):
+        raise ConfigError(f"{field}: matrices with updates beside them (backbone.lora) are not shared; set it to 1")
     if tensor > 1 and settings.strategy not in ("auto", "fsdp"):
         raise ConfigError(f"{field}: goes with strategy fsdp, not with {settings.strategy}; set it to 1")
     shape = decoder.shape

@@ -1,0 +1,113 @@
+"""Runs that train low-rank updates: the base stays, a run goes on exactly, and what was learned goes elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from kosmos import load_run, make_run, resume_run, train_model
+from kosmos.cli import main
+from kosmos.compose import compose
+from kosmos.errors import CheckpointError, ConfigError
+from kosmos.train.doubts import doubts, learns_nothing
+from support.runs import SMALL, rows_of, small_run, ticks_registry
+
+LLAMA = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 48}  # fmt: skip
+BACKBONE = {"name": "hf", "config": LLAMA, "lora": {"rank": 4, "whole": "embed_tokens"}}
+ENCODER = {"ticks": {"lora": {"rank": 2, "alpha": 6}}}
+STEPS = 4
+
+
+def lora_run(output: Path | None, **over: Any) -> Any:
+    base = {**SMALL, "backbone": BACKBONE, "streams": ENCODER, "checkpoint": {"every_steps": 2}}
+    return make_run(base, {"train": {"steps": STEPS}}, {"output": str(output)} if output else {}, over)
+
+
+def tensors(output: Path, **more: Any) -> dict[str, torch.Tensor]:
+    run = load_run(output, device="cpu", registry=ticks_registry(), **more)
+    return dict(run.composition.model.state_dict())
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lora") / "run"
+    train_model(lora_run(folder), registry=ticks_registry())
+    return folder
+
+
+def test_updates_and_whole_modules_learn_and_the_base_stays(run: Path) -> None:
+    fresh = compose(lora_run(None), ticks_registry()).model.state_dict()
+    trained = tensors(run)
+    moved = {name for name, tensor in trained.items() if not torch.equal(tensor, fresh[name])}
+    learns = {name for name in fresh if "low_rank" in name or ".connector." in name or "embed_tokens" in name}
+    assert moved == learns
+    assert {name.partition(".low_rank")[0] for name in learns if name.startswith("streams.ticks.encoder")}
+
+
+def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(run: Path, tmp_path: Path) -> None:
+    train_model(lora_run(tmp_path / "run", train={"steps": 2}), registry=ticks_registry())
+    resume_run(tmp_path / "run", {"train": {"steps": STEPS}}, registry=ticks_registry())
+    losses = [[row["loss"] for row in rows_of(of / "metrics.jsonl")] for of in (run, tmp_path / "run")]
+    assert losses[0] == losses[1]
+    assert same(tensors(run), tensors(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("over", [{"backbone": {"lora": {"alpha": 5}}}, {"streams": {"ticks": {"lora": {"alpha": 5}}}}])
+def test_a_run_goes_on_with_the_updates_that_it_has(run: Path, over: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match=r"was made with (backbone|streams\.ticks)\.lora\.alpha .*, the run now"):
+        resume_run(run, {**over, "train": {"steps": 9}}, registry=ticks_registry())
+
+
+def test_an_export_has_the_updates_in_its_weights(run: Path, tmp_path: Path, capsys) -> None:
+    assert main(["export", str(run), str(tmp_path / "model.safetensors")]) == 0
+    exported, merged = load_file(tmp_path / "model.safetensors"), tensors(run, merge=True)
+    without = compose(lora_run(None, backbone={"lora": None}, streams={"ticks": {"lora": None}}), ticks_registry())
+    assert exported.keys() <= merged.keys() == without.model.state_dict().keys()
+    assert all(torch.equal(tensor, merged[name]) for name, tensor in exported.items())
+    name = "backbone.model.model.layers.0.self_attn.q_proj"
+    kept = tensors(run)
+    change = kept[f"{name}.low_rank_b"] @ kept[f"{name}.low_rank_a"]
+    torch.testing.assert_close(merged[f"{name}.weight"], kept[f"{name}.weight"] + 8 * change)
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 3}])
+def test_another_run_begins_with_the_model_that_updates_have_made(run: Path, tmp_path: Path, lora: Any) -> None:
+    backbone = {"name": "hf", "config": LLAMA, "lora": lora}
+    still = {"steps": 1, "learning_rate": 1e-12, "weight_decay": 0}
+    over = {"output": str(tmp_path / "second"), "init": str(run), "backbone": backbone, "train": still}
+    train_model(make_run({**SMALL, "backbone": backbone}, over), registry=ticks_registry())
+    before, after = tensors(run, merge=True), tensors(tmp_path / "second", merge=True)
+    assert before.keys() == after.keys()
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+
+
+def test_a_part_cannot_be_frozen_and_updated() -> None:
+    for place in ("backbone", "streams.ticks"):
+        over = {"freeze": True, "lora": 4}
+        config = small_run(None, **({"backbone": over} if place == "backbone" else {"streams": {"ticks": over}}))
+        with pytest.raises(ConfigError, match=rf"^{place}\.lora: {place}\.freeze trains nothing of it; leave one"):
+            compose(config, ticks_registry())
+
+
+@pytest.mark.parametrize("said", [{"rank": 0}, {"ranks": 2}, 0, "much", False])
+def test_wrong_settings_are_told_at_their_place(said: Any) -> None:
+    with pytest.raises(ConfigError, match=r"backbone\.lora"):
+        small_run(None, backbone={"lora": said})
+
+
+def test_updates_of_weights_that_were_drawn_are_doubted_and_of_layers_that_were_not_called_too() -> None:
+    config = small_run(None, backbone={"lora": True})
+    model = compose(config, ticks_registry()).model
+    said = list(doubts(config, [], resumed=False, backbone=model.backbone, streams=model.streams.items()))
+    assert [line.split(":")[0] for line in said if "only updates" in line] == ["backbone.lora"]
+    (line,) = learns_nothing(model)  # of a run in which nothing was trained yet
+    assert line.startswith("backbone.lora: in 5 steps these layers had no gradient") and "and 3 more" in line
