@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from kosmos import make_run
-from kosmos.checkpoint.folder import load_newest
-from kosmos.checkpoint.tensors import read_whole
+from kosmos.checkpoint.folder import load_newest, verify
+from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.compose import compose, make_feed
 from kosmos.run_sources import open_sources
 from support import trainings
@@ -94,6 +94,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     offloaded = run(folder / "offloaded", strategy="fsdp", workers=0)
     offloaded["parallel"]["offload"] = True
     entries.append({"world": 2, "run": offloaded})
+    frozen = run(folder / "frozen", strategy="fsdp", workers=0, steps=4)
+    frozen["backbone"]["freeze"] = True
+    entries.append({"world": 2, "run": {**frozen, "checkpoint": {"every_steps": 1, "keep_last": 4}}})
     moved = folder / "moved"
     entries += [
         {"world": 2, "run": run(moved, strategy="fsdp", workers=0, steps=1)},
@@ -187,6 +190,17 @@ def test_an_offloaded_run_has_the_losses_of_one_that_is_not(trained: Callable[..
     assert_same(trained("offloaded"), trained(*WAYS[0]))
     losses = [[row["loss"] for row in rows_of(trained(*way) / "metrics.jsonl")] for way in (("offloaded",), SHARDED)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_shards_of_what_is_frozen_are_linked_on_all_ranks(trained: Callable[..., Path]) -> None:
+    checkpoints = sorted((trained("frozen") / "checkpoints").iterdir())
+    linked = [{f.name: f.stat().st_ino for f in (c / "tensors").glob("frozen-*")} for c in checkpoints]
+    assert [name.partition("-model-")[0] for name in sorted(linked[0])] == ["frozen-00001", "frozen-00002"]
+    assert linked[2:] == linked[:2] and not {*linked[0].values()} & {*linked[1].values()}
+    assert [verify(c) for c in checkpoints] == [None] * 4
+    first, last = (read_whole(c / "tensors", MODEL) for c in (checkpoints[0], checkpoints[-1]))
+    changed = {name.partition(".")[0] for name, tensor in first.items() if not torch.equal(tensor, last[name])}
+    assert first.keys() == last.keys() and changed == {"streams"}
 
 
 def test_what_a_step_costs_is_that_of_all_ranks(trained: Callable[..., Path]) -> None:

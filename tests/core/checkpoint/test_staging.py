@@ -94,6 +94,20 @@ def test_what_could_be_pinned_is_used_where_the_rest_could_not(monkeypatch: pyte
             assert (staging.problem or "").partition(": ")[2] == (problem or "")
 
 
+def test_memory_that_the_last_copies_did_not_need_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLAB_BYTES", 4096)
+    emptied: list[int] = []
+    with fake_gpu() as gpu:
+        monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: emptied.append(len(gpu.pinned)))
+        staging, given = Staging(), tensors()
+        staging.copies(given)
+        pinned = len(gpu.pinned)
+        for few in ({"model.a.torch.float32": given["model.a.torch.float32"]}, given):
+            staging.copies(few)
+        assert emptied == [pinned]
+        assert len(gpu.pinned) == 2 * pinned - 1  # one was kept
+
+
 def test_copies_on_a_cpu_are_of_memory_as_it_is() -> None:
     given = {"model.a": torch.randn(5, 3).T, "model.b": torch.tensor(3)}
     with fake_gpu() as gpu:

@@ -83,13 +83,14 @@ def begin(folder: Path, step: int) -> Path:
 
 
 def bytes_written(folder: Path) -> int:
-    """Of checkpoints that are not committed yet."""
+    """Of checkpoints that are not committed yet, without what they have by links."""
     total = 0
     for partial in folder.glob(f"{PARTIAL}*"):
         for parent, _, names in os.walk(partial):  # which, unlike rglob, bears that a folder is renamed in between
             for name in names:
                 with suppress(FileNotFoundError):
-                    total += os.stat(os.path.join(parent, name)).st_size
+                    found = os.stat(os.path.join(parent, name))
+                    total += found.st_size if found.st_nlink == 1 else 0
     return total
 
 
@@ -303,7 +304,7 @@ def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
         for file in sorted(present):
             if file != STATE and not _SHARD.fullmatch(file):
                 return f"{file} is of no kind that a checkpoint has"
-        problems = for_each(lambda f: _mismatch(checkpoint, f, wanted[f]), sorted(present), threads or usable_cores())
+        problems = for_each(lambda f: mismatch(checkpoint, f, wanted[f]), sorted(present), threads or usable_cores())
         if any(problems):
             return next(filter(None, problems))
         file = STATE
@@ -316,7 +317,8 @@ def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
     return None
 
 
-def _mismatch(checkpoint: Path, file: str, wanted: str) -> str | None:
+def mismatch(checkpoint: Path, file: str, wanted: str) -> str | None:
+    """What is wrong with a file of a checkpoint whose SHA-256 should be ``wanted``, or None."""
     try:
         return None if digest(checkpoint / file) == wanted else f"{file} does not match its hash"
     except OSError as error:

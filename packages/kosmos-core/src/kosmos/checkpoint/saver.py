@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from kosmos.checkpoint import folder as folders
+from kosmos.checkpoint.frozen import FROZEN, FrozenCopies, Marks, marks
 from kosmos.checkpoint.staging import Staging
 from kosmos.checkpoint.tensors import ShardWriter, cause_of
-from kosmos.errors import TrainingError
+from kosmos.errors import CheckpointError, TrainingError
 from kosmos.runtime.cores import helpers_of_rank
 from kosmos.runtime.parallel import Parallel
 
+T = TypeVar("T")
 LOOK_S = 2.0
 """Seconds between two looks at whether a checkpoint that is waited for gets on."""
 
@@ -59,6 +61,11 @@ class Saver:
         self.folder, self.parallel, self.report, self.moves = folder, parallel.beside(), report, moves
         self.keep_last, self.keep_every = keep_last, keep_every
         self.staging = Staging()
+        self.frozen = FrozenCopies()
+        self.marks: Marks = {}
+        """Of this rank's part of what is frozen, as it was when the last checkpoint was begun."""
+        self.healed: str | None = None
+        """What is to be reported of a file that was linked and is damaged."""
         self.threads = helpers_of_rank(parallel.local_world_size)
         self.thread: threading.Thread | None = None
         self.outcome: Saved | TrainingError | None = None
@@ -72,13 +79,18 @@ class Saver:
     def went_on_from(self, step: int) -> None:
         """A checkpoint was loaded, the newest whole one: those above it are none to count on."""
         self.damaged = frozenset(above for c in folders.committed(self.folder) if (above := folders.step_of(c)) > step)
+        self.frozen.forget()
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> float:
+    def save(
+        self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, frozen: Collection[str] = ()
+    ) -> float:
         """Order a checkpoint; waits for the one before. A failure of that one is reported, and the run goes on.
 
         Args:
             tensors: sharded or not; copied before this returns.
             state: plain values; the first rank's are kept.
+            frozen: names of tensors that training leaves alone, the same on all ranks. Once two checkpoints have them,
+                further ones link their files instead of copying and writing them: see ``kosmos.checkpoint.frozen``.
 
         Returns:
             Seconds that this blocked.
@@ -88,10 +100,16 @@ class Saver:
             self.wait()
         except TrainingError as error:
             self.report(f"warning: {error}; the run goes on")
-        needed = sum(t.numel() * t.element_size() for t in tensors.values())
+        needed = _bytes_of(tensors)
         self.outcome, self.newest = None, step
         try:
-            partial = self._everywhere(lambda: folders.begin(self.folder, step))
+            found = marks({name: tensors[name] for name in frozen})
+            same = all(self.parallel.gather(found == self.marks))
+            partial, linked = self._everywhere(lambda: self._begin(step, same))
+            self.marks = found
+            if linked:
+                tensors = {name: tensor for name, tensor in tensors.items() if name not in frozen}
+                needed = _bytes_of(tensors)
             staged = self.staging.copies(tensors)
         except OSError as error:
             self.outcome = self._failure(step, needed, error)
@@ -99,10 +117,23 @@ class Saver:
         if any(tensor.is_cuda for tensor in tensors.values()):
             self._warn_of_unpinned()
         blocked = perf_counter() - begin
-        arguments = (staged, partial, step, dict(state), needed, begin, blocked)
+        parts = {
+            FROZEN: {name: tensor for name, tensor in staged.items() if name in frozen},
+            "shard": {name: tensor for name, tensor in staged.items() if name not in frozen},
+        }
+        arguments = (parts, partial, step, dict(state), needed, begin, blocked)
         self.thread = threading.Thread(target=self._finish, args=arguments, name=f"checkpoint {step}")
         self.thread.start()
         return blocked
+
+    def _begin(self, step: int, same: bool) -> tuple[Path, bool]:
+        """The folder to fill, and whether it has what is frozen, which is the ``same`` as before. On the first rank."""
+        partial = folders.begin(self.folder, step)
+        if not same:
+            self.frozen.forget()
+        below = (c for c in folders.committed(self.folder) if folders.step_of(c) < step)
+        before = next((c for c in below if folders.step_of(c) not in self.damaged), None)
+        return partial, self.frozen.link_into(partial, before)
 
     def _warn_of_unpinned(self) -> None:
         for rank, problem in enumerate(self.parallel.gather(self.staging.problem)):
@@ -121,6 +152,9 @@ class Saver:
         if self.thread is not None:
             self._join(self.thread)
             self.thread = None
+            if self.healed is not None:
+                self.report(self.healed)
+                self.healed = None
             assert self.outcome is not None, "a thread says how it ended"
         outcome, self.outcome = self.outcome, None
         if isinstance(outcome, TrainingError):
@@ -145,7 +179,7 @@ class Saver:
 
     def _finish(
         self,
-        staged: dict[str, Any],
+        parts: dict[str, dict[str, Tensor]],
         partial: Path,
         step: int,
         state: dict[str, Any],
@@ -155,7 +189,7 @@ class Saver:
     ) -> None:
         """In a thread of its own; ranks meet in a group of their own. Ends with the same kind of outcome on all."""
         try:
-            names = [name for own in self._shared(lambda: self._write(staged, partial)) for name in own]
+            names = [name for kind, part in parts.items() if part for name in self._write_all(kind, part, partial)]
             self.stage += 1
             hashes = self._shared(lambda: self._hash(partial, names))
             self.stage += 1
@@ -167,11 +201,15 @@ class Saver:
             if self.parallel.is_main:
                 shutil.rmtree(partial, ignore_errors=True)
 
-    def _write(self, staged: dict[str, Any], partial: Path) -> list[str]:
-        """Names of this rank's shards. Ranks agree within on who writes what all of them have."""
-        writer = ShardWriter(partial / folders.TENSORS, self.threads)
+    def _write_all(self, kind: str, part: dict[str, Tensor], partial: Path) -> list[str]:
+        """Names of all ranks' files."""
+        return [name for own in self._shared(lambda: self._write(kind, part, partial)) for name in own]
+
+    def _write(self, kind: str, part: dict[str, Tensor], partial: Path) -> list[str]:
+        """Names of this rank's files. Ranks agree within on who writes what all of them have."""
+        writer = ShardWriter(partial / folders.TENSORS, self.threads, kind=kind)
         no_dist = self.parallel.world_size == 1
-        save(staged, storage_writer=writer, process_group=self.parallel.group, no_dist=no_dist)
+        save(dict(part), storage_writer=writer, process_group=self.parallel.group, no_dist=no_dist)
         return writer.names
 
     def _hash(self, partial: Path, names: Sequence[str]) -> dict[str, str]:
@@ -179,7 +217,16 @@ class Saver:
         return folders.hash_and_sync(partial, names, share=share, of=of, threads=self.threads)
 
     def _commit(self, partial: Path, step: int, state: dict[str, Any], hashes: dict[str, str]) -> Path:
-        final = folders.commit(partial, step, state, hashes, threads=self.threads)
+        every = {**hashes, **self.frozen.hashes()}
+        try:
+            final = folders.commit(partial, step, state, every, threads=self.threads)
+        except CheckpointError:
+            if (damaged := self.frozen.heal(partial)) is None:
+                raise
+            self.healed = f"warning: {damaged}; the checkpoint of step {step} has it as it was"
+            every = {**hashes, **self.frozen.hashes()}
+            final = folders.commit(partial, step, state, every, threads=self.threads)
+        self.frozen.committed(final, every)
         folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every, damaged=self.damaged)
         self.damaged = frozenset()
         return final
@@ -197,9 +244,9 @@ class Saver:
                 raise OSError(problem)
         return [value for value, _ in everyone]
 
-    def _everywhere(self, act: Callable[[], Path]) -> Path:
+    def _everywhere(self, act: Callable[[], T]) -> T:
         """What ``act`` gives on the first rank, which alone does it."""
-        found: Path = self._shared(lambda: act() if self.parallel.is_main else None)[0]
+        found: T = self._shared(lambda: act() if self.parallel.is_main else None)[0]
         return found
 
     def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
@@ -216,3 +263,7 @@ class Saver:
         )
         failure.elsewhere = not self.parallel.is_main
         return failure
+
+
+def _bytes_of(tensors: Mapping[str, Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors.values())

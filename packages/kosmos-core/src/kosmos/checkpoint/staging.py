@@ -18,7 +18,8 @@ class Staging:
     """Makes the copies of a checkpoint.
 
     Those of a GPU's tensors stand in pinned memory, to which it copies by itself. Pinning takes long, so that memory is
-    kept for the next checkpoint: about as much as this rank saves of what is on its GPU, as long as this is there.
+    kept for the next checkpoint: about as much as this rank saved the last time of what is on its GPU, as long as this
+    is there.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class Staging:
         copies = {name: pinned[name] if name in pinned else _copied(t) for name, t in local.items()}
         for device in {local[name].device for name in pinned}:
             torch.cuda.synchronize(device)
+        self._give_back()
         return {name: _as(tensors[name], copy) for name, copy in copies.items()}
 
     def _in_pinned_memory(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -57,6 +59,13 @@ class Staging:
             place = self._slabs[slab][begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
             found[name] = place.copy_(tensor.detach(), non_blocking=True)
         return found
+
+    def _give_back(self) -> None:
+        """Memory that the last copies have no use for, such as that of what is linked from then on."""
+        used = [slab for slab, used in zip(self._slabs, self._used, strict=True) if used]
+        if len(used) < len(self._slabs):
+            self._slabs = used
+            torch._C._host_emptyCache()  # else PyTorch keeps it pinned
 
     def _slab_for(self, size: int, left: int) -> int | None:
         """One with room for ``size`` of the ``left`` bytes that are still to be placed."""

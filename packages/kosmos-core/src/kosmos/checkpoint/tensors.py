@@ -47,9 +47,9 @@ class ShardWriter(HuggingFaceStorageWriter):
     training stood still for 7 s, and the process took 4.6 GB more.
     """
 
-    def __init__(self, folder: Path, threads: int = 1) -> None:
+    def __init__(self, folder: Path, threads: int = 1, *, kind: str = "shard") -> None:
         super().__init__(str(folder), save_distributed=True)
-        self.folder, self.threads = folder, threads
+        self.folder, self.threads, self.kind = folder, threads, kind
         self.names: list[str] = []
         """Of the files that it has written."""
 
@@ -64,7 +64,8 @@ class ShardWriter(HuggingFaceStorageWriter):
             offsets[item.index.fqn] = list(item.tensor_data.chunk.offsets)
         files = _in_files(tensors)
         rank = plan.storage_data["shard_index"]
-        names = [f"shard-{rank:05d}-model-{n:05d}-of-{len(files):05d}.safetensors" for n in range(1, len(files) + 1)]
+        of = f"of-{len(files):05d}.safetensors"
+        names = [f"{self.kind}-{rank:05d}-model-{n:05d}-{of}" for n in range(1, len(files) + 1)]
         parts = list(zip(names, files, strict=True))
         for_each(lambda part: self._write_file(*part, offsets), parts, self.threads)
         self.names += names

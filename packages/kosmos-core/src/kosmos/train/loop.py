@@ -321,6 +321,11 @@ class Trainer:
             "costs": self.parallel.gather(self.flops.state()),
         }  # fmt: skip
 
+    def frozen(self) -> frozenset[str]:
+        """Names, in a snapshot, of the parameters that no step changes."""
+        named = self.model.named_parameters()
+        return frozenset(stored.MODEL + n for n, p in named if not p.requires_grad and id(p) not in self.names)
+
     def load(self, loaded: Loaded) -> None:
         """Go on from a checkpoint. Where its data are to be gone on with too, the feeder was opened with them."""
         self._check_options(loaded)

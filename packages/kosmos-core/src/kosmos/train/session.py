@@ -343,7 +343,7 @@ class Session:
                 tensors, state = self.trainer.snapshot()
                 state |= {"early": self.scorings.early.state(), **made_by(self.config)}
                 state["noted"] = self.folder.noted(but=unfinished) if self.parallel.is_main else {}
-                self.saver.save(self.trainer.step, tensors, state)
+                self.saver.save(self.trainer.step, tensors, state, frozen=self.trainer.frozen())
             self.clock.flush()
 
     def _keep_steps(self) -> None:
