@@ -223,9 +223,9 @@ class Saver:
         except CheckpointError:
             if (damaged := self.frozen.heal(partial)) is None:
                 raise
-            self.healed = f"warning: {damaged}; the checkpoint of step {step} has it as it was"
             every = {**hashes, **self.frozen.hashes()}
             final = folders.commit(partial, step, state, every, threads=self.threads)
+            self.healed = f"warning: {damaged}; the checkpoint of step {step} has it as it was"
         self.frozen.committed(final, every)
         folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every, damaged=self.damaged)
         self.damaged = frozenset()

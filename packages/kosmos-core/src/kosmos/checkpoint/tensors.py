@@ -48,6 +48,10 @@ class ShardWriter(HuggingFaceStorageWriter):
     """
 
     def __init__(self, folder: Path, threads: int = 1, *, kind: str = "shard") -> None:
+        """
+        Args:
+            kind: what the names of the files begin with.
+        """
         super().__init__(str(folder), save_distributed=True)
         self.folder, self.threads, self.kind = folder, threads, kind
         self.names: list[str] = []
