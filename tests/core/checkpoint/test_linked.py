@@ -135,6 +135,14 @@ def test_a_run_that_keeps_one_writes_it_in_full(tmp_path: Path) -> None:
     training.assert_whole(4)
 
 
+def test_those_that_are_kept_when_others_are_not_share_no_file(tmp_path: Path) -> None:
+    training = Training(tmp_path, keep_every=3)
+    training.save(*range(1, 8))
+    assert len({*training.inodes(3, 6)}) == len({*training.inodes(6, 7)}) == 2
+    assert training.inodes(5) == training.inodes(3)
+    training.assert_whole(*range(1, 8))
+
+
 def test_one_that_is_taken_again_has_no_file_of_the_one_before_it(tmp_path: Path) -> None:
     training = Training(tmp_path)
     training.save(1, 2, 2, 3)

@@ -131,6 +131,9 @@ class Saver:
         partial = folders.begin(self.folder, step)
         if not same:
             self.frozen.forget()
+        if self.keep_every and step % self.keep_every == 0:  # kept when others are not: by no files of theirs
+            self.frozen.linked = None
+            return partial, False
         below = (c for c in folders.committed(self.folder) if folders.step_of(c) < step)
         before = next((c for c in below if folders.step_of(c) not in self.damaged), None)
         return partial, self.frozen.link_into(partial, before)
