@@ -109,6 +109,7 @@ def test_layers_and_whole_modules_are_named_by_the_last_parts_of_their_names() -
     [
         ({"layers": ["q_prj"]}, r"lora\.layers: no linear layer is called 'q_prj'; did you mean q_proj\?"),
         ({"layers": ["lm_head"]}, r"lora\.layers: no linear layer is called 'lm_head'; there are q_proj, k_proj, "),
+        ({"layers": ["all-linear"]}, r"lora\.layers: .*, down_proj; leave layers out for all of them"),
         ({"whole": ["embeddings"]}, r"lora\.whole: no module is called 'embeddings'; "),
         ({"whole": ["layers"]}, r"lora: HuggingFaceBackbone has no linear layer to put updates beside"),
     ],

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from kosmos.errors import ConfigError
 from kosmos.model.weights import UPDATE, Normal, draw_weights, is_update, new_seed
-from kosmos.names import did_you_mean, listed
+from kosmos.names import did_you_mean, listed, plain
 
 A, B = UPDATE
 
@@ -107,7 +107,8 @@ def _named(found: Mapping[str, nn.Module], wanted: Sequence[str], where: str, wh
         fitting = {path: module for path, module in found.items() if f".{path}".endswith(f".{name}")}
         if not fitting:
             words = [w for w in dict.fromkeys(path.rpartition(".")[2] for path in found) if w and not w.isdigit()]
-            hint = did_you_mean(name, words) or f"there are {listed(words)}"
+            every = "; leave layers out for all of them" if plain(name) in ("all", "alllinear") else ""
+            hint = did_you_mean(name, words) or f"there are {listed(words)}{every}"
             raise ConfigError(f"{where}: no {what} is called {name!r}; {hint}")
         chosen |= fitting
     return chosen
