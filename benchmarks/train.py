@@ -3,7 +3,8 @@
     python benchmarks/train.py                               # all mixtures, fp32 and bf16 (a quarter of an hour)
     python benchmarks/train.py --mixture all --precision bf16 --rounds 1
     python benchmarks/train.py --mixture captions --nanovlm FOLDER          # with a checkout of nanoVLM as a peer
-    pip install accelerate                                   # what the Trainer needs beside transformers
+    python benchmarks/train.py --lora 16                     # of the decoder updates of this rank learn, by peft's
+    pip install accelerate peft                              # what the Trainer needs beside transformers
 
 Limit: ``products`` is the step's time over the sum of its products, convolutions and attention, each run again by
 itself (``products.py``). ``compiled`` is Kosmos with ``train.compile``, after the steps in which it compiles,
@@ -66,8 +67,11 @@ def main() -> None:
     parser.add_argument("--precision", action="append", choices=["fp32", "bf16"])
     parser.add_argument("--side", action="append", choices=list(SIDES))
     parser.add_argument("--nanovlm", metavar="FOLDER", help="a checkout of huggingface/nanoVLM")
+    parser.add_argument("--lora", metavar="RANK", help="train updates beside the decoder's layers; the Trainer by peft")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
+    if given.lora and given.nanovlm:
+        parser.error("nanoVLM has no LoRA")
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---" * len(COLUMNS) + "|")
     for mixture in given.mixture or ["all", "captions", "text"]:
@@ -78,8 +82,9 @@ def main() -> None:
                 for side in found:
                     more = [] if side in OWN else ["--seed", str(round_number)]
                     more += ["--checkout", given.nanovlm] if side in NANOVLM else []
+                    more += ["--lora", given.lora] if given.lora else []
                     found[side].append(run(side, "--mixture", mixture, "--precision", precision, *more))
-            show(f"{mixture}, {precision}", found)
+            show(f"{mixture}, {precision}" + (f", LoRA {given.lora}" if given.lora else ""), found)
 
 
 def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:

@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=1, help="rows of a step, which are computed at once")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--lora", type=int, metavar="RANK")
     given = parser.parse_args()
     settings = run_settings(given.mixture, given.precision, tokens_per_pack=given.tokens, workers=given.workers)
     clock = Clock(given.steps)
@@ -71,7 +72,7 @@ def main() -> None:
             settings,
             {"train": {**train, "lanes_at_once": given.lanes}, "data": {"lanes": given.lanes}},
             {"output": f"{folder}/run"},
-            {"evaluate": {"max_documents": 1}},
+            {"evaluate": {"max_documents": 1}, "backbone": {"lora": given.lora}},
         )
         train_model(config, reporter=clock)
         rows = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]

@@ -74,7 +74,7 @@ def collate(items: list[dict[str, Any]]) -> dict[str, Any]:
 class Padded(nn.Module):
     """Encoders and connectors of ours on padded batches, Llama of transformers behind them."""
 
-    def __init__(self, streams: nn.ModuleDict) -> None:
+    def __init__(self, streams: nn.ModuleDict, lora: int | None) -> None:
         super().__init__()
         self.streams = streams
         self.llama = LlamaForCausalLM(
@@ -83,6 +83,11 @@ class Padded(nn.Module):
                 intermediate_size=1024, tie_word_embeddings=True, max_position_embeddings=8192,
             )
         )  # fmt: skip
+        if lora is not None:
+            from peft import LoraConfig, inject_adapter_in_model
+
+            updates = LoraConfig(r=lora, lora_alpha=32, target_modules="all-linear", exclude_modules=["lm_head"])
+            self.llama = inject_adapter_in_model(updates, self.llama)
 
     def forward(
         self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor, streams: dict[str, Any], **unused: Any
@@ -158,6 +163,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--documents", type=int, default=4096, help="the more, the less padding grouping leaves")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lora", type=int, metavar="RANK")
     given = parser.parse_args()
     config = make_run(run_settings(given.mixture, given.precision, tokens_per_pack=8192))
     registry = load_plugins()
@@ -181,7 +187,7 @@ def main() -> None:
             logging_strategy="no", disable_tqdm=True, max_grad_norm=1.0, optim="adamw_torch_fused",
         )  # fmt: skip
         trainer = Ordered(
-            Padded(parts.model.streams), arguments, train_dataset=Documents(parts.planner, plans),
+            Padded(parts.model.streams, given.lora), arguments, train_dataset=Documents(parts.planner, plans),
             data_collator=collate, callbacks=[clock],
         )  # fmt: skip
         trainer.order = timed
