@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from kosmos.cli import main
 from kosmos.data.bytes_tokenizer import ByteTokenizer
+from support import told_in_turn
 from support.command import SMALL, Started
-from support.torchrun import LOOPBACK
+from support.torchrun import LOOPBACK, done
 
 RUN = (*SMALL, "data.lanes=2", "data.workers=0", "train.steps=2", "evaluate.max_documents=4")
+SETTINGS = {
+    "learning rate": ("train.learning_rate=0.5", "train.learning_rate: rank 0 has 0.0003, rank 1 has 0.5"),
+    "width": ("backbone.width=64", "backbone.width: rank 0 has "),
+    "checkpoints": ("checkpoint.every_steps=1", "checkpoint.every_steps: rank 0 has 200, rank 1 has 1"),
+    "init": (
+        "init=runs/nothing",
+        "init: rank 0 has False, rank 1 has True; start all ranks with one installation",
+    ),
+}
+"""What rank 1 is told beside, and what rank 0 says of it."""
+Told = tuple[object, ...]
+End = tuple[int, str]
+"""Exit status of a rank and what it said."""
 
 
 def texts(folder: Path, rows: int) -> str:
-    folder.mkdir()
+    folder.mkdir(parents=True)
     file = folder / "texts.jsonl"
     file.write_text("".join(f'{{"text": "row {i} of them"}}\n' for i in range(rows)))
     return f"data.sources=[{{path: '{file}'}}]"
@@ -30,78 +47,125 @@ IN_FOLDER = (
 )
 
 
-def started(*ranks: tuple[object, ...], folders: Sequence[Path] = ()) -> list[tuple[int, str]]:
+def free_ports(number: int) -> list[str]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
+        for free in sockets:
+            free.bind(("127.0.0.1", 0))
+        return [str(free.getsockname()[1]) for free in sockets]
+
+
+def ranks_of(programs: Sequence[Sequence[str]]) -> list[Started]:
+    """A process for each, which is told that it is one of so many ranks."""
+    (port,) = free_ports(1)
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(programs)), **LOOPBACK}
+    return [
+        Started(program=[sys.executable, *program], **place, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank, program in enumerate(programs)
+    ]
+
+
+def started(*ranks: Told, folders: Sequence[Path] = ()) -> list[End]:
     """Exit status of each rank and what it said, by what ``kosmos train`` of that rank is told.
 
     Args:
         folders: in which each of them runs.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(ranks)), **LOOPBACK}
-    runs = []
+    programs = []
     for rank, told in enumerate(ranks):
-        own = [sys.executable, "-c", IN_FOLDER, str(folders[rank]), "train", *map(str, told)] if folders else None
-        runs.append(Started("train", *told, program=own, **place, RANK=str(rank), LOCAL_RANK=str(rank)))
-    return [run.end(at_most_s=90) for run in runs]
+        own = ("-c", IN_FOLDER, str(folders[rank])) if folders else ("-m", "kosmos")
+        programs.append([*own, "train", *map(str, told)])
+    return [run.end(at_most_s=90) for run in ranks_of(programs)]
 
 
-@pytest.mark.parametrize(
-    ("field", "line"),
-    [
-        ("train.learning_rate=0.5", "train.learning_rate: rank 0 has 0.0003, rank 1 has 0.5"),
-        ("backbone.width=64", "backbone.width: rank 0 has "),
-        ("checkpoint.every_steps=1", "checkpoint.every_steps: rank 0 has 200, rank 1 has 1"),
-        ("init=runs/nothing", "init: rank 0 has False, rank 1 has True; start all ranks with one installation"),
-    ],
-)
-def test_ranks_that_were_told_different_settings_all_end_and_the_first_says_which(
-    tmp_path: Path, field: str, line: str
+def setting(home: Path, field: str) -> list[Told]:
+    told = ("--output", home / "run", *RUN, texts(home / "data", 60))
+    return [told, (*told, field)]
+
+
+def tokenizers(home: Path) -> list[Told]:
+    """Other files under one name; each rank runs in a folder of its own."""
+    for rank, marks in enumerate((("<a>",), ("<a>", "<b>"))):
+        ByteTokenizer(marks).save(home / str(rank) / "words")
+    told = ("--output", home / "run", *RUN, texts(home / "data", 60), "tokenizer=words")
+    return [told, told]
+
+
+def data(home: Path) -> list[Told]:
+    told = ("--output", home / "run", *RUN)
+    return [(*told, texts(home / "one", 60)), (*told, texts(home / "other", 40))]
+
+
+def resumed_by_one(home: Path) -> list[Told]:
+    told = ("--output", home / "run", *RUN, texts(home / "data", 60))
+    assert main(["train", *map(str, told)]) == 0
+    return [("--resume", home / "run"), told]
+
+
+@pytest.fixture(scope="module")
+def in_turn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, list[End]]]:
+    """Cases that two ranks take in turn, by their names: a folder of each, and how the ranks ended."""
+    home = tmp_path_factory.mktemp("cases")
+    cases = {name: setting(home / name, field) for name, (field, _) in list(SETTINGS.items())[1:]}
+    cases |= {made.__name__: made(home / made.__name__) for made in (tokenizers, data, resumed_by_one)}
+    entries = []
+    for (name, told), port in zip(cases.items(), free_ports(len(cases)), strict=True):
+        folders = [home / name / str(rank) for rank in range(2)]
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+        entries.append({"port": port, "folders": folders, "told": told})
+    (home / "cases.json").write_text(json.dumps(entries, default=str))
+    runs = ranks_of([[told_in_turn.__file__, str(home / "cases.json")]] * 2)
+    printed = [[json.loads(line) for line in done(run).splitlines()] for run in runs]
+    ends = dict(zip(cases, zip(*printed, strict=True), strict=True))
+    return lambda name: (home / name, [(status, said) for status, said in ends[name]])
+
+
+def test_ranks_that_were_told_different_settings_all_end_and_the_first_says_which(tmp_path: Path) -> None:
+    field, line = SETTINGS["learning rate"]
+    assert_refused(tmp_path, started(*setting(tmp_path, field)), line)
+
+
+@pytest.mark.parametrize("name", list(SETTINGS)[1:])
+def test_the_first_of_two_ranks_says_which_setting_is_not_the_same(
+    in_turn: Callable[[str], tuple[Path, list[End]]], name: str
 ) -> None:
-    told = ("--output", tmp_path / "run", *RUN, texts(tmp_path / "data", 60))
-    (first, said), (other, silent) = started(told, (*told, field))
+    _, line = SETTINGS[name]
+    assert_refused(*in_turn(name), line)
+
+
+def assert_refused(home: Path, ends: list[End], line: str) -> None:
+    (first, said), (other, silent) = ends
     assert (first, other) == (2, 2)
     assert f"error[config]: {line}" in said and "error" not in silent
-    assert not (tmp_path / "run").exists()
+    assert not (home / "run").exists()
 
 
-def test_ranks_that_find_other_files_under_one_name_do_not_train(tmp_path: Path) -> None:
-    nodes = [tmp_path / "one", tmp_path / "other"]
-    for node, marks in zip(nodes, (("<a>",), ("<a>", "<b>")), strict=True):
-        ByteTokenizer(marks).save(node / "words")
-    told = ("--output", tmp_path / "run", *RUN, texts(tmp_path / "data", 60), "tokenizer=words")
-    (first, said), (other, silent) = started(told, told, folders=nodes)
+def test_ranks_that_find_other_files_under_one_name_do_not_train(
+    in_turn: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    home, ((first, said), (other, silent)) = in_turn("tokenizers")
     assert (first, other) == (2, 2), said + silent
     assert re.search(
         r"error\[config\]: tokenizer: rank 0 has '(\d+) tokens, ids (\w{8})', rank 1 has '(?!\1)\d+ tokens, ids \2'; "
         "give every node the same files and packages",
         said,
     )
-    assert not (tmp_path / "run").exists()
+    assert not (home / "run").exists()
 
 
-def test_ranks_whose_data_differ_do_not_train(tmp_path: Path) -> None:
-    told = ("--output", tmp_path / "run", *RUN)
-    (first, said), (other, silent) = started(
-        (*told, texts(tmp_path / "one", 60)), (*told, texts(tmp_path / "other", 40))
-    )
+def test_ranks_whose_data_differ_do_not_train(in_turn: Callable[[str], tuple[Path, list[End]]]) -> None:
+    home, ((first, said), (other, silent)) = in_turn("data")
     assert (first, other) == (3, 3)
     assert "error[data]: data.sources.0.documents: rank 0 has 57, rank 1 has 38; give every node the same" in said
     assert "error" not in silent
-    assert not (tmp_path / "run").exists()
+    assert not (home / "run").exists()
 
 
-def test_data_may_lie_elsewhere_on_every_node_and_workers_be_as_many_as_it_has_cores_for(tmp_path: Path) -> None:
-    told = ("--output", tmp_path / "run", *RUN)
-    ends = started((*told, texts(tmp_path / "one", 60)), (*told, texts(tmp_path / "other", 60), "data.workers=1"))
-    assert [status for status, _ in ends] == [0, 0], ends
-
-
-def test_a_rank_that_goes_on_and_one_that_begins_do_not_meet(tmp_path: Path) -> None:
-    told = ("--output", tmp_path / "run", *RUN, texts(tmp_path / "data", 60))
-    assert Started("train", *told).end()[0] == 0
-    (first, said), (other, _) = started(("--resume", tmp_path / "run"), told)
+def test_a_rank_that_goes_on_and_one_that_begins_do_not_meet(
+    in_turn: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    _, ((first, said), (other, _)) = in_turn("resumed_by_one")
     assert (first, other) == (4, 4)  # a launcher starts them again: a node may see the folder of the run late
     assert "error[training]: --resume: rank 0 has True, rank 1 has False; give all ranks the same" in said
 
@@ -118,8 +182,23 @@ def test_a_folder_that_each_node_has_for_itself_is_found_out_before_the_first_st
     assert not [*nodes[0].iterdir(), *nodes[1].iterdir()]
 
 
-def test_a_folder_that_all_see_keeps_nothing_of_the_look_at_it(tmp_path: Path) -> None:
-    told = ("--output", "run", *RUN, texts(tmp_path / "data", 60))
-    ends = started(told, told, folders=[tmp_path, tmp_path])
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[End]]:
+    """A folder that both ranks see, and their ends: of data in other places, with other numbers of workers."""
+    home = tmp_path_factory.mktemp("trained")
+    told = ("--output", "run", *RUN)
+    ranks = (*told, texts(home / "one", 60)), (*told, texts(home / "other", 60), "data.workers=1")
+    return home / "run", started(*ranks, folders=[home, home])
+
+
+def test_data_may_lie_elsewhere_on_every_node_and_workers_be_as_many_as_it_has_cores_for(
+    trained: tuple[Path, list[End]],
+) -> None:
+    _, ends = trained
     assert [status for status, _ in ends] == [0, 0], ends
-    assert not [*(tmp_path / "run").glob(".seen*")]
+
+
+def test_a_folder_that_all_see_keeps_nothing_of_the_look_at_it(trained: tuple[Path, list[End]]) -> None:
+    output, ends = trained
+    assert [status for status, _ in ends] == [0, 0], ends
+    assert not [*output.glob(".seen*")]
