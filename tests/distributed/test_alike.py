@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from kosmos.cli import main
 from kosmos.data.bytes_tokenizer import ByteTokenizer
-from support import told_in_turn
-from support.command import SMALL, Started
-from support.torchrun import LOOPBACK, done
+from support.command import SMALL
+from support.ranks import End, Told, start_ranks, train_in_turn
 
 RUN = (*SMALL, "data.lanes=2", "data.workers=0", "train.steps=2", "evaluate.max_documents=4")
 SETTINGS = {
@@ -29,9 +25,6 @@ SETTINGS = {
     ),
 }
 """What rank 1 is told beside, and what rank 0 says of it."""
-Told = tuple[object, ...]
-End = tuple[int, str]
-"""Exit status of a rank and what it said."""
 
 
 def texts(folder: Path, rows: int) -> str:
@@ -47,24 +40,6 @@ IN_FOLDER = (
 )
 
 
-def free_ports(number: int) -> list[str]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for free in sockets:
-            free.bind(("127.0.0.1", 0))
-        return [str(free.getsockname()[1]) for free in sockets]
-
-
-def ranks_of(programs: Sequence[Sequence[str]]) -> list[Started]:
-    """A process for each, which is told that it is one of so many ranks."""
-    (port,) = free_ports(1)
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(programs)), **LOOPBACK}
-    return [
-        Started(program=[sys.executable, *program], **place, RANK=str(rank), LOCAL_RANK=str(rank))
-        for rank, program in enumerate(programs)
-    ]
-
-
 def started(*ranks: Told, folders: Sequence[Path] = ()) -> list[End]:
     """Exit status of each rank and what it said, by what ``kosmos train`` of that rank is told.
 
@@ -75,7 +50,7 @@ def started(*ranks: Told, folders: Sequence[Path] = ()) -> list[End]:
     for rank, told in enumerate(ranks):
         own = ("-c", IN_FOLDER, str(folders[rank])) if folders else ("-m", "kosmos")
         programs.append([*own, "train", *map(str, told)])
-    return [run.end(at_most_s=90) for run in ranks_of(programs)]
+    return [run.end(at_most_s=90) for run in start_ranks(programs)]
 
 
 def setting(home: Path, field: str) -> list[Told]:
@@ -108,17 +83,8 @@ def in_turn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[P
     home = tmp_path_factory.mktemp("cases")
     cases = {name: setting(home / name, field) for name, (field, _) in list(SETTINGS.items())[1:]}
     cases |= {made.__name__: made(home / made.__name__) for made in (tokenizers, data, resumed_by_one)}
-    entries = []
-    for (name, told), port in zip(cases.items(), free_ports(len(cases)), strict=True):
-        folders = [home / name / str(rank) for rank in range(2)]
-        for folder in folders:
-            folder.mkdir(exist_ok=True)
-        entries.append({"port": port, "folders": folders, "told": told})
-    (home / "cases.json").write_text(json.dumps(entries, default=str))
-    runs = ranks_of([[told_in_turn.__file__, str(home / "cases.json")]] * 2)
-    printed = [[json.loads(line) for line in done(run).splitlines()] for run in runs]
-    ends = dict(zip(cases, zip(*printed, strict=True), strict=True))
-    return lambda name: (home / name, [(status, said) for status, said in ends[name]])
+    ends = train_in_turn(home, cases, own_folders=True)
+    return lambda name: (home / name, ends[name])
 
 
 def test_ranks_that_were_told_different_settings_all_end_and_the_first_says_which(tmp_path: Path) -> None:

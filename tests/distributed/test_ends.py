@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kosmos.compose import compose, make_feed
 from kosmos.run_sources import open_sources
 from support import ticks
 from support.command import SMALL, Started, install_plugin, lines_in
+from support.ranks import End, train_in_turn
 from support.runs import rows_of, small_run, ticks_registry
 from support.torchrun import LOOPBACK, torchrun
 
@@ -74,31 +76,63 @@ def row_of_lane(lane: int) -> int:
     return make_feed(compose(config, registry), open_sources(config, registry, "train")).mixture.row(0, lane)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_an_error_of_the_source_on_one_rank_ends_both_and_is_said_once(tmp_path: Path, site: Path, rank: int) -> None:
-    row = row_of_lane(rank)
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, list[End]]]:
+    """Cases that two ranks take in turn, by their names: a folder of each, and how the ranks ended."""
+    home = tmp_path_factory.mktemp("refused")
+    site = install_plugin(home / "site", "ticks", None, module=ticks.__name__)
+    options = {
+        "source": source(refused=[row_of_lane(0)]),
+        "strategy": "parallel={tensor: 2, strategy: ddp}",
+        "ledger": source(broken=[row_of_lane(1)]),
+    }
+    (home / "strategy").mkdir()
+    (home / "strategy" / "note.txt").write_text("mine")
+    (home / "ledger" / "quarantine.jsonl").mkdir(parents=True)
+    ends = train_in_turn(
+        home, {name: [("--output", home / name, *RUN, option)] * 2 for name, option in options.items()}, path=[site]
+    )
+    return lambda name: (home / name, ends[name])
+
+
+def said_once(ends: list[End], status: int) -> str:
+    """The one error of the ranks, which all end with this status."""
+    (line,) = [line for _, said in ends for line in errors(said)]
+    assert [found for found, _ in ends] == [status] * len(ends)
+    return line
+
+
+def test_an_error_of_the_source_on_the_second_rank_ends_both_and_is_said_once(tmp_path: Path, site: Path) -> None:
+    row = row_of_lane(1)
     status, said = two_ranks(site, tmp_path / "run", source(refused=[row])).end(at_most_s=90)
     assert errors(said) == [f"error[data]: ticks: the disk of row {row} is gone"]
     assert status == 3
 
 
-@pytest.mark.parametrize(
-    ("option", "line"),
-    [
-        ("train.optimizer={name: lion, betas: [2, 3]}", "train.optimizer.betas: expected two numbers from 0 to 1"),
-        ("parallel={tensor: 2, strategy: ddp}", "parallel.tensor: goes with strategy fsdp, not with ddp"),
-    ],
-)
-def test_a_run_that_cannot_begin_says_why_once_and_leaves_nothing(
-    tmp_path: Path, site: Path, option: str, line: str
+def test_an_error_of_the_source_on_the_first_rank_ends_both_and_is_said_once(
+    refused: Callable[[str], tuple[Path, list[End]]],
 ) -> None:
+    _, ends = refused("source")
+    assert said_once(ends, 3) == f"error[data]: ticks: the disk of row {row_of_lane(0)} is gone"
+
+
+def test_a_run_that_cannot_begin_says_why_once_and_leaves_nothing(tmp_path: Path, site: Path) -> None:
     output = tmp_path / "run"
     output.mkdir()
     (output / "note.txt").write_text("mine")
-    status, said = two_ranks(site, output, option).end(at_most_s=90)
+    status, said = two_ranks(site, output, "train.optimizer={name: lion, betas: [2, 3]}").end(at_most_s=90)
     (found,) = errors(said)
-    assert found.startswith(f"error[config]: {line}")
+    assert found.startswith("error[config]: train.optimizer.betas: expected two numbers from 0 to 1")
     assert status == 2
+    assert [file.name for file in output.iterdir()] == ["note.txt"]
+
+
+def test_ranks_that_cannot_share_say_why_once_and_leave_nothing(
+    refused: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    output, ends = refused("strategy")
+    line = "error[config]: parallel.tensor: goes with strategy fsdp, not with ddp"
+    assert said_once(ends, 2).startswith(line)
     assert [file.name for file in output.iterdir()] == ["note.txt"]
 
 
@@ -109,13 +143,12 @@ def test_a_typo_is_said_once_though_every_rank_reads_it(tmp_path: Path) -> None:
     assert status != 0
 
 
-def test_a_ledger_that_cannot_be_written_ends_both_and_is_said_once(tmp_path: Path, site: Path) -> None:
-    ledger = tmp_path / "run" / "quarantine.jsonl"
-    ledger.mkdir(parents=True)
-    status, said = two_ranks(site, tmp_path / "run", source(broken=[row_of_lane(1)])).end(at_most_s=90)
-    (line,) = errors(said)
-    assert str(ledger) in line and "Is a directory" in line
-    assert status == 4
+def test_a_ledger_that_cannot_be_written_ends_both_and_is_said_once(
+    refused: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    output, ends = refused("ledger")
+    line = said_once(ends, 4)
+    assert str(output / "quarantine.jsonl") in line and "Is a directory" in line
 
 
 def test_sigterm_at_one_rank_stops_all_at_the_same_step_with_a_checkpoint(tmp_path: Path, site: Path) -> None:
@@ -260,10 +293,10 @@ def test_a_rank_that_is_killed_is_said_to_be(tmp_path: Path, site: Path) -> None
 
 def test_ranks_that_are_started_again_and_again_go_on_to_the_end(tmp_path: Path, site: Path) -> None:
     """torchrun keeps what the ranks before have left in its store."""
-    output, steps = tmp_path / "run", 120
+    output, steps = tmp_path / "run", 60
     options = (*RUN, f"train.steps={steps}", "checkpoint.every_steps=5", "--output", output, "--auto-resume")
     run = torchrun(2, ["-m", "kosmos", "train", *options], path=[site], restarts=2)
-    for begun in (12, 32):
+    for begun in (7, 17):
         run.wait_for(lambda begun=begun: lines_in(output / "metrics.jsonl") >= begun)
         os.kill(pid_of(run, 1), signal.SIGKILL)
     status, said = run.end(at_most_s=90)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ import torch
 from kosmos import load_run
 from kosmos.train.run import train_model
 from support import ticks
-from support.command import SMALL, Started, install_plugin
+from support.command import SMALL, install_plugin
+from support.ranks import End, train_in_turn
 from support.runs import small_run, ticks_registry
-from support.torchrun import LOOPBACK
 
 RUN = ("--modalities", "ticks", *SMALL, "data.workers=0", "data.lanes=2", "evaluate.max_documents=2", "--steps", 1)
 
@@ -25,28 +26,41 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def two_ranks(output: Path, *more: object) -> tuple[int, str]:
-    site = install_plugin(output.with_name("site"), "ticks", None, module=ticks.__name__)
-    sharded = ("--nproc", 2, "parallel.strategy=fsdp", "--output", output)
-    return Started("train", *RUN, *sharded, *more, path=[site], **LOOPBACK).end(at_most_s=90)
+@pytest.fixture(scope="module")
+def two_ranks(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, list[End]]]:
+    """The second runs by their names, which the same ranks take in turn: the folder of each, and how they ended."""
+    home = tmp_path_factory.mktemp("second")
+    site = install_plugin(home / "site", "ticks", None, module=ticks.__name__)
+    more = {
+        "still": ("train.learning_rate=1e-12", "train.weight_decay=0", "train.seed=3"),
+        "another": ("backbone.ffn_width=32",),
+    }
+    cases = {}
+    for name, options in more.items():
+        sharded = ("parallel.strategy=fsdp", f"init={first}", "--output", home / name)
+        cases[name] = [(*RUN, *sharded, *options)] * 2
+    ends = train_in_turn(home, cases, path=[site])
+    return lambda name: (home / name, ends[name])
 
 
-def test_two_ranks_begin_with_the_weights_of_one(first: Path, tmp_path: Path) -> None:
-    still = ("train.learning_rate=1e-12", "train.weight_decay=0", "train.seed=3")
-    status, said = two_ranks(tmp_path / "second", f"init={first}", *still)
-    assert status == 0, said
-    assert said.count("begins with backbone, streams.ticks.encoder, streams.ticks.connector of") == 1
+def test_two_ranks_begin_with_the_weights_of_one(
+    first: Path, two_ranks: Callable[[str], tuple[Path, list[End]]]
+) -> None:
+    output, ends = two_ranks("still")
+    assert [status for status, _ in ends] == [0, 0], ends
+    told = "begins with backbone, streams.ticks.encoder, streams.ticks.connector of"
+    assert sum(said.count(told) for _, said in ends) == 1
     one, other = (
         load_run(path, device="cpu", registry=ticks_registry(), merge=True).composition.model.state_dict()
-        for path in (first, tmp_path / "second")
+        for path in (first, output)
     )
     assert one.keys() == other.keys()
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
 
 
-def test_another_model_is_refused_once(first: Path, tmp_path: Path) -> None:
-    status, said = two_ranks(tmp_path / "second", f"init={first}", "backbone.ffn_width=32")
-    (line,) = [line for line in said.splitlines() if line.startswith("error")]
+def test_another_model_is_refused_once(two_ranks: Callable[[str], tuple[Path, list[End]]]) -> None:
+    output, ends = two_ranks("another")
+    (line,) = [line for _, said in ends for line in said.splitlines() if line.startswith("error")]
     assert line.startswith("error[config]: init: backbone of ") and "is another" in line
-    assert status == 2
-    assert not (tmp_path / "second").exists()
+    assert [status for status, _ in ends] == [2, 2]
+    assert not output.exists()

@@ -1,6 +1,6 @@
 """A rank that ends while its threads of gloo get no core, and so free what they exchanged late.
 
-``torchrun`` starts it, with ``ddp`` where a model of DDP outlives the run.
+Two ranks run it, with ``ddp`` where a model of DDP outlives the run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A rank that ends with status 9 where threads of gloo are left as the interpreter ends.
 
-``torchrun`` starts it, with ``kept`` where a sharded model and a group beside that of all ranks outlive the run.
+Two ranks run it, with ``kept`` where a sharded model and a group beside that of all ranks outlive the run.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import sys
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from kosmos.cli import main
@@ -28,8 +28,8 @@ def run(file: str) -> None:
         faulthandler.dump_traceback_later(CAP_S, exit=True)
         os.chdir(entry["folders"][rank])
         os.environ["MASTER_PORT"] = entry["port"]
-        with redirect_stderr(io.StringIO()) as said:
-            status = main(["train", *entry["told"][rank]])
+        with redirect_stderr(io.StringIO()) as said, redirect_stdout(io.StringIO()):
+            status = main(["train", *map(str, entry["told"][rank])])
         print(json.dumps([status, said.getvalue()]), flush=True)
     faulthandler.cancel_dump_traceback_later()
 
