@@ -26,10 +26,10 @@ def free_ports(number: int) -> list[str]:
         return [str(free.getsockname()[1]) for free in sockets]
 
 
-def start_ranks(programs: Sequence[Sequence[object]], *, path: Sequence[Path] = ()) -> list[Started]:
+def start_ranks(programs: Sequence[Sequence[object]], *, path: Sequence[Path] = (), **variables: str) -> list[Started]:
     """A process of Python for each program, which is told that it is one of so many ranks."""
     (port,) = free_ports(1)
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(programs)), **LOOPBACK}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(programs)), **LOOPBACK, **variables}
     return [
         Started(path=path, program=[sys.executable, *map(str, program)], **place, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank, program in enumerate(programs)
