@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kosmos.cli import main
 from support.command import SMALL, kosmos
 from support.runs import rows_of
 
@@ -77,18 +78,18 @@ def test_the_good_files_train(run: Path) -> None:
     assert set(rows[0]["loss_by_source"]) == {"corner", "good"}
 
 
-def test_a_bad_sample_has_one_name_before_and_after_a_resume(tmp_path: Path) -> None:
+def test_a_bad_sample_has_one_name_before_and_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     lines = [json.dumps({"text": f"line {number}", "split": "train"}) for number in range(8)]
-    (tmp_path / "lines.jsonl").write_text("\n".join([*lines, '{"text": "", "split": "train"}']) + "\n")
+    Path("lines.jsonl").write_text("\n".join([*lines, '{"text": "", "split": "train"}']) + "\n")
     rest = ("data.tokens_per_pack=32", "data.look_ahead=2", "data.workers=0")
-    first = kosmos(
-        "train", "--modalities", "text", "--data", "lines.jsonl", "--output", "run", "--steps", 9, *SMALL, *rest,
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert first.returncode == 0, first.stderr
+    given = ["train", "--modalities", "text", "--data", "lines.jsonl", "--output", "run", "--steps", "9"]
+    assert main([*given, *SMALL, *rest]) == 0
     before = {row["origin"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")}
     assert before == {f"{(tmp_path / 'lines.jsonl').resolve()}:9"}
-    second = kosmos("train", "--resume", "run", "--steps", 20, cwd=tmp_path)
-    assert second.returncode == 0, second.stderr
-    assert "1 bad sample was left out" in second.stderr
+    capsys.readouterr()
+    assert main(["train", "--resume", "run", "--steps", "20"]) == 0
+    assert "1 bad sample was left out" in capsys.readouterr().err
     assert {row["origin"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")} == before

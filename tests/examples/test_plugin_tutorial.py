@@ -12,13 +12,12 @@ from typing import NamedTuple
 import pytest
 
 from kosmos.cli import main
-from support.command import SMALL, kosmos
+from support.command import kosmos
 from support.made import add_metadata
 from support.pages import ROOT, Block, blocks
 
 PAGE = ROOT / "docs" / "plugin-tutorial.md"
 AT_MOST_LINES = 60
-QUICK = ("--steps", 3, *SMALL, "data.workers=0", "evaluate.max_documents=8")
 
 
 class Made(NamedTuple):
@@ -101,20 +100,31 @@ def test_it_keeps_the_promises_that_the_page_shows(made: Made, transcript: list[
     assert len(kept) == sum(int(count) for count in re.findall(r"(\d+) (?:passed|failed|skipped)", said))
 
 
+@pytest.fixture(scope="module")
+def trained(
+    made: Made, transcript: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """Where the run of the page was trained, in the steps that it names, and what was said."""
+    folder = tmp_path_factory.mktemp("trained")
+    (command,) = [command for command, _ in transcript if command.startswith("kosmos train")]
+    done = kosmos(*shlex.split(command)[1:], "trackers=[]", path=made.path, cwd=folder, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_it_trains_and_refuses_a_bad_position_as_the_page_says(
     made: Made,
+    trained: tuple[Path, str],
     transcript: list[tuple[str, str]],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = kosmos("train", "--modalities", "board", *QUICK, path=made.path, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    place, said = trained
     told = dict(transcript)
-    head = told["kosmos train --modalities board --steps 300"].splitlines()[0]
-    assert head in done.stdout + done.stderr
-    assert (tmp_path / "runs/board-001/quarantine.jsonl").read_text() == ""
-    monkeypatch.chdir(tmp_path)
+    assert told["kosmos train --modalities board --steps 300"].splitlines()[0] in said
+    assert (place / "runs/board-001/quarantine.jsonl").read_text() == ""
+    monkeypatch.chdir(place)
     for folder in made.path:
         monkeypatch.syspath_prepend(str(folder))
     for name in ("ends.fen", "bad.fen"):
@@ -128,14 +138,12 @@ def test_it_trains_and_refuses_a_bad_position_as_the_page_says(
 
 @pytest.mark.slow
 def test_it_learns_in_the_steps_that_the_page_names(
-    made: Made, transcript: list[tuple[str, str]], tmp_path: Path
+    trained: tuple[Path, str], transcript: list[tuple[str, str]]
 ) -> None:
-    (command,) = [command for command, _ in transcript if command.startswith("kosmos train")]
-    done = kosmos(*shlex.split(command)[1:], "trackers=[]", path=made.path, cwd=tmp_path, timeout=600)
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
+    _, said = trained
+    (told,) = [told for command, told in transcript if command.startswith("kosmos train")]
     for head in ("backbone ", "stream "):
-        (line,) = [line for line in said_to(command, transcript).splitlines() if line.startswith(head)]
+        (line,) = [line for line in told.splitlines() if line.startswith(head)]
         assert line in said
     row = next(line for line in said.splitlines() if line.startswith("board "))
     assert float(row.split()[-2]) >= 90, row

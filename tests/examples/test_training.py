@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kosmos.cli import main
 from support.command import SMALL, kosmos
 from support.runs import rows_of
 
@@ -69,11 +70,12 @@ def run(path: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     """A short run on such a folder, all of it; what it left, and the broken files."""
     folder = tmp_path_factory.mktemp("files")
     broken = write_folder(folder / "data")
-    done = kosmos(
-        "train", "--modalities", "timeseries,pointcloud", "--data", folder / "data", "--output", folder / "run",
-        *SHORT, "data.held_out=0.01", path=path, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    names = ["--modalities", "timeseries,pointcloud", "--plugins", "timeseries,pointcloud"]
+    where = ["--data", str(folder / "data"), "--output", str(folder / "run")]
+    with pytest.MonkeyPatch.context() as installed:
+        for source in path:
+            installed.syspath_prepend(str(source))
+        assert main(["train", *names, *where, *map(str, SHORT), "data.held_out=0.01"]) == 0
     return folder / "run", broken
 
 
