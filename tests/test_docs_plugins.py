@@ -280,30 +280,35 @@ def added(before: Path, after: Path) -> list[str]:
     return [line[1:] for line in lines if line.startswith("+")]
 
 
-def test_the_modality_of_the_guide_trains_and_says_what_the_transcript_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, site = installed_pages()
+@pytest.fixture
+def chess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """``kosmos ARGUMENTS`` with the plugin installed, in an empty folder, ends well: what it said."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(installed_pages()[1]))
+
+    def run(*arguments: str) -> str:
+        status = main([*arguments, "--plugins", "chess"])  # the name has this process look anew at what is installed
+        told = capsys.readouterr()
+        assert status == 0, told.err + told.out
+        return told.out if "--json" in arguments else told.out + told.err
+
+    return run
+
+
+def test_the_modality_of_the_guide_trains_and_says_what_the_transcript_says(chess: Callable[..., str]) -> None:
     (block,) = blocks("text", "transcript")
     quick = ("--steps", "2", "--output", "runs/chess", "evaluate.max_documents=4", "data.workers=0", "trackers=[]")
-    done = kosmos("train", "--modalities", "chess", *quick, path=[site], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
+    said = chess("train", "--modalities", "chess", *quick)
     for head in ("data ", "backbone ", "stream "):
         (line,) = [line for line in block.text.splitlines() if line.startswith(head)]
         assert line in said
-    (tmp_path / "position.fen").write_text("4k3/8/8/8/8/8/8/Q3K3 w - - 0 1\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(site))
-    generate_chess = ["generate", "runs/chess", "--chess", "position.fen", "--max-new-tokens", "2"]
-    assert main([*generate_chess, "--plugins", "chess"]) == 0
+    Path("position.fen").write_text("4k3/8/8/8/8/8/8/Q3K3 w - - 0 1\n")
+    chess("generate", "runs/chess", "--chess", "position.fen", "--max-new-tokens", "2")
 
 
-def test_the_modality_of_the_guide_keeps_its_promises(tmp_path: Path) -> None:
+def test_the_modality_of_the_guide_keeps_its_promises(chess: Callable[..., str]) -> None:
     (block,) = blocks("text", "transcript")
-    done = kosmos("plugin", "test", "kosmos-chess", "--fast", "--json", path=[installed_pages()[1]], cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    found = json.loads(done.stdout)
+    found = json.loads(chess("plugin", "test", "kosmos-chess", "--fast", "--json"))
     assert found["failed"] == 0
     told = [int(n) for n in re.findall(r"(\d+) (?:passed|failed|skipped)", block.text)]
     assert sum(told) == len(found["promises"])

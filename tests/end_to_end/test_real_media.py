@@ -77,13 +77,16 @@ def test_eval_without_data_prints_a_table_of_what_the_run_held_out(
     assert documents == {"all": 40, "audio": 20, "image": 20, "fashion": 20, "fsdd": 20}
 
 
-def test_generate_reads_media_and_prompts_in_the_order_given(run: Path, shared_data: Find) -> None:
+def test_generate_reads_media_and_prompts_in_the_order_given(
+    run: Path, shared_data: Find, capsys: pytest.CaptureFixture[str]
+) -> None:
     picture = next(shared_data("images/fashion").rglob("*.png"))
     sound = next(shared_data("audio/fsdd").rglob("*.flac"))
-    media = ("--audio", sound, "--prompt", "and", "--image", picture, "--prompt", "show ")
-    done = kosmos("generate", run, *media, "--max-new-tokens", 4)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("\n")
+    media = ["--audio", str(sound), "--prompt", "and", "--image", str(picture), "--prompt", "show "]
+    assert main(["generate", str(run), *media, "--max-new-tokens", "4"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.endswith("\n")
 
 
 def test_the_order_of_the_command_line_is_the_order_of_the_document(shared_data: Find) -> None:
@@ -99,10 +102,9 @@ def test_the_order_of_the_command_line_is_the_order_of_the_document(shared_data:
     assert [s.source for s in segments if isinstance(s, Media)] == [Path(sound), Path(picture), Path(sound)]
 
 
-def test_resume_goes_on_with_more_steps(run: Path) -> None:
-    done = kosmos("train", "--resume", run, "--steps", 3, "evaluate.max_documents=2")
-    assert done.returncode == 0, done.stderr
-    assert f"going on from step 2 ({run / 'checkpoints' / 'step-00000002'})" in done.stderr
+def test_resume_goes_on_with_more_steps(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--resume", str(run), "--steps", "3", "evaluate.max_documents=2"]) == 0
+    assert f"going on from step 2 ({run / 'checkpoints' / 'step-00000002'})" in capsys.readouterr().err
     assert [row["step"] for row in rows_of(run / "metrics.jsonl")] == [1, 2, 3]
 
 

@@ -87,12 +87,18 @@ def test_it_is_listed_as_the_page_says(made: Made, transcript: list[tuple[str, s
     assert kosmos("plugins", "board", path=made.path).stdout == said_to("kosmos plugins board", transcript)
 
 
-def test_it_keeps_the_promises_that_the_page_shows(made: Made, transcript: list[tuple[str, str]]) -> None:
-    done = kosmos("plugin", "test", "kosmos-board", "--fast", "--json", path=made.path)
-    assert done.returncode == 0, done.stdout
-    kept = {
-        (promise["component"], promise["id"]): promise["outcome"] for promise in json.loads(done.stdout)["promises"]
-    }
+def test_it_keeps_the_promises_that_the_page_shows(
+    made: Made,
+    transcript: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for folder in made.path:
+        monkeypatch.syspath_prepend(str(folder))
+    status = main(["plugin", "test", "kosmos-board", "--fast", "--json", "--plugins", "board"])
+    printed = capsys.readouterr().out
+    assert status == 0, printed
+    kept = {(promise["component"], promise["id"]): promise["outcome"] for promise in json.loads(printed)["promises"]}
     said = said_to("kosmos plugin test kosmos-board", transcript)
     shown = re.findall(r"^(\w+ [\w-]+) +([\w-]+) +passed", said, re.MULTILINE)
     assert shown
