@@ -27,7 +27,7 @@ STEPS = 6
 WAYS = [
     *((1, "auto", workers) for workers in (0, 1, 2)),
     *((world, "fsdp", workers) for world in (2, 4) for workers in (0, 1, 2)),
-    *((world, "ddp", 1) for world in (2, 4)),
+    *((world, "ddp", 0) for world in (2, 4)),
     (4, "hsdp", 0),
 ]
 """Processes, strategy, workers."""

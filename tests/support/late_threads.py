@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -46,7 +47,9 @@ def main(model: nn.Module | None) -> None:
     crowd(max(os.sched_getaffinity(0)), parallel)
     parallel.gather("all are there")
     for thread in of_gloo:
-        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+        with suppress(ProcessLookupError):  # some are there for the first exchange alone
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+    assert of_gloo & set(threads())
     exchange(model or "whose tensor is freed late")
     parallel.close()
 

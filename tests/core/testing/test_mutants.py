@@ -349,7 +349,7 @@ def test_an_encoder_that_waits_for_the_other_rank_only_with_media_is_caught_by_t
     waits += f"            torch.distributed.barrier()\n        {LIFT}"
     (promise,) = the(mutate("encoder.py", LIFT, waits), "two-ranks")
     with pytest.raises(BrokenPromise, match=r"together, did not come to an end within|rank \d, together: "):
-        with_conditions(promise, ranks_seconds=8.0).check()
+        with_conditions(promise, ranks_seconds=4.0).check()
 
 
 @pytest.mark.slow

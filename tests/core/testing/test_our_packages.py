@@ -59,10 +59,11 @@ FILES: dict[str, tuple[str, Callable[[], list[bytes]]]] = {
     "kosmos-audio": ("audio", _sounds),
     "kosmos-video": ("video", _films),
 }
+SMALLEST = {"width": 32, "layers": 2, "heads": 2, "feed_forward": 64}
 SMALLER = {
-    "encoder wav2vec2": {"width": 96, "layers": 2, "heads": 4, "feed_forward": 192, "channels": 64},
-    "encoder whisper": {"width": 96, "layers": 2, "heads": 4, "feed_forward": 192},
-    "encoder conformer": {"layers": 2},
+    "encoder wav2vec2": {**SMALLEST, "channels": 16},
+    "encoder whisper": SMALLEST,
+    "encoder conformer": SMALLEST,
 }
 """The code is the same; ``nox -s conformance`` builds them in the sizes that they have by default."""
 
