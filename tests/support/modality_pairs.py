@@ -37,7 +37,10 @@ SUBSETS = [s for size in range(1, 5) for s in itertools.combinations(MODALITIES,
 CAP_S = 60
 """A pair that takes longer ends the process, with a traceback of where it hangs."""
 STREAMS = {
-    "image": {"encoder": {"name": "timm", "model": "test_vit"}, "connector": {"name": "resampler", "latents": 3}},
+    "image": {
+        "encoder": {"name": "timm", "model": "test_vit", "model_options": {"depth": 2}},
+        "connector": {"name": "resampler", "latents": 3},
+    },
     "audio": {"encoder": {"name": "logmel", "width": 32, "layers": 1, "heads": 2}, "connector": "mlp"},
     "video": {"connector": "pool"},
 }
