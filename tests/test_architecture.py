@@ -22,6 +22,7 @@ RUN = FOUND | {"config", "run_file", "runtime", "data", "model", "compose", "run
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "interrupts": set(),
+    "collector": set(),
     "names": set(),
     "files": set(),
     "components": set(),
@@ -38,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": FOUND,
     "mistakes": {"config", "elsewhere", "names"},
     "run_file": FOUND | {"config", "mistakes"},
-    "runtime": SURFACE,
+    "runtime": SURFACE | {"collector"},
     "data": FOUND | {"files"},
     "model": FOUND | {"data", "runtime"},
     "compose": RUN - {"run_sources"},
@@ -46,14 +47,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": SURFACE | {"runtime", "files"},
     "generate": RUN,
     "evaluate": RUN | {"generate"},
-    "train": RUN | {"files", "interrupts", "lock", "checkpoint", "generate", "evaluate"},
+    "train": RUN | {"collector", "files", "interrupts", "lock", "checkpoint", "generate", "evaluate"},
     "launch": FOUND | {"config", "run_file", "runtime"},
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN
     | {"mistakes", "lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},
     "cli": FOUND | {"interrupts"},
-    "__main__": {"cli", "errors", "interrupts"},
+    "__main__": {"cli", "collector", "errors", "interrupts"},
 }
 """Part of core (a module or sub-package of ``kosmos``) to the other parts that it may import, wherever in its code."""
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 
+from kosmos.collector import pause
 from kosmos.errors import missing_package, say_interrupted
 from kosmos.interrupts import keep_in_mind
+
+PAUSED = ("train", "eval", "generate")
+"""Commands that say when they have started."""
 
 
 def main() -> int:
     """As ``kosmos.cli.main``. Its imports too can be interrupted, or lack a package."""
     put_back = keep_in_mind([signal.SIGINT])
+    if sys.argv[1:2] and sys.argv[1] in PAUSED:
+        pause()
     try:
         from kosmos.cli import main as run
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from kosmos import collector
 from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
 from kosmos.runtime.cores import usable_cores
 
@@ -59,6 +60,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    collector.go_on()  # this process waits
     logging.disable(logging.ERROR)  # the processes say what is wrong
     os.environ[_NPROC] = str(processes)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))

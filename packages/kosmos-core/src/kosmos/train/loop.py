@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kosmos import collector
 from kosmos.checkpoint import tensors as stored
 from kosmos.checkpoint.folder import Loaded
 from kosmos.compose import Composition
@@ -97,6 +98,7 @@ class Trainer:
         self.slots = {route.stream: route.slots for route in composition.planner.routes.values()}
         self.data_state = feeder.state()
         """What the rows of the steps taken so far leave behind."""
+        collector.go_on()  # all that a step needs is imported
 
     def train_step(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Take one optimizer step and return its row of metrics.

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from kosmos import collector
 from kosmos.checkpoint.folder import Loaded, load_newest, load_step, run_and_step
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
@@ -83,6 +84,7 @@ def load_run(
     for parameter in composition.model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     dtype = pick_precision(config.train.precision, where)
+    collector.go_on()
     return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed))
 
 
