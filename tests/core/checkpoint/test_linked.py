@@ -177,7 +177,7 @@ def test_a_change_of_any_value_is_noticed(dtype: torch.dtype) -> None:
 def test_what_is_linked_is_neither_copied_nor_counted(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[set[str]] = []
     real = training.saver.staging.copies
-    monkeypatch.setattr(training.saver.staging, "copies", lambda given: copied.append({*given}) or real(given))
+    monkeypatch.setattr(training.saver.staging, "copies", lambda given, **more: copied.append({*given}) or real(given))
     training.save(1, 2)
     written: list[int] = []
     commit = module.folders.commit

@@ -106,6 +106,8 @@ def test_memory_that_the_last_copies_did_not_need_is_given_back(monkeypatch: pyt
             staging.copies(few)
         assert emptied == [pinned]
         assert len(gpu.pinned) == 2 * pinned - 1  # one was kept
+        staging.copies({}, keep=True)
+        assert emptied == [pinned]
 
 
 def test_copies_on_a_cpu_are_of_memory_as_it_is() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from kosmos.errors import ConfigError
@@ -72,16 +73,30 @@ def test_a_model_begins_as_it_was_and_only_updates_learn(made: Any) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_an_update_adds_its_product_by_alpha_over_rank(bias: bool) -> None:
     torch.manual_seed(0)
-    base = nn.Linear(6, 5, bias=bias)
-    x, layer = torch.randn(2, 3, 6), LoRALinear(base, 3, 2.5)
+    layer: Any = nn.Linear(6, 5, bias=bias)
+    x = torch.randn(2, 3, 6)
+    before = layer(x)
+    LoRALinear.begin(layer, 3, 2.5)
     nn.init.normal_(layer.low_rank_b)
-    expected = base(x) + 2.5 * (x @ layer.low_rank_a.T @ layer.low_rank_b.T)
-    torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(layer(x), before + 2.5 * (x @ layer.low_rank_a.T @ layer.low_rank_b.T))
     assert layer(x[:, :0]).shape == (2, 0, 5)
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(x).dtype == torch.bfloat16
-    narrow = LoRALinear(nn.Linear(6, 5, bias=bias).bfloat16(), 3, 1.0)
+    narrow: Any = nn.Linear(6, 5, bias=bias).bfloat16()
+    LoRALinear.begin(narrow, 3, 1.0)
     assert narrow(x.bfloat16()).dtype == torch.bfloat16 and narrow.low_rank_a.dtype == torch.float32
+
+
+def test_a_small_update_in_bf16_is_not_lost_in_a_weight_of_fp32() -> None:
+    layer: Any = nn.Linear(64, 64)
+    LoRALinear.begin(layer, 4, 2.0)
+    nn.init.normal_(layer.low_rank_b, std=1e-4)
+    for parameter in (layer.low_rank_a, layer.low_rank_b):
+        parameter.data = parameter.data.bfloat16()
+    before, exact = layer.weight.clone(), 2.0 * layer.low_rank_b.double() @ layer.low_rank_a.double()
+    layer.merge()
+    assert type(layer) is nn.Linear and set(dict(layer.named_parameters())) == {"weight", "bias"}
+    torch.testing.assert_close((layer.weight - before).double(), exact, rtol=1e-2, atol=1e-7)
 
 
 @pytest.mark.parametrize("made", [decoder, llama])
@@ -111,7 +126,8 @@ def test_layers_and_whole_modules_are_named_by_the_last_parts_of_their_names() -
         ({"layers": ["lm_head"]}, r"lora\.layers: no linear layer is called 'lm_head'; there are q_proj, k_proj, "),
         ({"layers": ["all-linear"]}, r"lora\.layers: .*, down_proj; leave layers out for all of them"),
         ({"whole": ["embeddings"]}, r"lora\.whole: no module is called 'embeddings'; "),
-        ({"whole": ["layers"]}, r"lora: HuggingFaceBackbone has no linear layer to put updates beside"),
+        ({"whole": ["layers"]}, r"lora: there is no linear layer to put an update beside, since lora\.whole has all"),
+        ({"whole": [""]}, r"lora\.whole: no module is called ''"),
     ],
 )
 def test_a_name_that_is_nobodys_is_one_line(more: dict[str, Any], said: str) -> None:
@@ -119,22 +135,54 @@ def test_a_name_that_is_nobodys_is_one_line(more: dict[str, Any], said: str) -> 
         with_updates(llama(), **more)
 
 
-def test_a_layer_in_two_places_has_one_update_and_what_is_never_called_none() -> None:
-    class Encoder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = self.again = nn.Linear(4, 4)
-            self.attention = nn.MultiheadAttention(4, 2)  # whose projections are read, not called
+class Encoder(nn.Module):
+    """Layers that are held, watched, read and fixed in other ways than most."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.again = nn.Linear(4, 4)
+        self.held = [self.first]
+        self.first.register_forward_hook(lambda module, given, out: 2 * out)
+        self.attention = nn.MultiheadAttention(4, 2)  # whose projections are read, not called
+        self.normed = torch.nn.utils.spectral_norm(nn.Linear(4, 4))  # whose weight is no parameter
+        self.block = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0)  # reads its layers in evaluation mode
+        self.place = nn.Embedding(4, 4).requires_grad_(False)
+        self.code = nn.Sequential(nn.Embedding(4, 4), self.place)
+
+
+def encoder(**more: Any) -> Encoder:
+    torch.manual_seed(0)
     part = Encoder()
-    add_lora(part, "lora", rank=2, alpha=2)
-    assert isinstance(part.first, LoRALinear) and part.first is part.again
-    assert not isinstance(part.attention.out_proj, LoRALinear)
-    nn.init.ones_(part.first.low_rank_b)
-    expected = part.first(torch.ones(1, 4))
+    add_lora(part, "lora", rank=2, alpha=2, **more)
+    return part
+
+
+def test_a_layer_is_where_it_was_for_all_that_hold_or_watch_it() -> None:
+    part = encoder()
+    first: Any = part.first
+    assert isinstance(first, LoRALinear) and part.again is first and part.held == [first]
+    x = torch.ones(1, 4)
+    nn.init.ones_(first.low_rank_b)
+    expected = 2 * (F.linear(x, first.weight, first.bias) + (x @ first.low_rank_a.T).sum())
+    torch.testing.assert_close(first(x), expected)
     merge_updates(part)
-    assert part.first is part.again
-    torch.testing.assert_close(part.first(torch.ones(1, 4)), expected)
+    torch.testing.assert_close(part.first(x), expected)
+
+
+def test_layers_that_are_read_without_being_called_have_no_update_or_are_called() -> None:
+    part = encoder()
+    others = (part.attention.out_proj, part.normed, part.block.self_attn.out_proj)
+    assert not any(isinstance(layer, LoRALinear) for layer in others)
+    assert isinstance(part.block.linear1, LoRALinear)
+    stirred(part)
+    x = torch.randn(3, 1, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(part.block.eval()(x), part.block.train()(x))
+
+
+def test_what_a_part_has_fixed_is_not_trained_with_the_whole() -> None:
+    part = encoder(whole=["code"])
+    assert [name for name, p in part.code.named_parameters() if p.requires_grad] == ["0.weight"]
 
 
 @pytest.mark.parametrize("kind", ["decoder", "hf"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from safetensors.torch import load_file
 from kosmos import load_run, make_run, resume_run, train_model
 from kosmos.cli import main
 from kosmos.compose import compose
+from kosmos.config import ParallelConfig
 from kosmos.errors import CheckpointError, ConfigError
+from kosmos.model.lora import updates_among
 from kosmos.train.doubts import doubts, learns_nothing
+from kosmos.train.sharding import check_types
 from support.runs import SMALL, rows_of, small_run, ticks_registry
 
 LLAMA = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -102,6 +106,32 @@ def test_a_part_cannot_be_frozen_and_updated() -> None:
 def test_wrong_settings_are_told_at_their_place(said: Any) -> None:
     with pytest.raises(ConfigError, match=r"backbone\.lora"):
         small_run(None, backbone={"lora": said})
+
+
+def test_a_rank_alone_and_what_is_laid_over_it_are_both_heeded() -> None:
+    for short, rank in ((8, 8), (True, 16)):
+        config = make_run({"backbone": {"name": "decoder", "lora": short}}, {"backbone": {"lora": {"alpha": 3}}})
+        assert (config.backbone.lora.rank, config.backbone.lora.alpha) == (rank, 3)
+
+
+def test_a_tensor_that_is_only_called_like_an_update_is_the_parts_own(run: Path) -> None:
+    scales = {"backbone": 2.0}
+    names = ["backbone.q.weight", "backbone.q.low_rank_a", "backbone.low_rank_a", "streams.x.encoder.q.low_rank_a"]
+    assert updates_among([*names, "streams.x.encoder.q.weight"], scales) == {"backbone.q.low_rank_a"}
+    assert updates_among(names, {}) == set()
+
+
+@pytest.mark.parametrize("strategy", ["auto", "hsdp"])
+def test_shards_of_two_types_are_refused_before_the_run_begins(strategy: Any) -> None:
+    backbone = {**BACKBONE, "dtype": "bfloat16", "lora": {"rank": 2, "whole": "input_layernorm"}}
+    model = compose(lora_run(None, backbone=backbone), ticks_registry()).model
+    two = SimpleNamespace(world_size=2)
+    said = r"^parallel\.strategy: shards of LlamaDecoderLayer are trained in one type, and .* is in bfloat16"
+    with pytest.raises(ConfigError, match=said):
+        check_types(model, ParallelConfig(strategy=strategy), two)
+    check_types(model, ParallelConfig(strategy="ddp"), two)
+    outside = {**backbone, "lora": {"rank": 2, "whole": "embed_tokens"}}
+    check_types(compose(lora_run(None, backbone=outside), ticks_registry()).model, ParallelConfig(), two)
 
 
 def test_updates_of_weights_that_were_drawn_are_doubted_and_of_layers_that_were_not_called_too() -> None:

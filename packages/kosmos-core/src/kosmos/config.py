@@ -112,8 +112,10 @@ class LoRAConfig(_Strict):
     @model_validator(mode="before")
     @classmethod
     def _from_rank(cls, value: Any) -> Any:
-        if value is True:
-            return {}
+        if isinstance(value, bool):
+            if value:
+                return {}
+            raise ValueError("leave it out, or give null, for none")
         return {"rank": value} if isinstance(value, int) else value
 
 

@@ -149,8 +149,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
         if isinstance(old, list) and isinstance(value, Mapping) and all(str(number).isdecimal() for number in value):
             merged[key] = _lay_on_items(key, old, value, renames=renames)
             continue
-        if isinstance(old, str) and isinstance(value, Mapping):
-            old = {"name": old}
+        if isinstance(value, Mapping):
+            old = _in_full(key, old)
         renamed = (
             renames
             and isinstance(value, Mapping)
@@ -160,6 +160,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
         both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
         merged[key] = merge(old, value, renames=renames) if both else value  # type: ignore[arg-type]
     return merged
+
+
+def _in_full(key: str, short: Any) -> Any:
+    """What a component's name alone, or the rank of updates, stands for; anything else as it is."""
+    if key == "lora" and isinstance(short, int):
+        return {} if isinstance(short, bool) else {"rank": short}
+    return {"name": short} if isinstance(short, str) else short
 
 
 def _modalities(old: Any, over: str | Sequence[Any] | Mapping[str, Any], *, renames: bool) -> dict[str, Any]:

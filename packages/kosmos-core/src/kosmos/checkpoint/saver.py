@@ -110,7 +110,7 @@ class Saver:
             if linked:
                 tensors = {name: tensor for name, tensor in tensors.items() if name not in frozen}
                 needed = _bytes_of(tensors)
-            staged = self.staging.copies(tensors)
+            staged = self.staging.copies(tensors, keep=bool(self.keep_every))
         except OSError as error:
             self.outcome = self._failure(step, needed, error)
             return perf_counter() - begin

@@ -31,17 +31,21 @@ class Staging:
         self.problem: str | None = None
         """Why the last copies are not all in pinned memory, where that was found by them; it is not tried again."""
 
-    def copies(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def copies(self, tensors: Mapping[str, Tensor], *, keep: bool = False) -> dict[str, Tensor]:
         """Of all tensors, of sharded ones this rank's part. They stand where those of the call before stood.
 
         A GPU is waited for once.
+
+        Args:
+            keep: memory that these have no use for is kept too, for more to come.
         """
         local = {name: t.to_local() if isinstance(t, DTensor) else t for name, t in tensors.items()}
         pinned = self._in_pinned_memory({name: t for name, t in local.items() if t.is_cuda})
         copies = {name: pinned[name] if name in pinned else _copied(t) for name, t in local.items()}
         for device in {local[name].device for name in pinned}:
             torch.cuda.synchronize(device)
-        self._give_back()
+        if not keep:
+            self._give_back()
         return {name: _as(tensors[name], copy) for name, copy in copies.items()}
 
     def _in_pinned_memory(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -30,8 +30,7 @@ def export(
     from kosmos.checkpoint.tensors import MODEL, read_whole
     from kosmos.compose import update_scales
     from kosmos.model.lora import merge_tensors
-    from kosmos.run_file import make_run
-    from kosmos.train.saved import open_checkpoint
+    from kosmos.train.saved import config_of, open_checkpoint
 
     refuse_ranks("kosmos export")
     check_free("FILE", file)
@@ -40,7 +39,7 @@ def export(
         print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
     found: int = loaded.state["step"]
     tensors = read_whole(loaded.tensors, MODEL)
-    merge_tensors(tensors, update_scales(make_run(folder.read_config(), where=str(folder.run_file))))
+    merge_tensors(tensors, update_scales(config_of(folder)))
     _write(tensors, Path(file), {"format": "pt", "step": str(found)})
     size = Path(file).stat().st_size / 2**20
     print(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")

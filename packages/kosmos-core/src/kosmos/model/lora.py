@@ -22,28 +22,38 @@ A, B = UPDATE
 
 
 class LoRALinear(nn.Linear):
-    """A linear layer, frozen, with an update of its own beside it: [.., in] -> [.., out]."""
+    """A linear layer, frozen, with an update of its own beside it: [.., in] -> [.., out]. ``begin`` makes one."""
 
-    def __init__(self, base: nn.Linear, rank: int, scale: float) -> None:
+    scale: float
+    low_rank_a: nn.Parameter
+    low_rank_b: nn.Parameter
+    _seed: int
+
+    @classmethod
+    def begin(cls, layer: nn.Linear, rank: int, scale: float) -> None:
+        """Make a layer one of these, where it stands: whoever holds or watches it goes on with it.
+
+        Where it has no memory yet, the update has none either.
         """
-        Args:
-            base: whose weight and bias it takes over. Where they have no memory yet, the update has none either.
-        """
-        nn.Module.__init__(self)
-        self.in_features, self.out_features, self.scale = base.in_features, base.out_features, scale
-        self.weight, self.bias = base.weight, base.bias
-        dtype, device = torch.promote_types(base.weight.dtype, torch.float32), base.weight.device
-        self.low_rank_a = nn.Parameter(torch.empty(rank, base.in_features, dtype=dtype, device=device))
-        self.low_rank_b = nn.Parameter(torch.empty(base.out_features, rank, dtype=dtype, device=device))
-        self.train(base.training)
-        self._seed = new_seed()
-        if not self.low_rank_a.is_meta:
-            self.draw_weights()
+        layer.__class__ = cls
+        own = cast(LoRALinear, layer)
+        dtype, device = torch.promote_types(layer.weight.dtype, torch.float32), layer.weight.device
+        own.low_rank_a = nn.Parameter(torch.empty(rank, layer.in_features, dtype=dtype, device=device))
+        own.low_rank_b = nn.Parameter(torch.empty(layer.out_features, rank, dtype=dtype, device=device))
+        own.scale, own._seed = scale, new_seed()
+        if not own.low_rank_a.is_meta:
+            own.draw_weights()
+
+    @torch.no_grad()
+    def merge(self) -> None:
+        """Put the update into the weight: the layer is then one like others."""
+        self.weight.copy_(plus(self.weight, change(self.low_rank_a, self.low_rank_b, self.scale)))
+        del self.low_rank_a, self.low_rank_b, self.scale, self._seed
+        self.__class__ = nn.Linear  # type: ignore[assignment]
 
     def draw_weights(self) -> None:
         """Normal values, as wide as uniform ones of Kaiming's with a slope of sqrt(5); zeros in ``low_rank_b``."""
-        values = {A: Normal(std=(3 * self.in_features) ** -0.5), B: Normal()}
-        draw_weights(self, values, self._seed)
+        draw_weights(self, {A: Normal(std=(3 * self.in_features) ** -0.5), B: Normal()}, self._seed)
 
     def is_idle(self) -> bool:
         """Whether no step has changed the part of the update that lies here."""
@@ -54,6 +64,17 @@ class LoRALinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         low = F.linear(x, self.low_rank_a.to(x.dtype)) * self.scale
         return super().forward(x) + F.linear(low, self.low_rank_b.to(x.dtype))
+
+
+def change(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """What an update adds to a weight: [out, in], in fp32 or more."""
+    exact = torch.promote_types(a.dtype, torch.float32)
+    return scale * (b.to(exact) @ a.to(exact))
+
+
+def plus(weight: Tensor, added: Tensor) -> Tensor:
+    """The sum in the weight's type, rounded once."""
+    return (weight.to(torch.promote_types(weight.dtype, added.dtype)) + added).to(weight.dtype)
 
 
 def add_lora(
@@ -79,34 +100,39 @@ def add_lora(
     Raises:
         ConfigError: there is no such layer or module.
     """
-    part.requires_grad_(False)
-    trained = _named(dict(part.named_modules()), whole, f"{where}.whole", "module")
-    inside = {id(module) for parent in trained.values() for module in parent.modules()}
+    modules = {name: module for name, module in part.named_modules() if name}
+    trained = _named(modules, whole, f"{where}.whole", "module").values()
+    inside = {id(module) for parent in trained for module in parent.modules()}
     left = {id(weight) for weight in leave}
     linear = {
         name: module
         for name, module in part.named_modules()
         # One of a class of its own may be read without being called, as in PyTorch's attention.
-        if type(module) is nn.Linear and id(module) not in inside and id(module.weight) not in left
+        if type(module) is nn.Linear and "weight" in module._parameters and id(module.weight) not in left
     }
     chosen = _named(linear, layers, f"{where}.layers", "linear layer") if layers else linear
-    if not chosen:
-        raise ConfigError(
-            f"{where}: {type(part).__name__} has no linear layer to put updates beside; leave {where} out"
-        )
-    layer = {id(base): LoRALinear(cast(nn.Linear, base), rank, alpha / rank) for base in chosen.values()}
-    _replace(part, layer)
-    for module in trained.values():
-        module.requires_grad_(True)
+    taken = [module for module in dict.fromkeys(chosen.values()) if id(module) not in inside]
+    if not taken:
+        why = f"{where}.whole has all of them" if chosen else f"{type(part).__name__} has none"
+        raise ConfigError(f"{where}: there is no linear layer to put an update beside, since {why}; leave {where} out")
+    learn = [parameter for module in trained for parameter in module.parameters() if parameter.requires_grad]
+    part.requires_grad_(False)
+    for parameter in learn:
+        parameter.requires_grad_(True)
+    for layer in taken:
+        LoRALinear.begin(cast(nn.Linear, layer), rank, alpha / rank)
+    for module in part.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.activation_relu_or_gelu = 0  # else in evaluation it reads its layers without calling them
 
 
 def _named(found: Mapping[str, nn.Module], wanted: Sequence[str], where: str, what: str) -> dict[str, nn.Module]:
     """Those whose names are wanted, or end with them. Raises ConfigError where one is of none."""
     chosen: dict[str, nn.Module] = {}
     for name in wanted:
-        fitting = {path: module for path, module in found.items() if f".{path}".endswith(f".{name}")}
+        fitting = {path: module for path, module in found.items() if name and f".{path}".endswith(f".{name}")}
         if not fitting:
-            words = [w for w in dict.fromkeys(path.rpartition(".")[2] for path in found) if w and not w.isdigit()]
+            words = dict.fromkeys(last if not (last := p.rpartition(".")[2]).isdigit() else p for p in found)
             every = "; leave layers out for all of them" if plain(name) in ("all", "alllinear") else ""
             hint = did_you_mean(name, words) or f"there are {listed(words)}{every}"
             raise ConfigError(f"{where}: no {what} is called {name!r}; {hint}")
@@ -114,49 +140,49 @@ def _named(found: Mapping[str, nn.Module], wanted: Sequence[str], where: str, wh
     return chosen
 
 
-def added(tensors: Mapping[str, Tensor], scales: Mapping[str, float]) -> Iterator[tuple[str, Tensor]]:
-    """Names of the weights that have an update beside them, and what it adds to each: [out, in].
+def updates_in(model: nn.Module) -> set[str]:
+    """Names of the parameters of all updates."""
+    layers = [name for name, module in model.named_modules() if isinstance(module, LoRALinear)]
+    return {f"{layer}.{last}" for layer in layers for last in UPDATE}
+
+
+def updates_among(names: Collection[str], scales: Mapping[str, float]) -> set[str]:
+    """Names, among those of a checkpoint's tensors, of the parameters of updates.
 
     Args:
-        tensors: that hold the updates, by name.
-        scales: how often updates count, by the part of the model that they belong to.
+        scales: how often updates count, by the part of the model that has some.
     """
-    for name, tensor in tensors.items():
+    of_parts = tuple(f"{part}." for part in scales)
+    return {
+        name
+        for name in names
+        if is_update(name) and name.startswith(of_parts) and f"{name.rpartition('.')[0]}.weight" in names
+    }
+
+
+def changes(updates: Mapping[str, Tensor], scales: Mapping[str, float]) -> Iterator[tuple[str, Tensor]]:
+    """Names of weights, and what an update adds to each.
+
+    Args:
+        updates: the tensors that ``updates_among`` names.
+        scales: as there.
+    """
+    for name, tensor in updates.items():
         path, _, last = name.rpartition(".")
         if last == A:
-            (scale,) = (scale for part, scale in scales.items() if name.startswith(f"{part}."))
-            yield f"{path}.weight", scale * (tensors[f"{path}.{B}"] @ tensor)
-
-
-def plus(weight: Tensor, change: Tensor) -> Tensor:
-    """The sum in the weight's type, rounded once."""
-    return (weight.to(change.dtype) + change).to(weight.dtype)
+            scale = next(scale for part, scale in scales.items() if name.startswith(f"{part}."))
+            yield f"{path}.weight", change(tensor, updates[f"{path}.{B}"], scale)
 
 
 def merge_tensors(tensors: dict[str, Tensor], scales: Mapping[str, float]) -> None:
-    """Put updates into the weights of a checkpoint, which has none then; arguments as of ``added``."""
-    for name, change in added(tensors, scales):
-        tensors[name] = plus(tensors[name], change)
-    for name in [name for name in tensors if is_update(name)]:
-        del tensors[name]
+    """Put updates into the weights of a checkpoint, which has none then; ``scales`` as of ``updates_among``."""
+    updates = {name: tensors.pop(name) for name in updates_among(tensors, scales)}
+    for name, added in changes(updates, scales):
+        tensors[name] = plus(tensors[name], added)
 
 
-@torch.no_grad()
-def merge_updates(part: nn.Module) -> None:
-    """Put updates into the weights that they stand beside, which are layers like others then."""
-    _replace(part, {id(layer): _merged(layer) for layer in part.modules() if isinstance(layer, LoRALinear)})
-
-
-def _merged(layer: LoRALinear) -> nn.Linear:
-    plain = nn.Linear(layer.in_features, layer.out_features, device="meta")
-    plain.weight, plain.bias = layer.weight, layer.bias
-    plain.weight.copy_(plus(layer.weight, layer.scale * (layer.low_rank_b @ layer.low_rank_a)))
-    return plain.train(layer.training)
-
-
-def _replace(part: nn.Module, made: Mapping[int, nn.Module]) -> None:
-    """Modules by others, wherever in ``part`` they stand; by ``id``."""
-    for parent in list(part.modules()):
-        for name, child in parent._modules.items():
-            if id(child) in made:
-                parent._modules[name] = made[id(child)]
+def merge_updates(model: nn.Module) -> None:
+    """Put updates into the weights that they stand beside."""
+    for module in model.modules():
+        if isinstance(module, LoRALinear):
+            module.merge()

@@ -16,12 +16,13 @@ from time import perf_counter
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from kosmos.data.batch import PackedBatch
 from kosmos.model.loss import computed_positions
 from kosmos.model.omni import OmniModel
+from kosmos.train.parameter_groups import is_product
 
 EVERY = 50
 """Steps between two counts."""
@@ -81,17 +82,19 @@ class Times(NamedTuple):
     pair: float
 
 
-def times_of(module: nn.Module, *, passed: bool = False) -> Times:
-    """What ``Cost`` of a module counts in a step.
+def times_of(module: nn.Module, *, passed: bool = False, head: Tensor | None = None) -> Times:
+    """How often the ``Cost`` of a module comes in a step.
 
     Args:
         passed: gradients flow through it though none of it is trained.
+        head: of its parameters, the one that is multiplied elsewhere.
     """
-    sizes = [(p.numel(), p.requires_grad) for p in module.parameters()]
-    trained = sum(size for size, learns in sizes if learns)
-    if not (trained or passed):
+    if not (passed or any(p.requires_grad for p in module.parameters())):
         return Times(1, 1)
-    return Times(2 + trained / max(1, sum(size for size, _ in sizes)), 3)
+    factors = {id(p): p for m in module.modules() if is_product(m) for p in m.parameters(recurse=False)}
+    factors.pop(id(head), None)
+    sizes = [(p.numel(), p.requires_grad) for p in factors.values() or module.parameters()]
+    return Times(2 + sum(n for n, learns in sizes if learns) / max(1, sum(n for n, _ in sizes)), 3)
 
 
 class Counted(NamedTuple):
@@ -114,10 +117,8 @@ class FlopMeter:
         self._modules = dict(model.streams.items())
         self.streams = {name: _computed(cast(Any, stream).encoder) for name, stream in self._modules.items()}
         self.costs: dict[str, Cost] = {}
-        self.times = {
-            BACKBONE: times_of(model.backbone, passed=True),
-            HEAD: Times(1, 1),
-        }  # the loss counts its gradient
+        head = cast(Any, model.backbone).output_weight()  # of which the loss counts the gradient itself
+        self.times = {BACKBONE: times_of(model.backbone, passed=True, head=head), HEAD: Times(1, 1)}
         for name, stream in model.streams.items():
             parts = {name: cast(Any, stream).encoder, name + CONNECTOR: cast(Any, stream).connector}
             self.times |= {n: times_of(module) for n, module in parts.items()}

@@ -14,10 +14,8 @@ from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
 from kosmos.compose import update_scales
 from kosmos.errors import ConfigError, KosmosError
-from kosmos.model.lora import added, plus
-from kosmos.model.weights import is_update
-from kosmos.run_file import make_run
-from kosmos.train.saved import open_checkpoint
+from kosmos.model.lora import changes, plus, updates_among, updates_in
+from kosmos.train.saved import config_of, open_checkpoint
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -50,10 +48,11 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module) -> Initial:
             f"init: the tokens of {folder.path} are others: give this run the same tokenizer (tokenizer: "
             f"{folder.tokenizer}) and name in both the modalities of both, whose marks are tokens"
         )
-    ours, theirs = _parts(model, loaded)
+    initial = Initial(loaded, update_scales(config_of(folder)))
+    ours, theirs = _parts(model, initial)
     for part in (part for part in ours if part in theirs):
         _check_same(part, ours[part], theirs[part], loaded.folder)
-    return Initial(loaded, update_scales(make_run(folder.read_config(), where=str(folder.run_file))))
+    return initial
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -74,42 +73,45 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool) -> Iterator
         CheckpointError: the checkpoint cannot be read.
     """
     own, folder = model_tensors(model), initial.loaded.tensors
-    ours, theirs = _parts(model, initial.loaded)
+    ours, theirs = _parts(model, initial)
     both = [part for part in ours if part in theirs]
     taken = {name: own[name].detach() for part in both for name in ours[part]}
     with torch.no_grad():
         read_into(folder, {MODEL + name: tensor for name, tensor in taken.items()}, alone=alone)
-        for name, change in added(read_whole(folder, MODEL, only=is_update), initial.scales):
+        updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales)
+        read = read_whole(folder, MODEL, only=lambda name: name.removeprefix(MODEL) in updates)
+        for name, added in changes(read, initial.scales):
             if name in taken:
-                _add(taken[name], change)
+                _add(taken[name], added)
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
     for what, parts in (("drawn anew", ours.keys() - theirs.keys()), ("left there", theirs.keys() - ours.keys())):
         if parts:
             yield f"{what}: {', '.join(sorted(parts))}"
 
 
-def _add(weight: Tensor, change: Tensor) -> None:
-    """To a weight, sharded or not, in its type."""
-    change = change.to(weight.device)
+def _add(weight: Tensor, added: Tensor) -> None:
+    """To a weight, sharded or not."""
+    added = added.to(weight.device)
     if isinstance(weight, DTensor):
-        change = distribute_tensor(change, weight.device_mesh, weight.placements)
-    weight.copy_(plus(weight, change))
+        added = distribute_tensor(added, weight.device_mesh, weight.placements)
+    weight.copy_(plus(weight, added))
 
 
-def _parts(model: nn.Module, loaded: Loaded) -> tuple[dict[str, Shapes], dict[str, Shapes]]:
+def _parts(model: nn.Module, initial: Initial) -> tuple[dict[str, Shapes], dict[str, Shapes]]:
     """Those of a model and those of a checkpoint, without low-rank updates."""
-    stored: Shapes = {n.removeprefix(MODEL): s for n, s in shapes(loaded.tensors).items() if n.startswith(MODEL)}
-    return _by_part({name: tuple(t.shape) for name, t in model_tensors(model).items()}), _by_part(stored)
+    found = shapes(initial.loaded.tensors)
+    stored: Shapes = {n.removeprefix(MODEL): s for n, s in found.items() if n.startswith(MODEL)}
+    own = {name: tuple(t.shape) for name, t in model_tensors(model).items()}
+    return _by_part(own, updates_in(model)), _by_part(stored, updates_among(stored, initial.scales))
 
 
-def _by_part(found: Shapes) -> dict[str, Shapes]:
+def _by_part(found: Shapes, without: set[str]) -> dict[str, Shapes]:
     """Tensors by the part that owns them: the backbone, or encoder or connector of a stream."""
     parts: dict[str, Shapes] = {}
     for name, shape in found.items():
-        if is_update(name):
-            continue
-        steps = name.split(".")
-        parts.setdefault(".".join(steps[:3] if steps[0] == "streams" else steps[:1]), {})[name] = shape
+        if name not in without:
+            steps = name.split(".")
+            parts.setdefault(".".join(steps[:3] if steps[0] == "streams" else steps[:1]), {})[name] = shape
     return parts
 
 

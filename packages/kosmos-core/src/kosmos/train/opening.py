@@ -24,7 +24,7 @@ from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.compiling import check_compile
 from kosmos.train.optim.release import check_release
 from kosmos.train.output import RunFolder
-from kosmos.train.sharding import check_strategy
+from kosmos.train.sharding import check_strategy, check_types
 from kosmos.train.sharing import check_sharing
 from kosmos.train.side_by_side import check_at_once
 
@@ -79,6 +79,8 @@ def _open(
     by = make_run(config.model_dump(mode="json"), kept) if kept else config
     composition = replace(compose(by, registry, tokenizer_folder=tokenizer, draw=draw), config=config)
     check_strategy(config.parallel, parallel)
+    if config.train.weights == "fp32":  # else all are made one
+        check_types(composition.model, config.parallel, parallel)
     check_sharing(composition.model, config.parallel, parallel.world_size)
     check_compile(composition.model, config.train.compile, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)

@@ -101,8 +101,8 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
 
 def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, why: str) -> None:
     for path, before, after in differences(saved, now, ""):
-        # The weights suit other data as well.
-        go_on = f" that begins with its weights (init={where.parent.parent})" if path.startswith("data.") else ""
+        suits = path.startswith("data.") or {"freeze", "lora"} & set(path.split("."))  # its weights do
+        go_on = f" that begins with its weights (init={where.parent.parent})" if suits else ""
         raise CheckpointError(
             f"{where}: was made with {path} {shown(before)}, the run now has {shown(after)}; {why}. "
             f"{_as_before(path, before)}, or start a new run{go_on}"

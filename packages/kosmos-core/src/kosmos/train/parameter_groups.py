@@ -53,10 +53,10 @@ def _parts(model: OmniModel, config: RunConfig) -> list[tuple[str, nn.Module, fl
 
 
 def _decays(owner: nn.Module, parameter: nn.Parameter) -> bool:
-    return parameter.ndim >= 2 and not isinstance(owner, nn.Embedding | nn.EmbeddingBag) and _is_product(owner)
+    return parameter.ndim >= 2 and not isinstance(owner, nn.Embedding | nn.EmbeddingBag) and is_product(owner)
 
 
-def _is_product(owner: nn.Module) -> bool:
+def is_product(owner: nn.Module) -> bool:
     """Whether the module multiplies by its matrices: free parameters (latents, positions) belong to other modules."""
     linear_like = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
     kind = type(owner).__name__

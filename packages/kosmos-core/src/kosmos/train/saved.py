@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -12,6 +13,7 @@ from kosmos import collector
 from kosmos.checkpoint.folder import Loaded, load_newest, load_step, run_and_step
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
+from kosmos.config import RunConfig
 from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.lock import check_lock
 from kosmos.model.lora import merge_updates
@@ -64,7 +66,7 @@ def load_run(
         PluginError: a component that it uses is not installed.
     """
     folder, loaded = open_checkpoint(Path(output), step)
-    config = make_run(folder.read_config(), folder.read_model(), where=str(folder.run_file))
+    config = config_of(folder, folder.read_model())
     plugins = registry or load_plugins(config.plugins)
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
@@ -86,6 +88,11 @@ def load_run(
     dtype = pick_precision(config.train.precision, where)
     collector.go_on()
     return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed))
+
+
+def config_of(folder: RunFolder, *over: Mapping[str, Any]) -> RunConfig:
+    """The run as its folder has it, with what is laid over it. Raises ConfigError where that is no run file."""
+    return make_run(folder.read_config(), *over, where=str(folder.run_file))
 
 
 def open_checkpoint(output: Path, step: int | None = None) -> tuple[RunFolder, Loaded]:

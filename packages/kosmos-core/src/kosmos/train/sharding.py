@@ -64,6 +64,29 @@ def check_strategy(settings: ParallelConfig, parallel: Parallel) -> None:
         _mesh_shape(parallel, settings)
 
 
+def check_types(model: OmniModel, settings: ParallelConfig, parallel: Parallel) -> None:
+    """Whether what is sharded together is trained in one type, as FSDP needs it. Frozen parameters may have any.
+
+    Raises:
+        ConfigError: names parameters of two types.
+    """
+    if parallel.world_size == 1 or settings.strategy == "ddp":
+        return
+    taken: set[int] = set()
+    for unit in (*_blocks(model.backbone), *_streams(model), model):
+        found: dict[torch.dtype, str] = {}
+        for name, parameter in unit.named_parameters():
+            if parameter.requires_grad and id(parameter) not in taken:
+                taken.add(id(parameter))
+                found.setdefault(parameter.dtype, name)
+        if len(found) > 1:
+            told = ", ".join(f"{name} is in {str(dtype).removeprefix('torch.')}" for dtype, name in found.items())
+            raise ConfigError(
+                f"parallel.strategy: shards of {type(unit).__name__} are trained in one type, and {told}; leave out "
+                "the option that makes the part so (backbone.dtype) or its lora.whole, or set parallel.strategy=ddp"
+            )
+
+
 def distribute(
     model: OmniModel,
     parallel: Parallel,
