@@ -51,11 +51,14 @@ TRAIN = {
     ),
     "--dataset x": (2, "error[config]: --dataset: unknown option; did you mean --data?"),
     "--max_steps 5": (2, "error[config]: --max_steps: unknown option; did you mean --steps?"),
-    "--lora_rank 8": (2, "error[config]: --lora_rank: unknown option; there is no LoRA here: backbone.freeze and"),
+    "--lora_rank 8": (
+        2,
+        "error[config]: --lora_rank: unknown option; a field is set by its path: backbone.lora.rank=VALUE",
+    ),
     "columns.text=caption": (2, "error[config]: command line: columns: unknown field; did you mean data.sources.N.col"),
     "--modalities image backbone.lora_rank=8": (
         2,
-        "error[config]: backbone.lora_rank: unknown field; there is no LoRA",
+        "error[config]: backbone.lora_rank: unknown field; did you mean backbone.lora.rank?",
     ),
     "--modalities image train.optimizer.lr=1": (
         2,

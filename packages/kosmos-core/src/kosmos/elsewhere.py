@@ -101,9 +101,14 @@ COMPONENTS = {
 """By kind, components to the names that others have for them."""
 
 
-def elsewhere(name: str) -> str:
-    """The path of the field that other trainers call so, or a sentence in its place; empty where none does."""
-    return _BY_NAME.get(plain(name), "")
+def elsewhere(name: str, place: str = "backbone") -> str:
+    """The path of the field that other trainers call so, or a sentence in its place; empty where none does.
+
+    Args:
+        place: of the part at which it stands: that of a stream has LoRA too.
+    """
+    said = _BY_NAME.get(plain(name), "")
+    return said.replace("backbone.lora.", f"{place}.lora.") if place.startswith("streams.") else said
 
 
 def around(path: str, name: str) -> str:
@@ -114,6 +119,8 @@ def around(path: str, name: str) -> str:
     """
     place, _, part = path.rpartition(".")
     place = place or path
+    if (said := elsewhere(name, place)).startswith(f"{place}.lora."):
+        return said
     meant = nearest(name, AROUND.get(place.partition(".")[0], ()))
     trained = part == "connector" and meant == "freeze"  # which it always is
     return f"{place}.{meant}" if meant and not trained else ""

@@ -92,7 +92,7 @@ def _meant(name: str, location: Sequence[int | str]) -> str:
     if same := _of_that_name(name):
         return f"did you mean {same}?"
     fields = _fields_at(location)
-    if said := elsewhere(name):
+    if said := elsewhere(name, ".".join(map(str, location[:2])) or "backbone"):
         here = said.rpartition(".")[2]
         return said if " " in said else f"did you mean {here if here in fields else said}?"
     return did_you_mean(name, fields) or f"fields here: {', '.join(fields)}"

@@ -24,10 +24,10 @@ A, B = UPDATE
 class LoRALinear(nn.Linear):
     """A linear layer, frozen, with an update of its own beside it: [.., in] -> [.., out]. ``begin`` makes one."""
 
-    scale: float
+    low_rank_scale: float
     low_rank_a: nn.Parameter
     low_rank_b: nn.Parameter
-    _seed: int
+    _low_rank_seed: int
 
     @classmethod
     def begin(cls, layer: nn.Linear, rank: int, scale: float) -> None:
@@ -40,20 +40,20 @@ class LoRALinear(nn.Linear):
         dtype, device = torch.promote_types(layer.weight.dtype, torch.float32), layer.weight.device
         own.low_rank_a = nn.Parameter(torch.empty(rank, layer.in_features, dtype=dtype, device=device))
         own.low_rank_b = nn.Parameter(torch.empty(layer.out_features, rank, dtype=dtype, device=device))
-        own.scale, own._seed = scale, new_seed()
+        own.low_rank_scale, own._low_rank_seed = scale, new_seed()
         if not own.low_rank_a.is_meta:
             own.draw_weights()
 
     @torch.no_grad()
     def merge(self) -> None:
         """Put the update into the weight: the layer is then one like others."""
-        self.weight.copy_(plus(self.weight, change(self.low_rank_a, self.low_rank_b, self.scale)))
-        del self.low_rank_a, self.low_rank_b, self.scale, self._seed
+        self.weight.copy_(plus(self.weight, change(self.low_rank_a, self.low_rank_b, self.low_rank_scale)))
+        del self.low_rank_a, self.low_rank_b, self.low_rank_scale, self._low_rank_seed
         self.__class__ = nn.Linear  # type: ignore[assignment]
 
     def draw_weights(self) -> None:
         """Normal values, as wide as uniform ones of Kaiming's with a slope of sqrt(5); zeros in ``low_rank_b``."""
-        draw_weights(self, {A: Normal(std=(3 * self.in_features) ** -0.5), B: Normal()}, self._seed)
+        draw_weights(self, {A: Normal(std=(3 * self.in_features) ** -0.5), B: Normal()}, self._low_rank_seed)
 
     def is_idle(self) -> bool:
         """Whether no step has changed the part of the update that lies here."""
@@ -62,7 +62,7 @@ class LoRALinear(nn.Linear):
         return bool(here.numel()) and not bool(here.any())
 
     def forward(self, x: Tensor) -> Tensor:
-        low = F.linear(x, self.low_rank_a.to(x.dtype)) * self.scale
+        low = F.linear(x, self.low_rank_a.to(x.dtype)) * self.low_rank_scale
         return super().forward(x) + F.linear(low, self.low_rank_b.to(x.dtype))
 
 
