@@ -18,9 +18,15 @@ def pause() -> None:
         _paused.append(True)
 
 
+def imported() -> None:
+    """Never look through what there is by now, if ``pause`` was called: imports, before anything else is made."""
+    if _paused:
+        gc.freeze()
+
+
 def go_on() -> None:
-    """Collect again, if ``pause`` has ended it, and never look again through what there is by now."""
+    """Collect what was left behind since ``imported``, such as weights in a cycle, and as ever from here on."""
     if _paused:
         _paused.clear()
-        gc.freeze()
+        gc.collect()
         gc.enable()

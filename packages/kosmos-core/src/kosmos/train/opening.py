@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kosmos import collector
 from kosmos.checkpoint.folder import committed
 from kosmos.compose import Composition, check_components, compose, make_feed
 from kosmos.config import RunConfig
@@ -50,6 +51,7 @@ class Opened:
 
 def open_run(config: RunConfig, folder: RunFolder | None, registry: Registry, parallel: Parallel) -> Opened:
     """Open a new run, or that of ``folder``. All ranks call it, and all raise the same KosmosError."""
+    collector.imported()
     # From the start, so that a bad sample has one name before and after a resume.
     absolute = with_absolute_sources(config, registry.specs("dataset"))
     # A checkpoint has all weights: the files that they began with are needed no more.

@@ -65,6 +65,7 @@ def load_run(
         CheckpointError: there is no whole checkpoint, or none of that step.
         PluginError: a component that it uses is not installed.
     """
+    collector.imported()
     folder, loaded = open_checkpoint(Path(output), step)
     config = config_of(folder, folder.read_model())
     plugins = registry or load_plugins(config.plugins)
