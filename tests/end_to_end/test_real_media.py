@@ -78,13 +78,13 @@ def test_eval_without_data_prints_a_table_of_what_the_run_held_out(
 
 
 def test_generate_reads_media_and_prompts_in_the_order_given(
-    run: Path, shared_data: Find, capsys: pytest.CaptureFixture[str]
+    run: Path, shared_data: Find, capfd: pytest.CaptureFixture[str]
 ) -> None:
     picture = next(shared_data("images/fashion").rglob("*.png"))
     sound = next(shared_data("audio/fsdd").rglob("*.flac"))
     media = ["--audio", str(sound), "--prompt", "and", "--image", str(picture), "--prompt", "show "]
     assert main(["generate", str(run), *media, "--max-new-tokens", "4"]) == 0
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert printed.err == ""
     assert printed.out.endswith("\n")
 

@@ -6,6 +6,7 @@ Two ranks run it, with ``kept`` where a sharded model and a group beside that of
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ def main(*, kept: bool) -> None:
     assert of_gloo(), "threads of gloo have other names"
     if kept:
         KEPT.extend([model, beside])
+        gc.freeze()  # as whoever wants it looked through no more
     parallel.close()
 
 

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from support import told_in_turn
 from support.command import Started
-from support.torchrun import LOOPBACK, done
+from support.torchrun import LOOPBACK
 
 Told = Sequence[object]
 End = tuple[int, str]
 """Exit status of a rank and what it said."""
 
 
-def free_ports(number: int) -> list[str]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for free in sockets:
-            free.bind(("127.0.0.1", 0))
-        return [str(free.getsockname()[1]) for free in sockets]
+CAP_S = 240
+"""Of all cases together; each has its own end in ``told_in_turn``."""
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 def start_ranks(programs: Sequence[Sequence[object]], *, path: Sequence[Path] = (), **variables: str) -> list[Started]:
     """A process of Python for each program, which is told that it is one of so many ranks."""
-    (port,) = free_ports(1)
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(programs)), **LOOPBACK, **variables}
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    place = {**master, "WORLD_SIZE": str(len(programs)), **LOOPBACK, **variables}
     return [
         Started(path=path, program=[sys.executable, *map(str, program)], **place, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank, program in enumerate(programs)
@@ -48,13 +52,24 @@ def train_in_turn(
     """
     ranks = len(next(iter(cases.values())))
     entries = []
-    for (name, told), port in zip(cases.items(), free_ports(len(cases)), strict=True):
+    for name, told in cases.items():
         folders = [home / name / str(rank) if own_folders else home for rank in range(ranks)]
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-        entries.append({"port": port, "folders": folders, "told": told})
+        entries.append({"port": home / f"port-{name}", "folders": folders, "told": told})
     (home / "cases.json").write_text(json.dumps(entries, default=str))
     runs = start_ranks([[told_in_turn.__file__, home / "cases.json"]] * ranks, path=path)
-    printed = [[json.loads(line) for line in done(run).splitlines()] for run in runs]
-    ends = zip(*printed, strict=True)
+    printed = [_printed(run, runs) for run in runs]
+    assert [run.process.returncode for run in runs] == [0] * ranks, "\n".join(said for _, said in printed)
+    ends = zip(*([json.loads(line) for line in told.splitlines()] for told, _ in printed), strict=True)
     return {name: [(status, said) for status, said in of] for name, of in zip(cases, ends, strict=True)}
+
+
+def _printed(run: Started, runs: Sequence[Started]) -> tuple[str, str]:
+    """All that it printed and said. Where it takes too long, all ranks are killed."""
+    try:
+        return run.process.communicate(timeout=CAP_S)
+    except subprocess.TimeoutExpired:
+        for process in [process for rank in runs for process in rank.processes()]:
+            os.kill(process, signal.SIGKILL)
+        return run.process.communicate()

@@ -147,6 +147,8 @@ class Encoder(nn.Module):
         self.attention = nn.MultiheadAttention(4, 2)  # whose projections are read, not called
         self.normed = torch.nn.utils.spectral_norm(nn.Linear(4, 4))  # whose weight is no parameter
         self.block = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0)  # reads its layers in evaluation mode
+        self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.other.weight = self.one.weight
         self.place = nn.Embedding(4, 4).requires_grad_(False)
         self.code = nn.Sequential(nn.Embedding(4, 4), self.place)
 
@@ -172,7 +174,7 @@ def test_a_layer_is_where_it_was_for_all_that_hold_or_watch_it() -> None:
 
 def test_layers_that_are_read_without_being_called_have_no_update_or_are_called() -> None:
     part = encoder()
-    others = (part.attention.out_proj, part.normed, part.block.self_attn.out_proj)
+    others = (part.attention.out_proj, part.normed, part.block.self_attn.out_proj, part.one, part.other)
     assert not any(isinstance(layer, LoRALinear) for layer in others)
     assert isinstance(part.block.linear1, LoRALinear)
     stirred(part)

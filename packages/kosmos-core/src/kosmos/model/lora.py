@@ -6,6 +6,7 @@ A layer keeps its ``weight`` and ``bias`` under their names, and beside them has
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
@@ -104,11 +105,11 @@ def add_lora(
     trained = _named(modules, whole, f"{where}.whole", "module").values()
     inside = {id(module) for parent in trained for module in parent.modules()}
     left = {id(weight) for weight in leave}
+    held = Counter(id(parameter) for module in part.modules() for parameter in module._parameters.values())
     linear = {
         name: module
         for name, module in part.named_modules()
-        # One of a class of its own may be read without being called, as in PyTorch's attention.
-        if type(module) is nn.Linear and "weight" in module._parameters and id(module.weight) not in left
+        if _is_called(module) and held[id(module.weight)] == 1 and id(module.weight) not in left
     }
     chosen = _named(linear, layers, f"{where}.layers", "linear layer") if layers else linear
     taken = [module for module in dict.fromkeys(chosen.values()) if id(module) not in inside]
@@ -124,6 +125,14 @@ def add_lora(
     for module in part.modules():
         if isinstance(module, nn.TransformerEncoderLayer):
             module.activation_relu_or_gelu = 0  # else in evaluation it reads its layers without calling them
+
+
+def _is_called(module: nn.Module) -> bool:
+    """Whether it is a linear layer that computes as such.
+
+    One of a class of its own may be read without being called, as in PyTorch's attention.
+    """
+    return type(module) is nn.Linear and "weight" in module._parameters and "forward" not in vars(module)
 
 
 def _named(found: Mapping[str, nn.Module], wanted: Sequence[str], where: str, what: str) -> dict[str, nn.Module]:

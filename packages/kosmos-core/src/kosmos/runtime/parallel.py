@@ -173,6 +173,7 @@ def _free(groups: list[Any]) -> None:
     sharded models that an error's traceback keeps hold groups too.
     """
     gc.collect()
+    gc.unfreeze()  # nothing below sees what was frozen
     for found in gc.get_objects():
         if issubclass(type(found), DistributedDataParallel):
             _drop(found, "logger", "reducer", "process_group")
