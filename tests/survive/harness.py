@@ -127,7 +127,7 @@ class Survivor:
         return torchrun(self.nproc, ["-m", "kosmos", *arguments], path=[self.site])
 
     def _settings(self, output: Path) -> list[str]:
-        small = "width=32 layers=1 heads=2 ffn_width=48 dropout=0.1".split()
+        small = "width=32 layers=1 heads=2 ffn_width=48 dropout=0.1 lora=4".split()  # what is kept is linked
         ledger = output.with_name(f"{output.name}.ledger")
         return [
             "--modalities", "ticks", f"streams.ticks.encoder.ledger={ledger}",
