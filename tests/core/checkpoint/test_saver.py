@@ -21,23 +21,12 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint import saver as module
 from kosmos.checkpoint import tensors as stored
-from kosmos.checkpoint.folder import begin, commit, committed, load_newest, step_of, verify
+from kosmos.checkpoint.folder import begin, commit, committed, load_newest, verify
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import read_into, read_whole
 from kosmos.errors import CheckpointError, TrainingError
 from kosmos.runtime.parallel import Parallel
-
-
-def saver(folder: Path, keep_last: int = 2, **more: object) -> Saver:
-    return Saver(folder, Parallel(), keep_last=keep_last, **more)  # type: ignore[arg-type]
-
-
-def save(folder: Path, step: int, keep_last: int = 2) -> Path:
-    one = saver(folder, keep_last)
-    one.save(step, {"model.w": torch.full((8,), float(step))}, {"step": step})
-    saved = one.wait()
-    assert saved is not None
-    return saved.folder
+from support.saving import save, saver
 
 
 def test_what_is_saved_is_what_was_there_when_it_was_ordered(tmp_path: Path) -> None:
@@ -154,112 +143,6 @@ def test_reading_what_is_not_there_or_of_another_shape_is_one_line(tmp_path: Pat
         read_into(tensors, {"model.v": torch.empty(8)}, alone=True)
     with pytest.raises(CheckpointError, match=r"model\.w is \(8,\), the run has \(9,\)"):
         read_into(tensors, {"model.w": torch.empty(9)}, alone=True)
-
-
-@pytest.mark.parametrize("keep_last", [1, 2])
-def test_pruning_after_a_fallback_never_deletes_what_was_just_saved(tmp_path: Path, keep_last: int) -> None:
-    save(tmp_path, 200)
-    (damaged,) = (save(tmp_path, 400) / "tensors").iterdir()
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    save(tmp_path, 300, keep_last)
-    found = load_newest(tmp_path)
-    assert found is not None and found.folder.name == "step-00000300"
-    assert len(committed(tmp_path)) == keep_last
-
-
-def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path: Path) -> None:
-    save(tmp_path, 200)
-    (damaged,) = (save(tmp_path, 400) / "tensors").iterdir()
-    damaged.write_bytes(b"")
-    saver = Saver(tmp_path, Parallel(), keep_last=2, keep_every=400)
-    saver.went_on_from(200)
-    for step, kept in ((500, [500, 200]), (600, [600, 500])):
-        saver.save(step, {"model.w": torch.ones(8)}, {"step": step})
-        saver.wait()
-        assert [step_of(c) for c in committed(tmp_path)] == kept
-
-
-def test_a_damaged_checkpoint_is_replaced_when_its_steps_are_taken_again(tmp_path: Path) -> None:
-    save(tmp_path, 200)
-    (damaged,) = (save(tmp_path, 400) / "tensors").iterdir()
-    damaged.write_bytes(b"")
-    assert verify(save(tmp_path, 400)) is None
-    assert [c.name for c in committed(tmp_path)] == ["step-00000400", "step-00000200"]
-
-
-STOPPED_AT_EACH_STEP = """
-import json, os, shutil, sys
-from pathlib import Path
-from kosmos.checkpoint import folder as folders
-
-STEPS = ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "open", "os.mkdir", "os.scandir")
-
-def save(folder, by):
-    partial = folders.begin(folder, 7)
-    (partial / "tensors" / "x.safetensors").write_bytes(by.encode())
-    names = [file.name for file in (partial / "tensors").iterdir()]
-    folders.commit(partial, 7, {"step": 7, "by": by}, folders.hash_and_sync(partial, names))
-
-def stopped(folder, number):  # before the number-th of them, with no word to anybody
-    steps = iter(range(number))
-    sys.addaudithook(lambda event, given: event in STEPS and next(steps, None) is None and os._exit(9))
-    save(folder, "new")
-    os._exit(0)
-
-if sys.argv[2] == "two renames":
-    folders.exchange = lambda one, other: False
-seen, status, number = [], 9, 0
-while status:
-    folder = Path(sys.argv[1]) / str(number)
-    folder.mkdir()
-    save(folder, "old")
-    if (child := os.fork()) == 0:
-        stopped(folder, number)
-    status, number = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), number + 1
-    found = folders.load_newest(folder)
-    partial = folders.begin(folder, 8)
-    again = folders.load_newest(folder)
-    seen.append([found and found.state["by"], again and again.state["by"], sorted(p.name for p in folder.iterdir())])
-print(json.dumps(seen))
-"""
-
-
-@pytest.mark.parametrize("way", ["one exchange", "two renames"])
-def test_a_checkpoint_that_is_replaced_is_there_whole_wherever_the_process_is_killed(tmp_path: Path, way: str) -> None:
-    if way == "one exchange":
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        if not folders.exchange(tmp_path / "a", tmp_path / "b"):
-            pytest.skip("this disk cannot exchange two folders")
-    program = [sys.executable, "-c", STOPPED_AT_EACH_STEP, str(tmp_path), way]
-    told = subprocess.run(program, check=True, timeout=120, capture_output=True, text=True).stdout
-    seen = json.loads(told)
-    assert len(seen) > 15
-    assert {tuple(names) for _, _, names in seen} == {(".partial-step-00000008", "step-00000007")}
-    first, then = [by for by, _, _ in seen], [by for _, by, _ in seen]
-    assert first == then == sorted(first, reverse=True)  # the old one, and from some step on the new one
-    assert set(first) == {"old", "new"}
-
-
-@pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_somebody_put_in_the_place_of_a_checkpoint_is_replaced(tmp_path: Path, kind: str) -> None:
-    there = tmp_path / "checkpoints" / "step-00000400"
-    there.parent.mkdir()
-    if kind == "link":
-        there.symlink_to(save(tmp_path / "elsewhere", 400))
-    else:
-        there.write_text("step 400")
-    for _ in range(2):
-        assert verify(save(there.parent, 400)) is None
-    assert [p.name for p in there.parent.iterdir()] == [there.name]
-
-
-def test_checkpoints_of_every_so_many_steps_are_kept_besides_the_last(tmp_path: Path) -> None:
-    one = saver(tmp_path, keep_last=1, keep_every=20)
-    for step in range(10, 60, 10):
-        one.save(step, {"model.w": torch.zeros(2)}, {"step": step})
-    one.wait()
-    assert [c.name[-2:] for c in committed(tmp_path)] == ["50", "40", "20"]
 
 
 @contextmanager

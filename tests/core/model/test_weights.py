@@ -151,3 +151,8 @@ def test_rounded_weights_leave_what_positions_are_turned_by_as_it_was() -> None:
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     assert exact and all(torch.equal(buffer, exact[name]) for name, buffer in backbone.named_buffers())
     assert model[1](torch.randn(8, 4, dtype=torch.bfloat16)).isfinite().all()
+
+
+def test_a_parameter_that_nobody_says_how_to_fill_is_an_error() -> None:
+    with pytest.raises(KeyError, match="bias"):
+        draw_weights(nn.Linear(2, 2), {"weight": Normal(std=1.0)}, 0)

@@ -114,7 +114,7 @@ def test_a_rank_alone_and_what_is_laid_over_it_are_both_heeded() -> None:
         assert (config.backbone.lora.rank, config.backbone.lora.alpha) == (rank, 3)
 
 
-def test_a_tensor_that_is_only_called_like_an_update_is_the_parts_own(run: Path) -> None:
+def test_a_tensor_that_is_only_called_like_an_update_is_the_parts_own() -> None:
     scales = {"backbone": 2.0}
     names = ["backbone.q.weight", "backbone.q.low_rank_a", "backbone.low_rank_a", "streams.x.encoder.q.low_rank_a"]
     assert updates_among([*names, "streams.x.encoder.q.weight"], scales) == {"backbone.q.low_rank_a"}

@@ -23,7 +23,7 @@ from kosmos.model.recompute import Recompute, run_block
 from kosmos.model.rotary import XPOS_LONGEST, Rotation, check_length, rotate, rotation
 from kosmos.model.segments import Segments
 from kosmos.model.sequence import SharedSegments, attend_shared
-from kosmos.model.weights import Normal, draw_weights, filled_later, is_update, materialize, new_seed, without_memory
+from kosmos.model.weights import Normal, draw_weights, filled_later, materialize, new_seed, without_memory
 
 
 class Decoder(nn.Module):
@@ -140,8 +140,7 @@ class Decoder(nn.Module):
 
     def draw_weights(self) -> None:
         """Normal values; what writes to the residual stream starts smaller, or with Magneto's gains."""
-        own = {name: p.shape for name, p in self.named_parameters() if not is_update(name)}
-        draw_weights(self, {name: self._initial(name, shape) for name, shape in own.items()}, self._seed)
+        draw_weights(self, {name: self._initial(name, p.shape) for name, p in self.named_parameters()}, self._seed)
 
     def _initial(self, name: str, shape: torch.Size) -> Normal:
         if len(shape) == 1:

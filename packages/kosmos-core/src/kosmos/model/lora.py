@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from kosmos.errors import ConfigError
-from kosmos.model.weights import UPDATE, Normal, draw_weights, is_update, new_seed
+from kosmos.model.weights import UPDATE, Normal, draw_parameters, is_update, new_seed
 from kosmos.names import did_you_mean, listed, plain
 
 A, B = UPDATE
@@ -54,7 +54,8 @@ class LoRALinear(nn.Linear):
 
     def draw_weights(self) -> None:
         """Normal values, as wide as uniform ones of Kaiming's with a slope of sqrt(5); zeros in ``low_rank_b``."""
-        draw_weights(self, {A: Normal(std=(3 * self.in_features) ** -0.5), B: Normal()}, self._low_rank_seed)
+        values = {A: Normal(std=(3 * self.in_features) ** -0.5), B: Normal()}
+        draw_parameters({A: self.low_rank_a, B: self.low_rank_b}, values, self._low_rank_seed)
 
     def is_idle(self) -> bool:
         """Whether no step has changed the part of the update that lies here."""

@@ -54,12 +54,19 @@ def draw_weights(module: nn.Module, values: Mapping[str, Normal], seed: int) -> 
     """Fill all parameters of ``module``, on any device, sharded or not, as if they were whole and in fp32.
 
     Args:
-        values: what each is filled with, by name. Others, and those without memory, are left as they are.
+        values: what each is filled with, by name. Those without memory are left as they are, and updates beside others,
+            which are drawn apart (``UPDATE``).
         seed: of ``new_seed``; it is taken as the module is made, so that nothing depends on when it is drawn.
     """
+    own = {name: parameter for name, parameter in module.named_parameters() if not is_update(name)}
+    draw_parameters(own, values, seed)
+
+
+def draw_parameters(parameters: Mapping[str, Tensor], values: Mapping[str, Normal], seed: int) -> None:
+    """As ``draw_weights``, for parameters by their names. Raises KeyError where ``values`` lacks one."""
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        for name, parameter in module.named_parameters():
-            if parameter.is_meta or name not in values:
+        for name, parameter in parameters.items():
+            if parameter.is_meta:
                 continue
             part = _Part.of(parameter.detach())
             part.fill(values[name], seed, threads)
