@@ -293,7 +293,7 @@ def test_a_rank_that_is_killed_is_said_to_be(tmp_path: Path, site: Path) -> None
 
 def test_ranks_that_are_started_again_and_again_go_on_to_the_end(tmp_path: Path, site: Path) -> None:
     """torchrun keeps what the ranks before have left in its store."""
-    output, steps = tmp_path / "run", 60
+    output, steps = tmp_path / "run", 90
     options = (*RUN, f"train.steps={steps}", "checkpoint.every_steps=5", "--output", output, "--auto-resume")
     run = torchrun(2, ["-m", "kosmos", "train", *options], path=[site], restarts=2)
     for begun in (7, 17):
