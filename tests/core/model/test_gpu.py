@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from kosmos import Document, Segments, Text, make_run
 from kosmos.compose import compose
 from kosmos.data.batch import assemble, to_tensors
+from kosmos.generate import generate_ids, generate_together, ready_prompt
 from kosmos.model.attention import attend, attend_across, attend_cached
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
 from kosmos.model.loss import linear_cross_entropy
@@ -155,3 +157,20 @@ def test_packed_is_unpacked_and_as_on_the_cpu(backbone):
         least = 0.05 * max(float(slope.norm()) for slope in slopes.values())
         found = {name: apart(gradients[name], slope, least=least) for name, slope in slopes.items()}
         assert max(found.values()) < 0.1, found
+
+
+@pytest.mark.parametrize("backbone", ["decoder", "hf"])
+def test_what_is_written_is_what_the_cpu_writes(backbone):
+    """Document by document and together, of prompts of several lengths."""
+    on_cpu = composition(backbone)
+    on_gpu = replace(on_cpu, model=deepcopy(on_cpu.model).eval().to("cuda"))
+    on_cpu.model.eval()
+    prompts = [Document("p", (medium("image", n), Text("what?" * n), medium("ticks", n))) for n in (1, 2, 30)]
+    how = {"max_new_tokens": 12, "dtype": torch.float32}
+    expected = [generate_ids(on_cpu, p, temperature=0, seed=0, device=torch.device("cpu"), **how) for p in prompts]
+    cuda = torch.device("cuda")
+    assert [generate_ids(on_gpu, p, temperature=0, seed=0, device=cuda, **how) for p in prompts] == expected
+    ready_prompts = [ready_prompt(on_gpu, p) for p in prompts]
+    assert generate_together(on_gpu, ready_prompts, device=cuda, **how) == expected
+    drawn = [generate_ids(on_gpu, prompts[0], temperature=1, seed=5, device=cuda, **how) for _ in range(2)]
+    assert drawn[0] == drawn[1]

@@ -38,26 +38,31 @@ def losses(output):
     return [row["loss"] for row in rows_of(output / "metrics.jsonl")]
 
 
+UPDATES = {"lora": {"rank": 8, "whole": ["head", "embedding"]}}
 WAYS = {
     "as it comes": {},
-    "uncompiled": {"compile": False},
-    "fp32": {"precision": "fp32"},
-    "8-bit momentum": {"optimizer": "lion8bit"},
-    "bf16 weights": {"weights": "bf16", "optimizer": {"name": "lion", "master": "bits16"}},
+    "uncompiled": {"train": {"compile": False}},
+    "fp32": {"train": {"precision": "fp32"}},
+    "8-bit momentum": {"train": {"optimizer": "lion8bit"}},
+    "bf16 weights": {"train": {"weights": "bf16", "optimizer": {"name": "lion", "master": "bits16"}}},
     "released": {
-        "weights": "bf16", "optimizer": {"name": "lion8bit", "master": "stochastic"}, "release_gradients": True,
-        "clip_norm": None,
+        "train": {
+            "weights": "bf16", "optimizer": {"name": "lion8bit", "master": "stochastic"}, "release_gradients": True,
+            "clip_norm": None,
+        },
+        "data": {"lanes": 1},
     },
-    "recomputed": {"gradient_checkpointing": True},
-    "recomputed in part": {"gradient_checkpointing": "selective", "compile": False},
-    "adamw": {"optimizer": "adamw"},
+    "recomputed": {"train": {"gradient_checkpointing": True}},
+    "recomputed in part": {"train": {"gradient_checkpointing": "selective", "compile": False}},
+    "adamw": {"train": {"optimizer": "adamw"}},
+    "updates beside fixed weights": {"backbone": UPDATES},
+    "updates beside fixed weights, recomputed": {"backbone": UPDATES, "train": {"gradient_checkpointing": True}},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_losses_fall_and_nothing_is_compiled_late(tmp_path, way):
-    over = {"train": {**WAYS[way], "steps": 24}, "data": {"lanes": 1 if "released" in way else 2}}
-    train_model(run(tmp_path / "run", over))
+    train_model(run(tmp_path / "run", WAYS[way], {"train": {"steps": 24}}))
     rows = rows_of(tmp_path / "run" / "metrics.jsonl")
     assert sum(losses(tmp_path / "run")[-4:]) < 0.8 * sum(losses(tmp_path / "run")[:4])
     assert all(row["mfu"] > 0 for row in rows)
@@ -65,12 +70,12 @@ def test_losses_fall_and_nothing_is_compiled_late(tmp_path, way):
         assert rows[-1]["compilations"] == rows[len(rows) // 2]["compilations"] > 0
 
 
-@pytest.mark.parametrize("compiled", ["auto", False])
-def test_a_run_that_goes_on_takes_the_same_steps(tmp_path, compiled):
-    over = {"train": {"compile": compiled}}
-    train_model(run(tmp_path / "whole", over))
-    train_model(run(tmp_path / "cut", over, {"checkpoint": {"every_steps": 4, "keep_last": 9}}))
-    (tmp_path / "cut" / "checkpoints" / "step-00000008").rename(tmp_path / "gone")
+@pytest.mark.parametrize("way", ["as it comes", "uncompiled", "bf16 weights", "updates beside fixed weights"])
+def test_a_run_that_goes_on_takes_the_same_steps(tmp_path, way):
+    train_model(run(tmp_path / "whole", WAYS[way]))
+    train_model(run(tmp_path / "cut", WAYS[way], {"checkpoint": {"every_steps": 1, "keep_last": 9}}))
+    for step in range(5, 9):  # what is fixed is linked from the third checkpoint on
+        (tmp_path / "cut" / "checkpoints" / f"step-0000000{step}").rename(tmp_path / f"gone-{step}")
     resume_run(tmp_path / "cut")
     assert losses(tmp_path / "cut") == pytest.approx(losses(tmp_path / "whole"), rel=2e-2)
 
@@ -109,3 +114,17 @@ def test_copies_for_a_checkpoint_are_pinned_and_hold_what_was_there(monkeypatch)
         assert staging.problem is None
         assert all(torch.equal(copies[name], tensor) for name, tensor in expected.items())
         assert all(copy.is_pinned() for copy in copies.values() if copy.numel())
+
+
+def test_pinned_memory_that_the_last_copies_did_not_need_is_given_back(monkeypatch):
+    monkeypatch.setattr("kosmos.checkpoint.staging.SLAB_BYTES", 2**20)
+    staging = Staging()
+    given = {f"{n}": torch.randn(2**18, device="cuda") for n in range(8)}  # a slab each
+    staging.copies(given)
+    before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
+    copies = staging.copies({"0": given["0"]})
+    assert torch.cuda.host_memory_stats()["allocated_bytes.current"] <= before - 7 * 2**20
+    assert torch.equal(copies["0"], given["0"].cpu())
+    again = staging.copies(given)
+    assert staging.problem is None
+    assert all(torch.equal(again[name], tensor.cpu()) for name, tensor in given.items())

@@ -20,7 +20,7 @@ def pick_device(wanted: Device, local_rank: int = 0) -> torch.device:
     """The device of this process.
 
     Raises:
-        ConfigError: ``cuda`` is wanted and there is none, or something else is wanted.
+        ConfigError: ``cuda`` is wanted and there is none, or none for this process, or something else is wanted.
     """
     if wanted not in get_args(Device):  # from Python; a run file is checked
         raise ConfigError(
@@ -30,6 +30,12 @@ def pick_device(wanted: Device, local_rank: int = 0) -> torch.device:
         raise ConfigError("train.device: cuda is wanted and torch finds none; use cpu or auto")
     if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
+    if local_rank >= (count := torch.cuda.device_count()):
+        raise ConfigError(
+            f"train.device: process {local_rank + 1} of this machine has no GPU of its own, torch finds {count}; start "
+            f"as many processes as GPUs, or set train.device=cpu. Where each process is shown one GPU alone (as by "
+            "srun --gpus-per-task=1), set LOCAL_RANK=0"
+        )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
 
