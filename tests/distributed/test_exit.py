@@ -1,13 +1,17 @@
-"""A rank that is done ends with status 0, whatever its threads are at."""
+"""A rank ends: one that is done with status 0, whatever its threads are at, and one whose peer is gone with its own."""
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 
-from support import late_threads, left_threads
+from support import late_threads, left_threads, like_nccl, ticks
+from support.command import install_plugin, lines_in
 from support.ranks import start_ranks
+from support.runs import SMALL
 from support.torchrun import done
 
 
@@ -26,3 +30,20 @@ def test_threads_that_free_the_last_exchange_late_abort_no_rank(kept: list[str])
 @pytest.mark.parametrize("kept", [[], ["kept"]], ids=["mesh", "model"])
 def test_no_thread_of_an_exchange_outlives_the_exit_handlers(kept: list[str]) -> None:
     ranks_end_well(left_threads.__file__, *kept)
+
+
+@pytest.mark.parametrize("how", ["command", "program"])
+def test_a_rank_whose_peer_is_gone_ends_though_nccl_would_wait_for_it(tmp_path: Path, how: str) -> None:
+    site = install_plugin(tmp_path / "site", "ticks", None, module=ticks.__name__)
+    output = tmp_path / "run"
+    run = {**SMALL, "output": str(output), "train": {"steps": 10_000, "device": "cpu"}}
+    (tmp_path / "run.yaml").write_text(json.dumps(run))
+    told = ["train"] if how == "command" else []
+    first, second = start_ranks([[like_nccl.__file__, how, *told, tmp_path / "run.yaml"]] * 2, path=[site])
+    first.wait_for(lambda: lines_in(output / "metrics.jsonl") > 2)
+    second.process.kill()
+    status, said = first.end(at_most_s=60)
+    second.end(at_most_s=60)
+    assert "another rank is gone without a word" in said
+    assert status == {"command": 4, "program": 1}[how], said
+    assert [line for line in said.splitlines() if line.startswith("error[")][1:] == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from support import trainings
+from support import ticks, trainings
+from support.command import install_plugin, lines_in
+from support.ranks import start_ranks
 from support.runs import SMALL, rows_of
 from support.same import assert_same_run
 from support.torchrun import done, torchrun
-from support.turns import ON_ONE_GPU
+from support.turns import ON_ONE_GPU, host_of_its_own
 
 pytestmark = [
     pytest.mark.slow,
@@ -100,3 +104,32 @@ def test_compiled_ranks_in_bf16_come_near_one_process(trained: Callable[[str], P
 
 def test_a_run_goes_on_with_other_ranks(trained: Callable[[str], Path]) -> None:
     assert_same_run(trained("moved"), trained("whole"), rel=LOSS, weights=WEIGHTS)
+
+
+ENDS = {
+    signal.SIGKILL: (4, "error[training]: another rank is gone without a word"),
+    signal.SIGSTOP: (5, "error[hang]: no progress for 8 s: rank 1 does not answer"),
+    signal.SIGTERM: (130, "error[interrupted]: stopped at step"),
+}
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
+@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
+def test_what_becomes_of_a_rank_ends_the_other(tmp_path: Path, number: signal.Signals, strategy: str) -> None:
+    site = install_plugin(tmp_path / "site", "ticks", None, module=ticks.__name__)
+    output = tmp_path / "run"
+    whole = run(output, (2, {"strategy": strategy}, {**ADAMW, "hang_s": 8}, {}), steps=100_000)
+    del whole["streams"]
+    (tmp_path / "run.yaml").write_text(json.dumps(whole))
+    program = ["-m", "kosmos", "train", tmp_path / "run.yaml"]
+    first, second = start_ranks([program] * 2, path=[site], own=host_of_its_own)
+    first.wait_for(lambda: lines_in(output / "metrics.jsonl") > 2)
+    os.kill(second.process.pid, number)
+    try:
+        status, said = first.end(at_most_s=60)
+    finally:
+        second.process.kill()
+        second.process.communicate()
+    expected, line = ENDS[number]
+    assert [found.startswith(line) for found in said.splitlines() if found.startswith("error[")] == [True], said
+    assert status == expected

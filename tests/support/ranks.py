@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from support import told_in_turn
@@ -30,12 +30,22 @@ def free_port() -> str:
         return str(free.getsockname()[1])
 
 
-def start_ranks(programs: Sequence[Sequence[object]], *, path: Sequence[Path] = (), **variables: str) -> list[Started]:
-    """A process of Python for each program, which is told that it is one of so many ranks."""
+def start_ranks(
+    programs: Sequence[Sequence[object]],
+    *,
+    path: Sequence[Path] = (),
+    own: Callable[[int], Mapping[str, str]] = lambda rank: {"LOCAL_RANK": str(rank)},
+    **variables: str,
+) -> list[Started]:
+    """A process of Python for each program, which is told that it is one of so many ranks.
+
+    Args:
+        own: variables of a rank alone.
+    """
     master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     place = {**master, "WORLD_SIZE": str(len(programs)), **LOOPBACK, **variables}
     return [
-        Started(path=path, program=[sys.executable, *map(str, program)], **place, RANK=str(rank), LOCAL_RANK=str(rank))
+        Started(path=path, program=[sys.executable, *map(str, program)], **place, RANK=str(rank), **own(rank))
         for rank, program in enumerate(programs)
     ]
 

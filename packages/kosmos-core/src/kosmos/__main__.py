@@ -8,6 +8,7 @@ import sys
 from kosmos.collector import pause
 from kosmos.errors import missing_package, say_interrupted
 from kosmos.interrupts import keep_in_mind
+from kosmos.runtime.ending import end_if_broken
 
 PAUSED = ("train", "eval", "generate")
 """Commands that say when they have started."""
@@ -15,6 +16,12 @@ PAUSED = ("train", "eval", "generate")
 
 def main() -> int:
     """As ``kosmos.cli.main``. Its imports too can be interrupted, or lack a package."""
+    status = _main()
+    end_if_broken(status)
+    return status
+
+
+def _main() -> int:
     put_back = keep_in_mind([signal.SIGINT])
     if sys.argv[1:2] and sys.argv[1] in PAUSED:
         pause()

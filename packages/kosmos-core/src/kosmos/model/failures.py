@@ -12,8 +12,8 @@ import torch.distributed as dist
 from kosmos.errors import KosmosError, PluginError, cause, is_out_of_memory
 
 _TORCH = Path(torch.__file__).parent
-PEER_GONE = r"(?i)closed by peer|reset by peer|broken pipe"
-"""What an exchange of gloo says whose other end has died."""
+PEER_GONE = r"(?i)closed by peer|closed by remote peer|remote process exited|reset by peer|broken pipe"
+"""What an exchange of gloo or NCCL says whose other end has died."""
 
 
 def raise_as_its_own(error: Exception, title: str, method: str = "forward") -> None:

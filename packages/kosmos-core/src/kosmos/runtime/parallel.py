@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from kosmos.errors import KosmosError, TrainingError, cause
 from kosmos.runtime.attempt import has_lasting_store, store_of_this_start
 from kosmos.runtime.dealing import check_lanes, num_groups
+from kosmos.runtime.ending import exchanges_broke
 from kosmos.runtime.environment import meeting_place, num_local_processes, num_processes, own_local_rank, own_rank
 from kosmos.runtime.launch import end_with_launcher, is_launched
 from kosmos.runtime.meeting import meeting
@@ -162,6 +163,13 @@ class Parallel:
         if self.world_size > 1 and dist.is_initialized():
             atexit.register(_free, [*dist.distributed_c10d._world.pg_map])
             dist.destroy_process_group()
+
+    def leave(self) -> None:
+        """As ``close``, of a run that failed. Groups of NCCL stay as they are: another rank may be gone."""
+        if self.world_size > 1 and dist.is_initialized() and "nccl" in dist.get_backend_config():
+            exchanges_broke()
+        else:
+            self.close()
 
 
 def _free(groups: list[Any]) -> None:

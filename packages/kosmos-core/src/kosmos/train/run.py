@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, Interrupted
 from kosmos.lock import check_lock
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.parallel import Parallel
@@ -38,13 +39,10 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
-    parallel = Parallel.from_environment(config.train.device)
-    try:
+    with _ranks(config) as parallel:
         check_same_run(config, parallel, resumed=False)
         plugins = registry or _agreed_plugins(config, parallel)
         return Session(config, None, plugins, reporter or Reporter(), parallel).go()
-    finally:
-        parallel.close()
 
 
 def resume_run(
@@ -65,8 +63,7 @@ def resume_run(
     if not isinstance(overrides or {}, Mapping):
         raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
     config = folder.goes_on_with(overrides or {})
-    parallel = Parallel.from_environment(config.train.device)
-    try:
+    with _ranks(config) as parallel:
         check_same_run(config, parallel, resumed=True)
         plugins = registry or _agreed_plugins(config, parallel)
         changed = parallel.agreed(lambda: check_lock(folder.path, plugins, accept=accept_plugins))[0]
@@ -74,8 +71,20 @@ def resume_run(
         for line in changed:
             run.reporter.say(f"warning: {line}")
         return run.go()
-    finally:
+
+
+@contextmanager
+def _ranks(config: RunConfig) -> Iterator[Parallel]:
+    parallel = Parallel.from_environment(config.train.device)
+    try:
+        yield parallel
+    except Interrupted:  # all ranks have agreed to stop
         parallel.close()
+        raise
+    except BaseException:
+        parallel.leave()
+        raise
+    parallel.close()
 
 
 def _agreed_plugins(config: RunConfig, parallel: Parallel) -> Registry:

@@ -1,0 +1,41 @@
+"""Run as a rank, whose exchanges by gloo are taken for those of NCCL: who leaves them or ends with them waits forever.
+
+    like_nccl.py command ARGUMENTS...    the kosmos command
+    like_nccl.py program RUN.json        a program that calls ``train_model``
+
+So it is with NCCL where another rank is gone. Only a run that fails ends here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+import torch.distributed as dist
+
+
+def wait(*_: object) -> NoReturn:
+    threading.Event().wait()
+    raise AssertionError
+
+
+def main(how: str, *given: str) -> None:
+    atexit.register(wait)
+    dist.get_backend_config = lambda *_: "cpu:gloo,cuda:nccl"  # type: ignore[assignment]
+    dist.destroy_process_group = wait  # type: ignore[assignment]
+    if how == "command":
+        from kosmos.__main__ import main as command
+
+        sys.argv[1:] = given
+        sys.exit(command())
+    from kosmos import make_run, train_model
+
+    train_model(make_run(json.loads(Path(given[0]).read_text())))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
