@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "interrupts": set(),
     "collector": set(),
+    "ending": set(),
     "names": set(),
     "files": set(),
     "components": set(),
@@ -39,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": FOUND,
     "mistakes": {"config", "elsewhere", "names"},
     "run_file": FOUND | {"config", "mistakes"},
-    "runtime": SURFACE | {"collector"},
+    "runtime": SURFACE | {"collector", "ending"},
     "data": FOUND | {"files"},
     "model": FOUND | {"data", "runtime"},
     "compose": RUN - {"run_sources"},
@@ -54,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "commands": RUN
     | {"mistakes", "lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},
     "cli": FOUND | {"interrupts"},
-    "__main__": {"cli", "collector", "errors", "interrupts"},
+    "__main__": {"cli", "collector", "ending", "errors", "interrupts"},
 }
 """Part of core (a module or sub-package of ``kosmos``) to the other parts that it may import, wherever in its code."""
 

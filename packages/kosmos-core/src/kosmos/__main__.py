@@ -6,9 +6,9 @@ import signal
 import sys
 
 from kosmos.collector import pause
+from kosmos.ending import end_if_broken
 from kosmos.errors import missing_package, say_interrupted
 from kosmos.interrupts import keep_in_mind
-from kosmos.runtime.ending import end_if_broken
 
 PAUSED = ("train", "eval", "generate")
 """Commands that say when they have started."""

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
+from kosmos.ending import exchanges_broke
 from kosmos.errors import KosmosError, TrainingError, cause
 from kosmos.runtime.attempt import has_lasting_store, store_of_this_start
 from kosmos.runtime.dealing import check_lanes, num_groups
-from kosmos.runtime.ending import exchanges_broke
 from kosmos.runtime.environment import meeting_place, num_local_processes, num_processes, own_local_rank, own_rank
 from kosmos.runtime.launch import end_with_launcher, is_launched
 from kosmos.runtime.meeting import meeting
