@@ -34,6 +34,7 @@ from kosmos.config import (
     StreamConfig,
     TokenizerConfig,
     TrainConfig,
+    TurnsConfig,
 )
 from kosmos.plugins import PluginRecord, Registry, load_plugins
 from kosmos.testing.check import RULES
@@ -53,6 +54,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("backbone", BackboneConfig),
     ("lora", LoRAConfig),
     ("tokenizer", TokenizerConfig),
+    ("tokenizer.turns", TurnsConfig),
     ("data", DataConfig),
     ("data.sources[N]", SourceConfig),
     ("train", TrainConfig),

@@ -142,7 +142,7 @@ def test_transformers_reads_a_language_model_as_the_page_says(with_a_run_of_hf: 
     ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     assert ids == composition.planner.prompt(asked).token_ids.tolist()
     ends = GenerationConfig.from_pretrained("language-model").eos_token_id
-    assert tokenizer.convert_ids_to_tokens(ends) == ["<|end|>", "</s>"]
+    assert set(tokenizer.convert_ids_to_tokens(ends)) == {"<|end|>", "</s>"}
 
 
 @pytest.mark.parametrize("block", blocks("json", "rows"), ids=str)

@@ -15,7 +15,7 @@ from kosmos.config import SourceConfig
 from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Mark
 from kosmos.generate import prompt_of
-from kosmos.run_sources import open_sources
+from kosmos.run_sources import chats_among, open_sources
 from support.backbones import SERIES
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
@@ -158,8 +158,8 @@ def test_sources_of_chats_are_known_for_the_hint(tmp_path):
     plain = SourceConfig(path=str(tmp_path / "plain.jsonl"))
     talk = SourceConfig(path=str(tmp_path / "talk.parquet"), columns={"messages": "talk"})
     laid_out = SourceConfig(path=str(tmp_path / "folder"), template="{messages[0].content}")
-    assert command.chats_among([SourceConfig(path="ticks"), plain, talk]) == talk.path
-    assert command.chats_among([plain, laid_out]) is None
+    assert chats_among([SourceConfig(path="ticks"), plain, talk]) == talk.path
+    assert chats_among([plain, laid_out]) is None
 
 
 @pytest.mark.parametrize(
@@ -177,5 +177,5 @@ def test_sources_of_chats_are_known_for_the_hint(tmp_path):
 def test_questions_and_answers_in_columns_are_chats_where_training_makes_chats_of_them(tmp_path, row, columns, chat):
     file = tmp_path / "rows.jsonl"
     file.write_text(f"{row}\n")
-    found = command.chats_among([SourceConfig(path=str(file), columns=columns)])
+    found = chats_among([SourceConfig(path=str(file), columns=columns)])
     assert found == (str(file) if chat else None)

@@ -18,6 +18,7 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
+from kosmos.data.turns import TEMPLATE, spell_turns, template
 from kosmos.errors import ConfigError
 from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
@@ -48,6 +49,14 @@ class Composition:
     def processors(self) -> dict[str, Processor]:
         """Those of the modalities, by their names."""
         return {name: route.processor for name, route in self.planner.routes.items()}
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """Write it as ``Tokenizer.save``, and where transformers reads it, how chats are laid out."""
+        self.tokenizer.save(folder)
+        if (folder / "tokenizer.json").exists():
+            turns = self.config.tokenizer.turns
+            found = template(turns.model_dump() if turns is not None else None, self.tokenizer)
+            (folder / TEMPLATE).write_text(found, encoding="utf-8")
 
     def without_files(self) -> dict[str, Any]:
         """What laid over the run file builds parts that were built from files without them, their weights aside."""
@@ -103,7 +112,9 @@ def compose(
         _checkpoint_gradients(model, config.train.gradient_checkpointing)
     routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
     longest = getattr(backbone, "longest", None)
-    planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack, longest)
+    spelled = config.tokenizer.turns
+    turns = spell_turns(spelled.model_dump(), tokenizer) if spelled is not None else None
+    planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack, longest, turns)
     return Composition(config, registry, tokenizer, model, planner, parts)
 
 

@@ -6,56 +6,18 @@ component's ``name``; they are checked against the component's own signature whe
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticKnownError
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _true_is_no_number(cls, value: Any, field: ValidationInfo) -> Any:
-        # pydantic would read it as 1, and YAML reads yes and on as true.
-        held = value.values() if isinstance(value, Mapping) else [value]
-        wrong = _number_alone(cls.model_fields[str(field.field_name)].annotation)
-        if wrong is not None and any(isinstance(one, bool) for one in held):
-            raise PydanticKnownError(wrong)
-        return value
+from kosmos.chats import CONTENT, LAYOUTS
+from kosmos.names import did_you_mean, listed
+from kosmos.strict import Strict, at_home, names_are_a_list, one_is_a_list
 
 
-def _at_home(path: Any) -> Any:
-    """A path with the user's folder in place of ``~``, which no shell has replaced in a run file or behind ``=``."""
-    return os.path.expanduser(path) if isinstance(path, str) and path.startswith("~") else path
-
-
-def _one_is_a_list(value: Any) -> Any:
-    """A list; of one where a name stands alone, of none where ``none``, in brackets or not, or nothing does."""
-    if value in (None, "none", ["none"]):
-        return []
-    return [value] if isinstance(value, str | Mapping) else value
-
-
-def _names_are_a_list(value: Any) -> Any:
-    """A list of components; names may stand side by side with commas, as modalities do."""
-    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else []
-    return names if len(names) > 1 else _one_is_a_list(value)
-
-
-def _number_alone(annotation: Any) -> Literal["int_type", "float_type"] | None:
-    """pydantic's error for what is none of the numbers that a field takes; None where it takes none, or true too."""
-    types = get_args(annotation) or (annotation,)
-    if bool in types:
-        return None
-    return "int_type" if int in types else "float_type" if float in types else None
-
-
-class ComponentConfig(_Strict):
+class ComponentConfig(Strict):
     """A component by name, with its options beside it. A bare string is the name."""
 
     model_config = ConfigDict(extra="allow")
@@ -93,7 +55,7 @@ class PartConfig(ComponentConfig):
     """Name under which a plugin registers it; empty is the one of the modality that owns the stream."""
 
 
-class LoRAConfig(_Strict):
+class LoRAConfig(Strict):
     """Low-rank updates beside linear layers, which stay as they are (arXiv 2106.09685). A number alone is ``rank``,
     ``true`` all defaults."""
 
@@ -107,7 +69,7 @@ class LoRAConfig(_Strict):
     whole: list[str] = Field(default_factory=list)
     """Modules that are trained whole beside them, named likewise, such as ``embed_tokens`` for the marks of media."""
 
-    _lists = field_validator("layers", "whole", mode="before")(_names_are_a_list)
+    _lists = field_validator("layers", "whole", mode="before")(names_are_a_list)
 
     @model_validator(mode="before")
     @classmethod
@@ -132,7 +94,7 @@ class BackboneConfig(ComponentConfig):
     """Its own peak learning rate; None takes ``train.learning_rate``."""
 
 
-class StreamConfig(_Strict):
+class StreamConfig(Strict):
     """An encoder with its connector. What is None comes from the modality that owns the stream."""
 
     encoder: PartConfig | None = None
@@ -147,7 +109,7 @@ class StreamConfig(_Strict):
     """Peak learning rate of encoder and connector; None takes ``train.learning_rate``."""
 
 
-class ModalityConfig(_Strict):
+class ModalityConfig(Strict):
     """How one modality is read."""
 
     stream: str | None = None
@@ -156,7 +118,7 @@ class ModalityConfig(_Strict):
     """Options of the modality's processor."""
 
 
-class SourceConfig(_Strict):
+class SourceConfig(Strict):
     """One source of documents. A bare string is the path."""
 
     path: str
@@ -174,7 +136,7 @@ class SourceConfig(_Strict):
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of a registered dataset. Files have ``chunk_chars`` and ``max_text_bytes``."""
 
-    _home = field_validator("path", "root", mode="before")(_at_home)
+    _home = field_validator("path", "root", mode="before")(at_home)
 
     @model_validator(mode="before")
     @classmethod
@@ -182,7 +144,7 @@ class SourceConfig(_Strict):
         return {"path": value} if isinstance(value, str) else value
 
 
-class DataConfig(_Strict):
+class DataConfig(Strict):
     """Where documents come from and how they fill rows."""
 
     sources: list[SourceConfig] = Field(default_factory=list)
@@ -207,10 +169,10 @@ class DataConfig(_Strict):
     seed: int = 0
     """Seed of the order of samples."""
 
-    _lists = field_validator("sources", mode="before")(_one_is_a_list)
+    _lists = field_validator("sources", mode="before")(one_is_a_list)
 
 
-class TrainConfig(_Strict):
+class TrainConfig(Strict):
     """Optimization."""
 
     steps: int = Field(default=1000, ge=1)
@@ -254,7 +216,7 @@ class TrainConfig(_Strict):
     """Seed of weights and dropout."""
 
 
-class GuardConfig(_Strict):
+class GuardConfig(Strict):
     """What to do when a step goes wrong. Each case is a row of ``guards.jsonl``, with the documents of the step."""
 
     non_finite: Literal["stop", "skip", "roll_back"] = "stop"
@@ -268,7 +230,7 @@ class GuardConfig(_Strict):
     """Most consecutive steps that may be skipped or rolled back; then the run stops."""
 
 
-class ParallelConfig(_Strict):
+class ParallelConfig(Strict):
     """How several processes share the model. One process ignores all but ``offload``."""
 
     strategy: Literal["auto", "fsdp", "hsdp", "ddp"] = "auto"
@@ -291,7 +253,7 @@ class ParallelConfig(_Strict):
         return self.tensor * self.sequence
 
 
-class EvaluateConfig(_Strict):
+class EvaluateConfig(Strict):
     """Held-out scores during training."""
 
     every_steps: int | None = Field(default=None, ge=1)
@@ -305,7 +267,7 @@ class EvaluateConfig(_Strict):
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """More metrics of generated texts, for ``kosmos eval --generate``."""
 
-    _lists = field_validator("metrics", mode="before")(_names_are_a_list)
+    _lists = field_validator("metrics", mode="before")(names_are_a_list)
 
     @model_validator(mode="after")
     def _patience_needs_scorings(self) -> EvaluateConfig:
@@ -314,7 +276,7 @@ class EvaluateConfig(_Strict):
         return self
 
 
-class CheckpointConfig(_Strict):
+class CheckpointConfig(Strict):
     """What is kept to go on from."""
 
     every_steps: int = Field(default=200, ge=1)
@@ -325,13 +287,48 @@ class CheckpointConfig(_Strict):
     """Also keep the checkpoints of every so many steps; None keeps no others."""
 
 
-class TokenizerConfig(_Strict):
+class TurnsConfig(Strict):
+    """How turns of a chat are spelled: as a published model has learned them. A bare string is a known way: ``chatml``
+    (Qwen and others), ``gemma`` or ``llama-3``. In a text ``{}`` stands for what is said; what it spells beside that
+    are special tokens of the tokenizer, where it has some of these names."""
+
+    begin: str = ""
+    """In front of a chat."""
+    system: str | None = None
+    """A turn of the system; null refuses chats that have one."""
+    user: str
+    """A turn of the user."""
+    assistant: str
+    """A turn of the assistant. Behind ``{}`` stands a special token, which is learned too, and ends an answer."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in LAYOUTS:
+            known = did_you_mean(value, LAYOUTS) or f"there are {listed(LAYOUTS)}, or give the texts yourself"
+            raise ValueError(f"unknown way to spell turns {value!r}; {known}")
+        return LAYOUTS[value]
+
+    @field_validator("system", "user", "assistant")
+    @classmethod
+    def _holds_content(cls, value: str | None) -> str | None:
+        if value is not None and value.count(CONTENT) != 1:
+            raise ValueError(f"expected a text with one {CONTENT}, which stands for what is said")
+        return value
+
+
+class TokenizerConfig(Strict):
     """How text becomes tokens. A bare string is the name."""
 
     name: str = "bytes"
     """``bytes``, the folder of a Hugging Face tokenizer, or its id on the hub."""
+    turns: TurnsConfig | None = None
+    """How turns of chats are spelled, for a model that has learned to answer already; null puts them between marks of
+    Kosmos's own, which the model learns."""
 
-    _home = field_validator("name", mode="before")(_at_home)
+    _home = field_validator("name", mode="before")(at_home)
 
     @model_validator(mode="before")
     @classmethod
@@ -339,7 +336,7 @@ class TokenizerConfig(_Strict):
         return {"name": value} if isinstance(value, str) else value
 
 
-class RunConfig(_Strict):
+class RunConfig(Strict):
     """A whole run."""
 
     modalities: dict[str, ModalityConfig] = Field(default_factory=dict)
@@ -365,8 +362,8 @@ class RunConfig(_Strict):
     init: Path | None = None
     """Folder of a run or of its checkpoint, with whose weights this one begins; what it has besides is drawn."""
 
-    _lists = field_validator("trackers", "observers", mode="before")(_names_are_a_list)
-    _home = field_validator("output", "init", mode="before")(_at_home)
+    _lists = field_validator("trackers", "observers", mode="before")(names_are_a_list)
+    _home = field_validator("output", "init", mode="before")(at_home)
 
     @model_validator(mode="before")
     @classmethod

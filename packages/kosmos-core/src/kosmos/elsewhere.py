@@ -54,7 +54,7 @@ ELSEWHERE = {
         "attn_impl attn_implementation flash_attn use_flash_attention_2"
     ),
     "each run has a folder of its own, and none is written over": "overwrite_output_dir",
-    "data.sources.N.template lays out rows; the marks of chats are the same for every model": "chat_template template",
+    "data.sources.N.template lays out rows, tokenizer.turns the turns of chats": "chat_template template",
     "data.sources.N.columns": "columns column_mapping image_column text_column caption_column audio_column",
     "data.sources.N.weight": "probs interleave_probs",
     "trackers: [tensorboard, wandb]": "use_wandb use_tensorboard wandb tensorboard wandb_project",

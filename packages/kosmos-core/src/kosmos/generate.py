@@ -14,7 +14,6 @@ from kosmos.compose import Composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
 from kosmos.data.document import Document
 from kosmos.data.foreign import calling
-from kosmos.data.marks import END, EOS
 from kosmos.data.plan import decode_cells
 from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError, SampleError, TrainingError
@@ -93,7 +92,7 @@ def generate_ids(
     check_sampling(temperature, top_k, top_p)
     batch = prompt_batch(composition, document).to(device)
     backbone: Any = composition.model.backbone
-    ends = {composition.tokenizer.mark_id(name) for name in (EOS, END)}
+    ends = composition.planner.stops
     random = torch.Generator().manual_seed(seed)
     cache = cast(Backbone, backbone).new_cache()
     ids: list[int] = []
@@ -137,7 +136,7 @@ def generate_together(
     """
     batch = to_tensors(assemble(prompts, composition.planner.routes, composition.streams)).to(device)
     backbone: Any = composition.model.backbone
-    ends = {composition.tokenizer.mark_id(name) for name in (EOS, END)}
+    ends = composition.planner.stops
     lengths = list(batch.lengths)
     cache, ids = backbone.new_batch_cache(), [list[int]() for _ in lengths]
     left = [min(max_new_tokens, 1 + room_behind(backbone, length, max_new_tokens)) for length in lengths]

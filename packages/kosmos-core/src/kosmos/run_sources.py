@@ -9,6 +9,7 @@ from typing import Literal, cast, get_args
 
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import RunConfig, SourceConfig
+from kosmos.data.chat import holds_chats
 from kosmos.data.document import Source
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
@@ -197,3 +198,9 @@ def _sample_sets(config: RunConfig, registry: Registry) -> list[SourceConfig]:
     if without:
         raise ConfigError(f"modality {without[0]} brings no sample set; name data with --data")
     return [SourceConfig(path=str(its)) for its in sets.values()]
+
+
+def chats_among(sources: Sequence[SourceConfig]) -> str | None:
+    """The first of a run's sources that is a file or folder of chats."""
+    files = (s for s in sources if s.template is None and Path(s.path).exists())
+    return next((s.path for s in files if holds_chats(Path(s.path), columns=s.columns)), None)

@@ -14,7 +14,6 @@ import typer
 
 from kosmos.commands.arguments import Data, Modalities, one_file, refuse_said_twice, short_options, split_extra
 from kosmos.commands.causes import incident_lines
-from kosmos.data.marks import BOS, EOS
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 
@@ -121,6 +120,7 @@ def data_(
     doubtful = doubts(
         config, sources, resumed=False,
         backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
+        tokenizer=composition.tokenizer,
     )  # fmt: skip
     warnings = [*doubtful, *_rendered(figures), *_cut(figures, composition.planner)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
@@ -179,16 +179,14 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) 
     learned = sum(int(plan.train.sum()) for plan in plans)
     return Figures(
         len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
-        spelled(documents, tokenizer), sum(_is_cut(pieces, tokenizer) for pieces in documents),
+        spelled(documents, tokenizer), sum(map(_is_cut, documents)),
     )  # fmt: skip
 
 
-def _is_cut(pieces: Sequence[DocumentPlan], tokenizer: Tokenizer) -> bool:
+def _is_cut(pieces: Sequence[DocumentPlan]) -> bool:
     """Whether a document is cut and may lose its sense by it, as what is asked and answered does."""
     given = sum(int((~plan.train).sum()) for plan in pieces)
-    ends = pieces[0].token_ids[0], pieces[-1].token_ids[-1]  # pieces in which nothing is learned are left out
-    whole = len(pieces) == 1 and ends == (tokenizer.mark_id(BOS), tokenizer.mark_id(EOS))
-    return not whole and given > len(pieces)  # of a text all but the beginning of a piece is learned
+    return pieces[0].is_piece and given > len(pieces)  # of a text all but the beginning of a piece is learned
 
 
 def _cut(figures: dict[str, Figures | None], planner: Planner) -> Iterator[str]:
@@ -210,7 +208,8 @@ def _rendered(figures: dict[str, Figures | None]) -> Iterator[str]:
         if of is not None and of.spelled:
             yield (
                 f"{name}: texts spell {' '.join(of.spelled)}, which stay plain text, no special tokens; give chats as "
-                "messages and media in columns of their own, without any template of a tokenizer"
+                "messages and media in columns of their own, without any template of a tokenizer (tokenizer.turns "
+                "says how turns are spelled)"
             )
 
 

@@ -11,8 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from kosmos.commands.arguments import refuse_ranks
-from kosmos.config import SourceConfig
-from kosmos.data.chat import chat_prompt, holds_chats
+from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
@@ -64,6 +63,7 @@ def generate(
     _check_text("--system", system or "")
 
     from kosmos.generate import check_sampling, generate_text
+    from kosmos.run_sources import chats_among
     from kosmos.train.saved import load_run
 
     check_sampling(temperature, top_k, top_p)
@@ -90,12 +90,6 @@ def generate(
         files = ", ".join(str(m.source) for m in document.media)
         raise SampleError(f"{files or 'the prompt'}: {error}") from error
     print(text)
-
-
-def chats_among(sources: Sequence[SourceConfig]) -> str | None:
-    """The first of a run's sources that is a file or folder of chats."""
-    files = (s for s in sources if s.template is None and Path(s.path).exists())
-    return next((s.path for s in files if holds_chats(Path(s.path), columns=s.columns)), None)
 
 
 def placeholders_among(segments: Sequence[Text | Media], modalities: Sequence[str]) -> list[str]:

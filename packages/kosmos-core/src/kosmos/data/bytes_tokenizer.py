@@ -40,9 +40,9 @@ class ByteTokenizer:
         self._ids = {mark: BYTES + place for place, mark in enumerate(self.marks)}
 
     @property
-    def special(self) -> tuple[str, ...]:
-        """Names of the special tokens."""
-        return self.marks
+    def special_ids(self) -> dict[str, int]:
+        """Special tokens by their names."""
+        return {**self._ids}
 
     def encode(self, text: str) -> list[int]:
         """The bytes of ``text``: always below 256, so no text can become a mark."""

@@ -67,9 +67,9 @@ class HfTokenizer:
         self._start(Tokenizer.from_str(state["content"]))
 
     @property
-    def special(self) -> tuple[str, ...]:
-        """Names of the special tokens, its own and the marks."""
-        return tuple(self._special.values())
+    def special_ids(self) -> dict[str, int]:
+        """Special tokens, its own and the marks, by their names."""
+        return {name: i for i, name in self._special.items()}
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text, none of them special.

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Document, FileSpan, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.foreign import called, calling
-from kosmos.data.marks import BOS, EOS, PAD
+from kosmos.data.marks import BOS, END, EOS, PAD
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount
 from kosmos.data.tokenizer import Tokenizer
+from kosmos.data.turns import ROLES, Turns, is_chat
 from kosmos.errors import ConfigError, PlanMismatch, SampleError
 
 
@@ -45,6 +46,8 @@ class DocumentPlan:
     answer_start: int | None = None
     """Where the last trained text begins, if something untrained precedes it and nothing else follows:
     what generation from the rest should give."""
+    is_piece: bool = False
+    """Of a text that is longer than a row."""
     let_go: bool = False
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
@@ -161,7 +164,15 @@ class Planner:
     """Most cells of a stream in a row, for streams that have a limit."""
     longest: int | None = None
     """Most tokens of a document that the backbone has positions for; None where it has no limit."""
+    turns: Turns | None = None
+    """How turns of a chat are spelled, where not by the marks."""
     kept: KeptPlans = field(default_factory=KeptPlans, init=False, repr=False, compare=False)
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """Tokens at which generation ends."""
+        own = {self.tokenizer.mark_id(EOS), self.tokenizer.mark_id(END)}
+        return frozenset(own if self.turns is None else {*own, self.turns.stop})
 
     def plan(self, document: Document) -> list[DocumentPlan]:
         """One plan, or several where a document of text alone is longer than a row.
@@ -170,7 +181,8 @@ class Planner:
             SampleError: it has media and does not fit a row, it is empty, or a medium is unusable.
         """
         draft = self._draft(document)
-        draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
+        if self.turns is None or not is_chat(document):  # a turn has an end of its own
+            draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         plan = draft.finish(document)
         most = min(self.max_tokens, self.longest or self.max_tokens)
         if len(plan) > most and not plan.media:
@@ -184,7 +196,10 @@ class Planner:
 
     def _draft(self, document: Document) -> _Draft:
         draft = _Draft(self)
-        draft.mark(BOS, train=False)
+        if self.turns is not None and is_chat(document):
+            draft.tokens([*self.turns.begin], train=False)
+        else:
+            draft.mark(BOS, train=False)
         for segment in document.segments:
             draft.add(segment)
         return draft
@@ -223,6 +238,8 @@ class _Draft:
         self.media: list[PlannedMedia] = []
         self.slots: dict[str, list[NDArray[np.int32]]] = {}
         self.answer_start: int | None = None
+        self.role = ""
+        """The mark of the turn that is open, where turns are spelled."""
 
     def tokens(self, ids: list[int], *, train: bool) -> None:
         begin, self.length = self.length, self.length + len(ids)
@@ -236,7 +253,17 @@ class _Draft:
             self.trained.append((begin, self.length))
 
     def mark(self, name: str, *, train: bool) -> None:
-        self.tokens([self.planner.tokenizer.mark_id(name)], train=train)
+        turns = self.planner.turns
+        if turns is not None and name in ROLES:
+            self.role = name
+            self.tokens([*turns.of(name)[0]], train=train)
+        elif turns is not None and name == END and self.role:
+            first, *rest = turns.of(self.role)[1] or (None,)
+            self.tokens([] if first is None else [first], train=train)
+            self.tokens(rest, train=False)  # nothing follows from what ends an answer
+            self.role = ""
+        else:
+            self.tokens([self.planner.tokenizer.mark_id(name)], train=train)
 
     def text(self, text: str, *, train: bool) -> None:
         if not isinstance(text, str):  # sources and processors of plugins are not checked by a type checker
@@ -333,8 +360,9 @@ def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
         train = plan.train[begin:end].copy()
         train[0] = False
         yield DocumentPlan(
-            f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {}
-        )
+            f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {},
+            is_piece=True,
+        )  # fmt: skip
         begin = end - 1
 
 

@@ -29,7 +29,9 @@ class Stretch(NamedTuple):
 
 def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
     """The whole plan in order; their tokens add up to its length."""
-    names = {planner.tokenizer.mark_id(name): name for name in _marks(planner)}
+    own = {i: name for name, i in planner.tokenizer.special_ids.items()}
+    marks = {planner.tokenizer.mark_id(name): name for name in _marks(planner)}
+    names = own | marks if planner.turns is None else marks | own
     item_at = np.full(len(plan), -1, np.int64)
     items = list(_items(plan, planner))
     for number, (first, count, _) in enumerate(items):
@@ -58,7 +60,7 @@ def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -
 
     They stay plain text there, which hardly anybody means: such texts come of another library's chat template.
     """
-    names = getattr(tokenizer, "special", ())
+    names = tokenizer.special_ids
     texts = ["".join(tokenizer.decode(piece.token_ids.tolist()) for piece in pieces) for pieces in documents]
     return [name for name in names if 2 * sum(name in text for text in texts) >= max(1, len(texts))]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,11 @@ class Tokenizer(Protocol):
     """Text to token ids and back. Picklable, torch-free."""
 
     vocab_size: int
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Special tokens, its own and the marks, by their names."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text: what looks like a special token in it stays plain text."""

@@ -16,9 +16,12 @@ from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
+from kosmos.data.tokenizer import Tokenizer
+from kosmos.data.turns import fitting
 from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
+from kosmos.run_sources import chats_among
 
 KEEPS_UPDATES = ("lion", "lion8bit", "adamw")
 """Optimizers with the option ``master``."""
@@ -34,6 +37,7 @@ def doubts(
     backbone: object | None = None,
     streams: Iterable[tuple[str, Any]] = (),
     processors: Mapping[str, Processor] = MappingProxyType({}),
+    tokenizer: Tokenizer | None = None,
 ) -> Iterator[str]:
     """Warnings about a run.
 
@@ -43,6 +47,7 @@ def doubts(
         backbone: its language model.
         streams: its streams by their names.
         processors: those of its modalities by their names.
+        tokenizer: its own.
     """
     for name, processor in processors.items():
         yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
@@ -51,6 +56,7 @@ def doubts(
     if not resumed:
         yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
         yield from _batch_statistics(streams)
+        yield from _turns(config, tokenizer)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_encoders(streams, {name for name, of in config.streams.items() if of.lora is not None})
         yield from _frozen_backbone(config.backbone, backbone)
@@ -188,6 +194,18 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
         yield (
             f"backbone.model {model} has learned tokens of its own, and tokenizer is bytes, whose tokens mean other "
             f"things to it: {_tokenizer_of(str(model))}"
+        )
+
+
+def _turns(config: RunConfig, tokenizer: Tokenizer | None) -> Iterator[str]:
+    model = config.backbone.options.get("model")
+    learned = model and config.backbone.options.get("pretrained", True) and tokenizer is not None
+    if not learned or config.tokenizer.turns is not None or (known := fitting(cast(Tokenizer, tokenizer))) is None:
+        return
+    if (chats := chats_among(config.data.sources)) is not None:
+        yield (
+            f"{chats}: holds chats, and their turns stand between marks that backbone.model {model} has never seen; if "
+            f"it has learned to answer, set tokenizer.turns={known}, as its tokenizer spells them"
         )
 
 

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
 from kosmos.compose import update_scales
+from kosmos.data.turns import TEMPLATE
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.train.saved import config_of, open_checkpoint
@@ -56,7 +57,9 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module) -> Initial:
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
+    """What says which ids mean what. How chats are laid out may change, and older runs do not say it."""
+    files = (file for file in sorted(folder.iterdir()) if file.is_file() and file.name != TEMPLATE)
+    return {file.name: file.read_bytes() for file in files}
 
 
 def take_weights(model: nn.Module, initial: Initial, *, alone: bool) -> Iterator[str]:

@@ -82,7 +82,7 @@ class Session:
         composition = self.opened.composition
         folder = RunFolder.create(composition.config)
         try:
-            composition.tokenizer.save(folder.tokenizer)
+            composition.save_tokenizer(folder.tokenizer)
             keep_lock(folder.path, self.registry)
             folder.write_model(composition.without_files())
             folder.write_config(composition.config.model_copy(update={"output": folder.path.resolve()}))
@@ -154,7 +154,7 @@ class Session:
         run, made = self.opened, self.opened.composition
         self.reporter.start(RunStart(made, run.sources, run.held_out, run.device, run.dtype, self.folder.path))
         doubtful = doubts(
-            self.config, run.sources, resumed=self.resumed,
+            self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
         )  # fmt: skip
         self._warn((slower_without_triton(run.device), *self.registry.given_way(), *doubtful))

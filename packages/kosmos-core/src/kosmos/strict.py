@@ -1,0 +1,50 @@
+"""What the sections of a run file are made of: fields that are checked, and forms in which values may be given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticKnownError
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, field: ValidationInfo) -> Any:
+        # pydantic would read it as 1, and YAML reads yes and on as true.
+        held = value.values() if isinstance(value, Mapping) else [value]
+        wrong = _number_alone(cls.model_fields[str(field.field_name)].annotation)
+        if wrong is not None and any(isinstance(one, bool) for one in held):
+            raise PydanticKnownError(wrong)
+        return value
+
+
+def at_home(path: Any) -> Any:
+    """A path with the user's folder in place of ``~``, which no shell has replaced in a run file or behind ``=``."""
+    return os.path.expanduser(path) if isinstance(path, str) and path.startswith("~") else path
+
+
+def one_is_a_list(value: Any) -> Any:
+    """A list; of one where a name stands alone, of none where ``none``, in brackets or not, or nothing does."""
+    if value in (None, "none", ["none"]):
+        return []
+    return [value] if isinstance(value, str | Mapping) else value
+
+
+def names_are_a_list(value: Any) -> Any:
+    """A list of components; names may stand side by side with commas, as modalities do."""
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else []
+    return names if len(names) > 1 else one_is_a_list(value)
+
+
+def _number_alone(annotation: Any) -> Literal["int_type", "float_type"] | None:
+    """pydantic's error for what is none of the numbers that a field takes; None where it takes none, or true too."""
+    types = get_args(annotation) or (annotation,)
+    if bool in types:
+        return None
+    return "int_type" if int in types else "float_type" if float in types else None
