@@ -100,7 +100,8 @@ def run_file_reference() -> str:
         "- `OUTPUT/run.yaml` holds the run with every field filled in.\n",
     ]
     for title, model in SECTIONS:
-        parts += [f"## {title}\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", "\n".join(_field_table(model)) + "\n"]
+        about = inspect.cleandoc(model.__doc__ or "").replace("``", "`")
+        parts += [f"## {title}\n", f"{about}\n", "\n".join(_field_table(model)) + "\n"]
     return "\n".join(parts)
 
 
@@ -168,6 +169,8 @@ def _value(value: Any) -> str:
     """A value as YAML writes it."""
     if value is None:
         return "`null`"
+    if value == "":
+        return '`""`'
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, list | tuple):
