@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from kosmos import Text, chat_prompt, generate_text, load_run
+from kosmos.data.turns import TEMPLATE
 from support.command import kosmos
 
 ANSWERS = {"the cow": "moo", "the cat": "meow", "the dog": "woof", "the hen": "cluck"}
@@ -92,6 +94,17 @@ def test_the_command_asks_and_shows_by_its_tokens(trained: Path) -> None:
     assert (asked.returncode, asked.stdout) == (0, "moo\n"), asked.stderr
     shown = kosmos("data", trained / "run.yaml")
     assert "<|im_start|>" in shown.stdout and "<|user|>" not in shown.stdout, shown.stdout
+
+
+def test_a_second_stage_begins_with_one_that_is_older_than_templates(
+    trained: Path, model: Path, chats: Path, tmp_path: Path
+) -> None:
+    first = shutil.copytree(trained, tmp_path / "first")
+    (first / "tokenizer" / TEMPLATE).unlink()
+    named = ("tokenizer.turns=chatml", f"tokenizer.name={first}/tokenizer")
+    said = train(tmp_path / "second", model, chats, f"init={first}", "train.steps=1", *named)
+    assert "begins with backbone" in said and "tokenizer.turns" not in said
+    assert (tmp_path / "second" / "tokenizer" / TEMPLATE).read_text() == (trained / "tokenizer" / TEMPLATE).read_text()
 
 
 def test_a_run_keeps_its_turns(trained: Path) -> None:

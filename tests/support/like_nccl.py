@@ -1,9 +1,9 @@
 """Run as a rank, whose exchanges by gloo are taken for those of NCCL: who leaves them or ends with them waits forever.
 
     like_nccl.py command ARGUMENTS...    the kosmos command
-    like_nccl.py program RUN.json        a program that calls ``train_model``
+    like_nccl.py program RUN.json        a program that calls ``train_model`` thrice: refused, trained and once more
 
-So it is with NCCL where another rank is gone. Only a run that fails ends here.
+So it is with NCCL where another rank is gone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def wait(*_: object) -> NoReturn:
 
 
 def main(how: str, *given: str) -> None:
+    leave = dist.destroy_process_group
     atexit.register(wait)
     dist.get_backend_config = lambda *_: "cpu:gloo,cuda:nccl"  # type: ignore[assignment]
     dist.destroy_process_group = wait  # type: ignore[assignment]
@@ -33,8 +34,21 @@ def main(how: str, *given: str) -> None:
         sys.argv[1:] = given
         sys.exit(command())
     from kosmos import make_run, train_model
+    from kosmos.errors import ConfigError, TrainingError
 
-    train_model(make_run(json.loads(Path(given[0]).read_text())))
+    atexit.register(lambda: print("written at the end"))
+    run = json.loads(Path(given[0]).read_text())
+    dist.destroy_process_group = leave  # of a refusal, on which all ranks agree
+    try:
+        train_model(make_run(run, {"data": {"lanes": 3}}))
+    except ConfigError as refused:
+        print(refused)
+    dist.destroy_process_group = wait  # type: ignore[assignment]
+    try:
+        train_model(make_run(run))
+    except TrainingError as failed:
+        print(failed)
+    train_model(make_run(run))
 
 
 if __name__ == "__main__":

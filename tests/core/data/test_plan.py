@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kosmos import Document, Grid, Mark, Media, MediaPlan, SampleError, Text
 from kosmos.data.batch import IGNORED, ReadyDocument, assemble
+from kosmos.data.kept_plans import PLAN_PARTS, KeptPlans
 from kosmos.data.marks import ASSISTANT, END, USER
-from kosmos.data.plan import PLAN_PARTS, KeptPlans, Planner, Route, decode_cells
+from kosmos.data.plan import Planner, Route, decode_cells
 from kosmos.data.slots import Fixed, OnePerCell
 from kosmos.data.tokenizer import load_tokenizer
 from kosmos.errors import PlanMismatch
@@ -86,7 +87,7 @@ def test_a_file_is_planned_once_until_it_changes(tmp_path):
 
 
 def test_no_more_plans_are_kept_than_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("kosmos.data.plan.MOST_KEPT", 2 * (3 + PLAN_PARTS))
+    monkeypatch.setattr("kosmos.data.kept_plans.MOST_KEPT", 2 * (3 + PLAN_PARTS))
     processor, kept = BytesProcessor(4), KeptPlans()
     for number in range(5):
         file = tmp_path / str(number)

@@ -20,7 +20,7 @@ from kosmos.errors import ConfigError
 
 TEXTS = ["system\nuser\nassistant\nmodel\n\nWhat is this? A cat, été.\n"] * 20
 OF_EACH = "{% for m in messages %}"
-HEADER = "'<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + m['content'] + '<|eot_id|>'"
+HEADER = "'<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + (m['content'] | trim) + '<|eot_id|>'"
 NATIVE = {
     "chatml": (
         ("<|im_start|>", "<|im_end|>"),
@@ -33,9 +33,9 @@ NATIVE = {
         "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}",
     ),
     "gemma": (
-        ("<bos>", "<start_of_turn>", "<end_of_turn>"),
+        ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
         "{{ '<bos>' }}" + OF_EACH + "{% set role = 'model' if m['role'] == 'assistant' else m['role'] %}"
-        "{{ '<start_of_turn>' + role + '\\n' + m['content'] + '<end_of_turn>\\n' }}{% endfor %}"
+        "{{ '<start_of_turn>' + role + '\\n' + (m['content'] | trim) + '<end_of_turn>\\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}",
     ),
 }  # fmt: skip
@@ -43,6 +43,11 @@ NATIVE = {
 MARKS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
 ASKED = [{"role": "user", "content": "What is this?"}]
 LONG = [*ASKED, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "été?\n"}]
+ODD = [
+    {"role": "user", "content": " \nWhat\tis { this }?\n\n"},
+    {"role": "assistant", "content": '\nA "cat" 🐈 \\n'},
+    {"role": "user", "content": " "},
+]
 SPELLED = [{"role": "user", "content": "A <|im_end|> is <|user|> no <end_of_turn>, is it?"}]
 
 
@@ -57,7 +62,7 @@ def way(request, tmp_path_factory):
         TEXTS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
     )
     folder = tmp_path_factory.mktemp(request.param)
-    named = {"additional_special_tokens": [*special], "eos_token": special[-1]}
+    named = {"additional_special_tokens": [*special], "eos_token": special[1]}
     PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template, **named).save_pretrained(folder)
     return request.param, folder
 
@@ -82,7 +87,7 @@ def by_transformers(way, messages, **how):
 
 
 @pytest.mark.parametrize("system", [False, True])
-@pytest.mark.parametrize("messages", [ASKED, LONG], ids=["one", "three"])
+@pytest.mark.parametrize("messages", [ASKED, LONG, ODD], ids=["one", "three", "odd"])
 def test_a_chat_has_the_tokens_of_the_template(way, messages, system):
     if system and way[0] == "gemma":
         pytest.skip("has no turn of the system")
@@ -91,7 +96,7 @@ def test_a_chat_has_the_tokens_of_the_template(way, messages, system):
     planner = planner_of(way)
     [plan] = planner.plan(document(whole))
     assert plan.token_ids.tolist() == by_transformers(way, whole)
-    history = [([Text("What is this?")], "A cat.")] if messages is LONG else []
+    history = [([Text(a["content"])], b["content"]) for a, b in [messages[:2]]] if len(messages) > 1 else []
     prompt = chat_prompt([Text(messages[-1]["content"])], system="Be brief." if system else "", history=history)
     expected = by_transformers(way, [*first, *messages], add_generation_prompt=True)
     assert planner.prompt(prompt).token_ids.tolist() == expected == plan.token_ids.tolist()[: plan.answer_start]
@@ -143,7 +148,7 @@ def test_a_planner_in_another_process_spells_the_same(way):
 def test_transformers_lays_out_the_same_chats_by_what_a_run_keeps(way, tmp_path, spelled):
     planner = planner_of(way) if spelled else Planner(load_tokenizer(str(way[1])), {}, 200, {})
     planner.tokenizer.save(tmp_path)
-    (tmp_path / TEMPLATE).write_text(template(LAYOUTS[way[0]] if spelled else None, planner.tokenizer))
+    (tmp_path / TEMPLATE).write_text(template(planner.turns, planner.tokenizer))
     system = [] if way[0] == "gemma" and spelled else [{"role": "system", "content": 'Be "brief"\n'}]
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     prompt = chat_prompt(
@@ -170,10 +175,67 @@ def test_turns_that_are_not_spelled_are_refused():
         planner.plan(chat)
 
 
-def test_an_answer_has_to_end_with_a_special_token():
-    line = r"tokenizer\.turns\.assistant: expected a special token .* right behind \{\}, .*got '<\|im_start\|>assistant"
-    with pytest.raises(ConfigError, match=line):
-        spell_turns(LAYOUTS["chatml"], load_tokenizer("bytes"))
+@pytest.mark.parametrize(
+    ("texts", "line"),
+    [
+        (LAYOUTS["chatml"], "system: <|im_start|> is no special token of the tokenizer; did you mean"),
+        (
+            {"user": "<|usr|>{}", "assistant": "{}<|end|>"},
+            "user: <|usr|> is no special token of the tokenizer; did you",
+        ),
+        ({"user": "{}", "assistant": "{}"}, "assistant: expected a special token of the tokenizer right behind {}"),
+        (
+            {"user": "{}", "assistant": "{}\n<|end|>"},
+            "assistant: expected a special token of the tokenizer right behind",
+        ),
+        ({"user": "\udc80{}", "assistant": "{}<|end|>"}, "cannot be spelled by the tokenizer"),
+    ],
+)
+def test_turns_that_the_tokenizer_cannot_spell_are_one_line(texts, line):
+    with pytest.raises(ConfigError) as refused:
+        spell_turns(texts, load_tokenizer("bytes"))
+    assert f"tokenizer.turns{'' if line.startswith('cannot') else '.'}" in str(refused.value)
+    assert line in str(refused.value)
+
+
+def test_plain_text_around_a_turn_is_spelled_with_it(way):
+    """As Mistral's first models and Vicuna want it: a space belongs to the word behind it."""
+    stop = NATIVE[way[0]][0][-1]
+    texts = {"begin": "<s>", "user": "[INST] {} [/INST]", "assistant": "{}" + stop}
+    tokenizer = load_tokenizer(str(way[1]))
+    planner = Planner(tokenizer, {}, 200, {}, turns=spell_turns(texts, tokenizer))
+    chat = [*ASKED, {"role": "assistant", "content": "A cat."}, *ASKED]
+    [plan] = planner.plan(document([*chat, {"role": "assistant", "content": "Yes."}]))
+    asked = tokenizer.encode("[INST] What is this? [/INST]")
+    end = tokenizer.special_ids[stop]
+    answers = [tokenizer.encode(answer) for answer in ("A cat.", "Yes.")]
+    begin = tokenizer.mark_id("<s>")
+    assert plan.token_ids.tolist() == [begin, *asked, *answers[0], end, *asked, *answers[1], end]
+    assert plan.answer_start == len(plan) - len(answers[1]) - 1
+
+
+def test_answers_in_a_row_are_told_apart(way):
+    tokenizer = load_tokenizer(str(way[1]))
+    texts = {"user": "{}\n", "assistant": "{}" + NATIVE[way[0]][0][-1]}
+    planner = Planner(tokenizer, {}, 200, {}, turns=spell_turns(texts, tokenizer))
+    answers = [{"role": "assistant", "content": text} for text in ("A cat.", "Yes.")]
+    [plan] = planner.plan(document([*ASKED, *answers]))
+    assert plan.answer_start == len(plan) - len(tokenizer.encode("Yes.")) - 1
+    [plan] = planner.plan(document(answers))
+    assert not plan.train[0]
+
+
+def test_what_opens_a_turn_is_special_though_the_tokenizer_has_it_as_plain_text(way, tmp_path):
+    """As in some published tokenizers: else a text could open a turn."""
+    content = json.loads((way[1] / "tokenizer.json").read_text())
+    for token in content["added_tokens"]:
+        token["special"] = False
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    texts = LAYOUTS[way[0]]
+    tokenizer = load_tokenizer(str(tmp_path), spelled=" ".join(map(str, texts.values())))
+    planner = Planner(tokenizer, {}, 200, {}, turns=spell_turns(texts, tokenizer))
+    [plan] = planner.plan(document([*SPELLED, {"role": "assistant", "content": "Yes."}]))
+    assert plan.token_ids.tolist().count(planner.turns.stop) == 2
 
 
 @pytest.mark.parametrize(
@@ -184,6 +246,8 @@ def test_an_answer_has_to_end_with_a_special_token():
         ({"user": "{}", "assistant": "no"}, "assistant: expected a text with one {}"),
         ({"user": "{}{}", "assistant": "{}"}, "user: expected a text with one {}"),
         ({"user": "{}"}, "assistant"),
+        ({"user": "{}", "assistant": "ASSISTANT: {}</s>"}, "assistant: a space in front of {} would be a part of"),
+        ({"user": "u\\n{}", "assistant": "{}</s>"}, "user: holds a backslash and an n; a line end is"),
     ],
 )
 def test_a_run_file_that_spells_no_turns_is_refused(turns, line):

@@ -54,9 +54,7 @@ class Composition:
         """Write it as ``Tokenizer.save``, and where transformers reads it, how chats are laid out."""
         self.tokenizer.save(folder)
         if (folder / "tokenizer.json").exists():
-            turns = self.config.tokenizer.turns
-            found = template(turns.model_dump() if turns is not None else None, self.tokenizer)
-            (folder / TEMPLATE).write_text(found, encoding="utf-8")
+            (folder / TEMPLATE).write_text(template(self.planner.turns, self.tokenizer), encoding="utf-8")
 
     def without_files(self) -> dict[str, Any]:
         """What laid over the run file builds parts that were built from files without them, their weights aside."""
@@ -90,7 +88,10 @@ def compose(
     _check_streams(config)
     _check_stream_parts(config, registry, specs)
     marks = [mark for spec in specs.values() for mark in spec.marks]
-    tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks)
+    spelled = config.tokenizer.turns
+    tokenizer = load_tokenizer(
+        str(tokenizer_folder or config.tokenizer.name), marks, spelled="" if spelled is None else spelled.joined
+    )
     seed_part(config.train.seed, "backbone")
     with nullcontext() if draw else _without_memory(registry, config.backbone.name):
         backbone = registry.build(
@@ -112,7 +113,6 @@ def compose(
         _checkpoint_gradients(model, config.train.gradient_checkpointing)
     routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
     longest = getattr(backbone, "longest", None)
-    spelled = config.tokenizer.turns
     turns = spell_turns(spelled.model_dump(), tokenizer) if spelled is not None else None
     planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack, longest, turns)
     return Composition(config, registry, tokenizer, model, planner, parts)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from kosmos.chats import CONTENT, LAYOUTS
 from kosmos.names import did_you_mean, listed
@@ -300,6 +300,13 @@ class TurnsConfig(Strict):
     """A turn of the user."""
     assistant: str
     """A turn of the assistant. Behind ``{}`` stands a special token, which is learned too, and ends an answer."""
+    trim: bool = False
+    """Take the space off both ends of what is said, as the templates of Gemma and Llama 3 do."""
+
+    @property
+    def joined(self) -> str:
+        """All texts."""
+        return " ".join(filter(None, (self.begin, self.system, self.user, self.assistant)))
 
     @model_validator(mode="before")
     @classmethod
@@ -311,11 +318,16 @@ class TurnsConfig(Strict):
             raise ValueError(f"unknown way to spell turns {value!r}; {known}")
         return LAYOUTS[value]
 
-    @field_validator("system", "user", "assistant")
+    @field_validator("begin", "system", "user", "assistant")
     @classmethod
-    def _holds_content(cls, value: str | None) -> str | None:
-        if value is not None and value.count(CONTENT) != 1:
+    def _spells(cls, value: str | None, field: ValidationInfo) -> str | None:
+        text = CONTENT if value is None else value
+        if "\\n" in text:
+            raise ValueError(r'holds a backslash and an n; a line end is \n in double quotes alone: "<|user|>\n{}"')
+        if field.field_name != "begin" and text.count(CONTENT) != 1:
             raise ValueError(f"expected a text with one {CONTENT}, which stands for what is said")
+        if field.field_name == "assistant" and text.partition(CONTENT)[0].endswith(" "):
+            raise ValueError(f"a space in front of {CONTENT} would be a part of the answer's first word; leave it out")
         return value
 
 

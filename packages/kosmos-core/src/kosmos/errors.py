@@ -20,6 +20,8 @@ class KosmosError(Exception):
     """What the command exits with."""
     elsewhere: bool = False
     """Another rank has the cause, and prints it."""
+    agreed: bool = False
+    """All ranks raise it: their exchanges are whole."""
 
     def line(self) -> str:
         """The error as the one line that commands print."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from kosmos.chats import LAYOUTS
 from kosmos.config import ComponentConfig, RunConfig, SourceConfig, by_name
 from kosmos.errors import ConfigError
 from kosmos.mistakes import explain
@@ -151,8 +152,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
             continue
         if isinstance(value, Mapping):
             old = _in_full(key, old)
+        if key == "tokenizer" and isinstance(value, str):
+            value = {"name": value}  # turns are no options of the tokenizer that goes
         renamed = (
             renames
+            and key != "tokenizer"
             and isinstance(value, Mapping)
             and isinstance(old, Mapping)
             and value.get("name", old.get("name")) != old.get("name")
@@ -163,9 +167,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
 
 
 def _in_full(key: str, short: Any) -> Any:
-    """What a component's name alone, or the rank of updates, stands for; anything else as it is."""
+    """What a component's name alone, the rank of updates or a known layout of chats stands for; else it as it is."""
     if key == "lora" and isinstance(short, int):
         return {} if isinstance(short, bool) else {"rank": short}
+    if key == "turns" and isinstance(short, str):
+        return LAYOUTS.get(short, short)
     return {"name": short} if isinstance(short, str) else short
 
 

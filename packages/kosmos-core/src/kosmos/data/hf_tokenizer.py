@@ -34,14 +34,17 @@ class HfTokenizer:
         content: of a ``tokenizer.json``.
         marks: special tokens to add behind ``CORE_MARKS``; those that are there keep their ids.
         names: ``<s>``, ``</s>`` and ``<pad>`` to the tokenizer's own tokens, where it has them.
+        spelled: see ``kosmos.data.tokenizer.load_tokenizer``.
     """
 
-    def __init__(self, content: str, marks: Sequence[str], names: Mapping[str, str]) -> None:
+    def __init__(self, content: str, marks: Sequence[str], names: Mapping[str, str], spelled: str = "") -> None:
         self.marks = all_marks(marks)
         self.names = dict(names)
         self.unknown = _unknown_token(content)
         backend = Tokenizer.from_str(content)
         own = [self.names.get(mark, mark) for mark in self.marks]
+        added = (token.content for token in backend.get_added_tokens_decoder().values())
+        own += [name for name in added if name in spelled and name[0] in "<[" and name[-1] in ">]"]
         # A native token may be added as a plain one: as a special one it keeps its id and is never read from text.
         backend.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in dict.fromkeys(own)])
         self._start(backend)
@@ -55,6 +58,8 @@ class HfTokenizer:
         self.vocab_size = max(len(vocabulary), max(vocabulary.values()) + 1)
         self._ids = {mark: vocabulary[self.names.get(mark, mark)] for mark in self.marks}
         added = backend.get_added_tokens_decoder()
+        self.special_ids = {t.content: i for i, t in added.items() if t.special}
+        """Special tokens, its own and the marks, by their names."""
         # The token for what the vocabulary cannot say comes from text by right.
         self._special = {i: t.content for i, t in added.items() if t.special and t.content != self.unknown}
 
@@ -65,11 +70,6 @@ class HfTokenizer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.marks, self.names, self.unknown = state["marks"], state["names"], state["unknown"]
         self._start(Tokenizer.from_str(state["content"]))
-
-    @property
-    def special_ids(self) -> dict[str, int]:
-        """Special tokens, its own and the marks, by their names."""
-        return {name: i for i, name in self._special.items()}
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text, none of them special.
@@ -128,7 +128,7 @@ def _places(text: str, part: str) -> Iterator[int]:
         place = text.find(part, place + 1)
 
 
-def load_hf_tokenizer(name: str, marks: Sequence[str]) -> HfTokenizer:
+def load_hf_tokenizer(name: str, marks: Sequence[str], spelled: str = "") -> HfTokenizer:
     """A tokenizer by folder or hub id. See ``kosmos.data.tokenizer.load_tokenizer``.
 
     Raises:
@@ -142,7 +142,7 @@ def load_hf_tokenizer(name: str, marks: Sequence[str]) -> HfTokenizer:
         saved = {}
     names = saved.get("names") or {mark: native[field] for mark, field in _NATIVE.items() if native.get(field)}
     try:
-        return HfTokenizer(without_prefix_space(content), (*saved.get("marks", ()), *marks), names)
+        return HfTokenizer(without_prefix_space(content), (*saved.get("marks", ()), *marks), names, spelled)
     except Exception as error:  # the library raises bare exceptions on what it cannot read
         raise ConfigError(f"tokenizer {name!r}: tokenizer.json cannot be used ({first_line(error)})") from error
 

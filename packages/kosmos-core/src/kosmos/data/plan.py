@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Document, FileSpan, Mark, Media, Segment, StoredMedia, Text
+from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.foreign import called, calling
-from kosmos.data.marks import BOS, END, EOS, PAD
+from kosmos.data.kept_plans import KeptPlans, plan_of
+from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD, SYSTEM, USER
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount
 from kosmos.data.tokenizer import Tokenizer
-from kosmos.data.turns import ROLES, Turns, is_chat
+from kosmos.data.turns import ROLES, Part, Turns, is_chat
 from kosmos.errors import ConfigError, PlanMismatch, SampleError
 
 
@@ -101,56 +100,6 @@ class Route:
         object.__setattr__(self, "reads_headers", bool(getattr(self.processor, "reads_headers", True)))
 
 
-MOST_KEPT = 500_000
-"""Parts of layouts that a process keeps with the plans of files: some 40 MB, of 45,000 pictures or 1,000 films."""
-PLAN_PARTS = 8
-"""What a plan counts beside its parts."""
-
-
-class KeptPlans:
-    """Plans of media in files, so that a header is read once and not at every epoch. Left behind when pickled."""
-
-    def __init__(self) -> None:
-        self.plans: dict[tuple[Any, ...], MediaPlan] = {}
-        self.parts = 0
-
-    def __reduce__(self) -> Any:
-        return KeptPlans, ()
-
-    def plan(self, media: Media | StoredMedia, processor: Processor) -> tuple[Media | StoredMedia, MediaPlan]:
-        """The medium, with its bytes where they were needed, and its plan, for which the processor is not asked again
-        while the file keeps its size and the time of its last change."""
-        try:
-            key = _state(media)
-            kept = self.plans.get(key) if key is not None else None
-        except (OSError, ValueError, TypeError):
-            key = kept = None  # the processor says what is wrong with the file or what it was given
-        if kept is not None:
-            return media, kept
-        media = media.load()
-        plan = _planned(processor, media)
-        if key is not None:
-            self.parts += len(plan.layout) + PLAN_PARTS
-            if self.parts > MOST_KEPT:
-                self.plans.clear()
-                self.parts = len(plan.layout) + PLAN_PARTS
-            self.plans[key] = plan
-        return media, plan
-
-
-def _state(media: Media | StoredMedia) -> tuple[Any, ...] | None:
-    """What the plan of a medium in a file hangs on; None of others."""
-    source = media.source
-    if isinstance(source, FileSpan):
-        path, begin = source.path, source.begin
-    elif isinstance(source, Path):
-        path, begin = source, 0
-    else:
-        return None
-    state = os.stat(name := str(path))
-    return name, begin, state.st_mtime_ns, state.st_size, media.modality, media.clip, media.rate_hz
-
-
 @dataclass(frozen=True)
 class Planner:
     """Makes plans. Picklable; data workers hold one each."""
@@ -196,11 +145,13 @@ class Planner:
 
     def _draft(self, document: Document) -> _Draft:
         draft = _Draft(self)
+        segments: Iterable[Segment] = document.segments
         if self.turns is not None and is_chat(document):
-            draft.tokens([*self.turns.begin], train=False)
+            draft.spell(self.turns.begin)
+            segments = self.turns.segments(document)
         else:
             draft.mark(BOS, train=False)
-        for segment in document.segments:
+        for segment in segments:
             draft.add(segment)
         return draft
 
@@ -240,6 +191,10 @@ class _Draft:
         self.answer_start: int | None = None
         self.role = ""
         """The mark of the turn that is open, where turns are spelled."""
+        self.opens = False
+        """Nothing was said in that turn yet."""
+        self.pending = ""
+        """Plain text around what users and the system say, and that itself: spelled as one, as in a template."""
 
     def tokens(self, ids: list[int], *, train: bool) -> None:
         begin, self.length = self.length, self.length + len(ids)
@@ -255,15 +210,34 @@ class _Draft:
     def mark(self, name: str, *, train: bool) -> None:
         turns = self.planner.turns
         if turns is not None and name in ROLES:
-            self.role = name
-            self.tokens([*turns.of(name)[0]], train=train)
+            self.role, self.opens = name, True
+            self.spell(turns.of(name)[0])
         elif turns is not None and name == END and self.role:
-            first, *rest = turns.of(self.role)[1] or (None,)
-            self.tokens([] if first is None else [first], train=train)
-            self.tokens(rest, train=False)  # nothing follows from what ends an answer
-            self.role = ""
+            self.close_turn(turns.of(self.role)[1], train=train)
         else:
+            self.flush()
             self.tokens([self.planner.tokenizer.mark_id(name)], train=train)
+
+    def close_turn(self, parts: Sequence[Part], *, train: bool) -> None:
+        if self.role == ASSISTANT:
+            self.flush()
+            self.tokens([self.planner.turns.stop], train=train)  # type: ignore[union-attr]
+            parts = parts[1:]  # nothing is learned of what follows
+        self.spell(parts)
+        self.role = ""
+
+    def spell(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if isinstance(part, str):
+                self.pending += part
+            else:
+                self.flush()
+                self.tokens([part], train=False)
+
+    def flush(self) -> None:
+        pending, self.pending = self.pending, ""
+        if pending:
+            self.text(pending, train=False)
 
     def text(self, text: str, *, train: bool) -> None:
         if not isinstance(text, str):  # sources and processors of plugins are not checked by a type checker
@@ -274,11 +248,16 @@ class _Draft:
 
     def add(self, segment: Segment) -> None:
         match segment:
+            case Text(text, train) if self.role in (SYSTEM, USER) and isinstance(text, str) and not train:
+                self.answer_start = None
+                self.pending += text
             case Text(text, train):
-                if train and self.length > 1 and not self._ends_trained():
+                self.flush()  # an answer begins where its prompt ends
+                if train and self.length > 1 and (self.opens or not self._ends_trained()):
                     self.answer_start = self.length
                 elif not train:
                     self.answer_start = None
+                self.opens = False
                 self.text(text, train=train)
             case Mark(name, train):
                 try:
@@ -295,13 +274,14 @@ class _Draft:
         return bool(self.trained) and self.trained[-1][1] == self.length
 
     def medium(self, media: Media | StoredMedia) -> None:
+        self.flush()
         route = self.planner.routes.get(media.modality)
         if route is None:
             raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
         if route.reads_headers:
             media, plan = self.planner.kept.plan(media, route.processor)
         else:
-            plan = _planned(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
+            plan = plan_of(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)
@@ -319,6 +299,7 @@ class _Draft:
     def finish(self, document: Document) -> DocumentPlan:
         if not self.media and not any(isinstance(s, Text) and s.text for s in document.segments):
             raise SampleError("is empty: neither text nor media")
+        self.flush()
         token_ids = np.empty(self.length, np.int32)
         token_ids.fill(self.planner.tokenizer.mark_id(PAD))
         for ids, end in zip(self.ids, self.ends, strict=True):
@@ -326,6 +307,7 @@ class _Draft:
         train = np.zeros(self.length, np.bool_)
         for begin, end in self.trained:
             train[begin:end] = True
+        train[:1] = False  # nothing is in front of it
         return DocumentPlan(
             origin=document.origin,
             modalities=document.modalities,
@@ -335,21 +317,6 @@ class _Draft:
             slots={name: s[0] if len(s) == 1 else np.concatenate(s) for name, s in self.slots.items()},
             answer_start=self.answer_start,
         )
-
-
-def _planned(processor: Processor, media: Media) -> MediaPlan:
-    with calling(processor, "plan"):
-        plan = processor.plan(media)
-    if wrong := no_plan(processor, plan):
-        raise SampleError(wrong)
-    return plan
-
-
-def no_plan(processor: Processor, plan: Any) -> str:
-    """What is wrong with what a processor planned; empty where it is a plan."""
-    if isinstance(plan, MediaPlan):
-        return ""
-    return f"{called(processor, 'plan')}: expected a MediaPlan, got {type(plan).__name__}"
 
 
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:

@@ -36,13 +36,15 @@ class Tokenizer(Protocol):
         ...
 
 
-def load_tokenizer(name: str, marks: Sequence[str] = ()) -> Tokenizer:
+def load_tokenizer(name: str, marks: Sequence[str] = (), *, spelled: str = "") -> Tokenizer:
     """The tokenizer ``name``, with ``CORE_MARKS`` and ``marks`` as special tokens.
 
     Args:
         name: ``bytes``, a folder (saved by ``Tokenizer.save`` or by transformers), or an id of the hub.
         marks: special tokens of the modalities, such as ``<image>``. A saved tokenizer keeps the ids of its own
             and takes new ones at the end.
+        spelled: around turns of chats. What it holds of tokens that were added to the vocabulary is special from then
+            on, so that no text becomes one.
 
     Raises:
         ConfigError: no such tokenizer, or one that would need remote code.
@@ -53,7 +55,7 @@ def load_tokenizer(name: str, marks: Sequence[str] = ()) -> Tokenizer:
         return ByteTokenizer((*saved, *marks))
     from kosmos.data.hf_tokenizer import load_hf_tokenizer
 
-    return load_hf_tokenizer(name, marks)
+    return load_hf_tokenizer(name, marks, spelled)
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int, folder: Path) -> None:

@@ -4,36 +4,51 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
 
 from kosmos.chats import CONTENT, LAYOUTS
-from kosmos.data.document import Document, Mark
-from kosmos.data.marks import ASSISTANT, BOS, END, SYSTEM, USER
+from kosmos.data.document import Document, Mark, Segment, Text
+from kosmos.data.marks import ASSISTANT, BOS, END, EOS, SYSTEM, USER
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.errors import ConfigError, SampleError
-from kosmos.names import listed
+from kosmos.names import did_you_mean, listed
 
 ROLES = {SYSTEM: "system", USER: "user", ASSISTANT: "assistant"}
 """The mark of a role to its name."""
+TEMPLATE = "chat_template.jinja"
+"""In the folder of a run's tokenizer: as transformers lays out the same chats, of text alone."""
+
 _WHERE = "tokenizer.turns"
+_LOOKS_SPECIAL = r"<\|[^<>\s|]+\|>|</?[a-z_]+>"
+_NO_LAYOUT_OF_OURS = "<|im_sep|>"
+"""Of tokenizers that have the special tokens of ChatML, and spell turns otherwise (Phi 4)."""
+
+Part = int | str
+"""A special token, or plain text."""
 
 
 @dataclass(frozen=True)
 class Turns:
-    """The tokens around the turns of a chat, in place of ``<s>``, a role's mark, ``<|end|>`` and ``</s>``."""
+    """What stands around the turns of a chat, in place of ``<s>``, a role's mark, ``<|end|>`` and ``</s>``."""
 
-    begin: tuple[int, ...]
+    begin: tuple[Part, ...]
     """In front of a chat."""
-    around: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
-    """The mark of a role to the tokens in front of and behind what is said."""
+    around: Mapping[str, tuple[tuple[Part, ...], tuple[Part, ...]]]
+    """The mark of a role to what is in front of and behind what is said."""
+    trim: bool = False
+    """Whether what is said loses the space around it."""
 
     @property
     def stop(self) -> int:
         """Ends what the assistant says: learned with it, and generation ends at it."""
-        return self.around[ASSISTANT][1][0]
+        stop = self.around[ASSISTANT][1][0]
+        assert isinstance(stop, int)
+        return stop
 
-    def of(self, mark: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def of(self, mark: str) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
         """Of a role. Raises SampleError where such turns are not spelled."""
         if mark not in self.around:
             raise SampleError(
@@ -42,75 +57,106 @@ class Turns:
             )
         return self.around[mark]
 
+    def segments(self, document: Document) -> Iterable[Segment]:
+        """Of a chat, as they are to be spelled."""
+        return _trimmed(document.segments) if self.trim else document.segments
+
 
 def is_chat(document: Document) -> bool:
     """Whether the document has turns."""
     return any(isinstance(segment, Mark) and segment.name in ROLES for segment in document.segments)
 
 
-def spell_turns(texts: Mapping[str, str | None], tokenizer: Tokenizer) -> Turns:
-    """The tokens of ``texts``, in which special tokens of the tokenizer are read as such.
+def _trimmed(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Without the space at the begin and the end of what lies between marks."""
+    for is_mark, run in groupby(segments, lambda segment: isinstance(segment, Mark)):
+        said = list(run)
+        if not is_mark and isinstance(first := said[0], Text):
+            said[0] = replace(first, text=first.text.lstrip())
+        if not is_mark and isinstance(last := said[-1], Text):
+            said[-1] = replace(last, text=last.text.rstrip())
+        yield from said
+
+
+def spell_turns(texts: Mapping[str, Any], tokenizer: Tokenizer) -> Turns:
+    """``texts`` as special tokens of the tokenizer and plain text between them.
 
     Args:
-        texts: as the fields of ``tokenizer.turns``: ``begin``, and of each role a text with one ``{}``.
+        texts: the fields of ``tokenizer.turns``: ``begin``, ``trim``, and of each role a text with one ``{}``.
 
     Raises:
-        ConfigError: the assistant's turn does not end with a special token, at which generation could stop.
+        ConfigError: the assistant's turn does not end with a special token, at which generation could stop, or a text
+            holds what looks like a special token and is none.
     """
+    special = {BOS: tokenizer.mark_id(BOS), EOS: tokenizer.mark_id(EOS), **tokenizer.special_ids}
     around = {}
     for mark, role in ROLES.items():
         if text := texts.get(role):
             before, _, after = text.partition(CONTENT)
-            around[mark] = tuple(_ids(before, tokenizer)), tuple(_ids(after, tokenizer))
-    special = tokenizer.special_ids
+            around[mark] = tuple(_parts(before, special, role)), tuple(_parts(after, special, role))
     behind = around[ASSISTANT][1]
-    if not behind or behind[0] not in special.values():
+    if not behind or not isinstance(behind[0], int):
         raise ConfigError(
             f"{_WHERE}.assistant: expected a special token of the tokenizer right behind {CONTENT}, at which an answer "
             f"ends, got {texts['assistant']!r}; its special tokens are {listed(sorted(special), at_most=12)}"
         )
-    return Turns(tuple(_ids(texts.get("begin") or "", tokenizer)), around)
+    turns = Turns(tuple(_parts(texts.get("begin") or "", special, "begin")), around, bool(texts.get("trim")))
+    for part in (part for parts in ((turns.begin,), *around.values()) for side in parts for part in side):
+        _check_plain(part, tokenizer)
+    return turns
 
 
-def _ids(text: str, tokenizer: Tokenizer) -> list[int]:
-    special = tokenizer.special_ids
+def _parts(text: str, special: Mapping[str, int], field: str) -> Iterator[Part]:
     longest_first = sorted(special, key=len, reverse=True)
-    ids: list[int] = []
     for part in re.split(f"({'|'.join(map(re.escape, longest_first))})", text):
-        ids += [special[part]] if part in special else tokenizer.encode(part)
-    return ids
+        if part in special:
+            yield special[part]
+        elif found := re.search(_LOOKS_SPECIAL, part):
+            said = did_you_mean(found[0], special) or f"there are {listed(sorted(special), at_most=12)}"
+            raise ConfigError(f"{_WHERE}.{field}: {found[0]} is no special token of the tokenizer; {said}")
+        elif part:
+            yield part
 
 
-TEMPLATE = "chat_template.jinja"
-"""In the folder of a run's tokenizer: as transformers lays out the same chats, of text alone."""
+def _check_plain(part: Part, tokenizer: Tokenizer) -> None:
+    try:
+        if isinstance(part, str):
+            tokenizer.encode(part)
+    except (SampleError, UnicodeError) as error:
+        raise ConfigError(f"{_WHERE}: {part!r} cannot be spelled by the tokenizer ({error})") from error
 
 
-def template(texts: Mapping[str, str | None] | None, tokenizer: Tokenizer) -> str:
-    """A template by which transformers gives chats the tokens that they have here.
+def template(turns: Turns | None, tokenizer: Tokenizer) -> str:
+    """A template by which transformers gives chats the tokens that they have here, up to the last turn.
 
     Args:
-        texts: as for ``spell_turns``; None is between the marks.
+        turns: None lays them out between the marks.
     """
-    if texts is None:
-        names = {i: name for name, i in tokenizer.special_ids.items()}
-        begin = names.get(tokenizer.mark_id(BOS), BOS)
-        texts = {"begin": begin, **{role: f"{mark}{CONTENT}{END}" for mark, role in ROLES.items()}}
-    around = {role: text.partition(CONTENT) for role in ROLES.values() if (text := texts.get(role))}
-    begin, opened = (json.dumps(text) for text in (texts.get("begin") or "", around["assistant"][0]))
-    turns = "".join(
-        f"{'{% elif' if number else '{% if'} m.role == '{role}' %}}"
-        f"{{{{ {json.dumps(before)} + m.content + {json.dumps(after)} }}}}"
-        for number, (role, (before, _, after)) in enumerate(around.items())
+    names = {i: name for name, i in tokenizer.special_ids.items()}
+    if turns is None:
+        ids = {mark: tokenizer.mark_id(mark) for mark in (BOS, END, *ROLES)}
+        turns = Turns((ids[BOS],), {mark: ((ids[mark],), (ids[END],)) for mark in ROLES})
+
+    def spelled(parts: Iterable[Part]) -> str:
+        text = "".join(names[part] if isinstance(part, int) else part for part in parts)
+        return json.dumps(text, ensure_ascii=False)
+
+    said = "(m.content | trim)" if turns.trim else "m.content"
+    cases = "".join(
+        f"{'{% elif' if number else '{% if'} m.role == '{ROLES[mark]}' %}}"
+        f"{{{{ {spelled(before)} + {said} + {spelled(after)} }}}}"
+        for number, (mark, (before, after)) in enumerate(turns.around.items())
     )
-    none = "{% else %}{{ raise_exception('a turn of ' + m.role + ' is not spelled') }}{% endif %}"
-    ready = f"{{% if add_generation_prompt %}}{{{{ {opened} }}}}{{% endif %}}"
-    return f"{{{{ {begin} }}}}{{% for m in messages %}}{turns}{none}{{% endfor %}}{ready}"
+    other = "{% else %}{{ raise_exception('a turn of ' + m.role + ' is not spelled') }}{% endif %}"
+    ready = f"{{% if add_generation_prompt %}}{{{{ {spelled(turns.around[ASSISTANT][0])} }}}}{{% endif %}}"
+    return f"{{{{ {spelled(turns.begin)} }}}}{{% for m in messages %}}{cases}{other}{{% endfor %}}{ready}"
 
 
 def fitting(tokenizer: Tokenizer) -> str | None:
     """The known layout whose special tokens the tokenizer has, which its model has learned then, as a rule."""
+    has = tokenizer.special_ids.keys()
     for name, texts in LAYOUTS.items():
-        wanted = {*re.findall(r"<[^<>\s]+>", "".join(texts.values()))}
-        if wanted <= tokenizer.special_ids.keys():
+        wanted = re.findall(_LOOKS_SPECIAL, "".join(str(text) for text in texts.values()))
+        if has >= {*wanted} and _NO_LAYOUT_OF_OURS not in has:
             return name
     return None

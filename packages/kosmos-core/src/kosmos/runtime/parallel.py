@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from kosmos.ending import exchanges_broke
-from kosmos.errors import KosmosError, TrainingError, cause
+from kosmos.ending import check_exchanges, exchanges_broke
+from kosmos.errors import Interrupted, KosmosError, TrainingError, cause
 from kosmos.runtime.attempt import has_lasting_store, store_of_this_start
 from kosmos.runtime.dealing import check_lanes, num_groups
 from kosmos.runtime.environment import meeting_place, num_local_processes, num_processes, own_local_rank, own_rank
@@ -44,8 +44,9 @@ class Parallel:
 
         Raises:
             ConfigError: a variable of the environment is wrong, or is missing.
-            TrainingError: the processes do not meet.
+            TrainingError: the processes do not meet, or a run of this one has lost the others.
         """
+        check_exchanges()
         world_size = num_processes()
         parallel = Parallel(own_rank(world_size), world_size, own_local_rank(), num_local_processes())
         if world_size > 1 and is_launched():
@@ -148,9 +149,9 @@ class Parallel:
         first = next((rank for rank, (_, failed) in enumerate(everyone) if failed is not None), None)
         if first is None:
             return [value for value, _ in everyone]
-        if first == self.rank and error is not None:
-            raise error
-        raise everyone[first][1]
+        raised: KosmosError = error if first == self.rank and error is not None else everyone[first][1]
+        raised.agreed = True
+        raise raised
 
     def main_only(self, act: Callable[[], T]) -> T:
         """What ``act`` gives on the first rank, which alone does it; every rank gets it, or its error."""
@@ -164,9 +165,10 @@ class Parallel:
             atexit.register(_free, [*dist.distributed_c10d._world.pg_map])
             dist.destroy_process_group()
 
-    def leave(self) -> None:
-        """As ``close``, of a run that failed. Groups of NCCL stay as they are: another rank may be gone."""
-        if self.world_size > 1 and dist.is_initialized() and "nccl" in dist.get_backend_config():
+    def leave(self, error: BaseException) -> None:
+        """As ``close``, of a run that failed. Groups of NCCL stay as they are where another rank may be gone."""
+        whole = isinstance(error, Interrupted) or getattr(error, "agreed", False)
+        if not whole and self.world_size > 1 and dist.is_initialized() and "nccl" in dist.get_backend_config():
             exchanges_broke()
         else:
             self.close()

@@ -25,7 +25,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from kosmos.data.document import Media
-from kosmos.data.plan import no_plan
+from kosmos.data.kept_plans import no_plan
 from kosmos.errors import SampleError, cause, own_line
 from kosmos.testing.child import tell
 from kosmos.testing.search import as_array, described, search

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Media
 from kosmos.data.foreign import called
-from kosmos.data.plan import no_plan
+from kosmos.data.kept_plans import no_plan
 from kosmos.data.processor import Grid, MediaPlan
 from kosmos.errors import SampleError, cause, own_line
 from kosmos.testing.promise import BrokenPromise

@@ -56,10 +56,10 @@ def doubts(
     if not resumed:
         yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
         yield from _batch_statistics(streams)
-        yield from _turns(config, tokenizer)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_encoders(streams, {name for name, of in config.streams.items() if of.lora is not None})
         yield from _frozen_backbone(config.backbone, backbone)
+        yield from _turns(config, tokenizer)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
     ends_at = getattr(backbone, "longest", None) or tokens  # where texts are cut, however many a row holds
     if made_for is not None and min(tokens, ends_at) > made_for and not resumed:

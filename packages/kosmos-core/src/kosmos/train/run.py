@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig
-from kosmos.errors import ConfigError, Interrupted
+from kosmos.errors import ConfigError
 from kosmos.lock import check_lock
 from kosmos.plugins import Registry, load_plugins
 from kosmos.runtime.parallel import Parallel
@@ -78,11 +78,8 @@ def _ranks(config: RunConfig) -> Iterator[Parallel]:
     parallel = Parallel.from_environment(config.train.device)
     try:
         yield parallel
-    except Interrupted:  # all ranks have agreed to stop
-        parallel.close()
-        raise
-    except BaseException:
-        parallel.leave()
+    except BaseException as error:
+        parallel.leave(error)
         raise
     parallel.close()
 
