@@ -110,7 +110,7 @@ def test_a_second_stage_begins_with_one_that_is_older_than_templates(
 def test_a_run_keeps_its_turns(trained: Path) -> None:
     refused = kosmos("train", "--resume", trained, "--steps", 90, "tokenizer.turns=null")
     assert refused.returncode == 2
-    assert "error[config]: tokenizer: the run in" in refused.stderr
+    assert "error[config]: tokenizer.turns: the run in" in refused.stderr
 
 
 def test_marks_that_the_model_has_never_seen_are_doubted(tmp_path: Path, model: Path, chats: Path) -> None:

@@ -171,7 +171,7 @@ def test_turns_that_are_not_spelled_are_refused():
     tokenizer = load_tokenizer("bytes")
     planner = Planner(tokenizer, {}, 200, {}, turns=spell_turns(texts, tokenizer))
     chat = document([{"role": "system", "content": "Be brief."}, *ASKED, {"role": "assistant", "content": "It is."}])
-    with pytest.raises(SampleError, match=r"a turn of the system, which tokenizer\.turns does not spell"):
+    with pytest.raises(SampleError, match=r"a turn of the system, and tokenizer\.turns has none"):
         planner.plan(chat)
 
 
@@ -242,7 +242,9 @@ def test_what_opens_a_turn_is_special_though_the_tokenizer_has_it_as_plain_text(
     ("turns", "line"),
     [
         ("chatlm", "unknown way to spell turns 'chatlm'; did you mean chatml?"),
-        ("x", "there are chatml, gemma, llama-3, or give the texts yourself"),
+        ("x", "there are chatml, gemma, llama-3, null for none, or give the texts yourself"),
+        ("qwen", "did you mean chatml?"),
+        ({"begin": "<s>{}", "user": "{}", "assistant": "{}</s>"}, "begin: expected a text with no {}"),
         ({"user": "{}", "assistant": "no"}, "assistant: expected a text with one {}"),
         ({"user": "{}{}", "assistant": "{}"}, "user: expected a text with one {}"),
         ({"user": "{}"}, "assistant"),

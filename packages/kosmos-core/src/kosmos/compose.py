@@ -18,7 +18,7 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.data.turns import TEMPLATE, spell_turns, template
+from kosmos.data.turns import ROLES, TEMPLATE, spell_turns, template
 from kosmos.errors import ConfigError
 from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
@@ -88,10 +88,9 @@ def compose(
     _check_streams(config)
     _check_stream_parts(config, registry, specs)
     marks = [mark for spec in specs.values() for mark in spec.marks]
-    spelled = config.tokenizer.turns
-    tokenizer = load_tokenizer(
-        str(tokenizer_folder or config.tokenizer.name), marks, spelled="" if spelled is None else spelled.joined
-    )
+    texts = config.tokenizer.turns.model_dump() if config.tokenizer.turns is not None else {}
+    spelled = " ".join(filter(None, (texts.get(name) for name in ("begin", *ROLES.values()))))
+    tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks, spelled=spelled)
     seed_part(config.train.seed, "backbone")
     with nullcontext() if draw else _without_memory(registry, config.backbone.name):
         backbone = registry.build(
@@ -113,7 +112,7 @@ def compose(
         _checkpoint_gradients(model, config.train.gradient_checkpointing)
     routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
     longest = getattr(backbone, "longest", None)
-    turns = spell_turns(spelled.model_dump(), tokenizer) if spelled is not None else None
+    turns = spell_turns(texts, tokenizer) if texts else None
     planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack, longest, turns)
     return Composition(config, registry, tokenizer, model, planner, parts)
 

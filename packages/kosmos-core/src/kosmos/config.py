@@ -303,18 +303,14 @@ class TurnsConfig(Strict):
     trim: bool = False
     """Take the space off both ends of what is said, as the templates of Gemma and Llama 3 do."""
 
-    @property
-    def joined(self) -> str:
-        """All texts."""
-        return " ".join(filter(None, (self.begin, self.system, self.user, self.assistant)))
-
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         if value not in LAYOUTS:
-            known = did_you_mean(value, LAYOUTS) or f"there are {listed(LAYOUTS)}, or give the texts yourself"
+            near = "did you mean chatml?" if value.lower().startswith("qwen") else did_you_mean(value, LAYOUTS)
+            known = near or f"there are {listed(LAYOUTS)}, null for none, or give the texts yourself"
             raise ValueError(f"unknown way to spell turns {value!r}; {known}")
         return LAYOUTS[value]
 
@@ -324,8 +320,9 @@ class TurnsConfig(Strict):
         text = CONTENT if value is None else value
         if "\\n" in text:
             raise ValueError(r'holds a backslash and an n; a line end is \n in double quotes alone: "<|user|>\n{}"')
-        if field.field_name != "begin" and text.count(CONTENT) != 1:
-            raise ValueError(f"expected a text with one {CONTENT}, which stands for what is said")
+        if text.count(CONTENT) != (wanted := field.field_name != "begin"):
+            count = "one" if wanted else "no"
+            raise ValueError(f"expected a text with {count} {CONTENT}, which stands for what is said")
         if field.field_name == "assistant" and text.partition(CONTENT)[0].endswith(" "):
             raise ValueError(f"a space in front of {CONTENT} would be a part of the answer's first word; leave it out")
         return value

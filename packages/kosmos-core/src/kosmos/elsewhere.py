@@ -40,7 +40,7 @@ ELSEWHERE = {
     "only the assistant's turns are learned; loss: false leaves one out (docs: Use your own data)": (
         "loss_scale train_on_prompt train_on_inputs mask_history assistant_only_loss completion_only_loss"
     ),
-    "a system's turn is a row's: a turn of role system, or a column system": "system default_system",
+    "a system's turn is a row's: a turn of role system, or a column system": "system default_system system_prompt",
     "modalities.NAME.processor and streams.NAME.encoder say how media are read": (
         "max_pixels image_max_pixels video_max_pixels image_resolution"
     ),
@@ -54,7 +54,9 @@ ELSEWHERE = {
         "attn_impl attn_implementation flash_attn use_flash_attention_2"
     ),
     "each run has a folder of its own, and none is written over": "overwrite_output_dir",
-    "data.sources.N.template lays out rows, tokenizer.turns the turns of chats": "chat_template template",
+    "data.sources.N.template lays out rows, tokenizer.turns the turns of chats": (
+        "chat_template template template_type turns apply_chat_template"
+    ),
     "data.sources.N.columns": "columns column_mapping image_column text_column caption_column audio_column",
     "data.sources.N.weight": "probs interleave_probs",
     "trackers: [tensorboard, wandb]": "use_wandb use_tensorboard wandb tensorboard wandb_project",

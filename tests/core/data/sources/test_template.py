@@ -55,7 +55,7 @@ CASES = {
         ("after", False),
         (" 5 at 1, 2.5, 3, 4", True),
     ],
-    "[BEGIN] [[image] {{x}} → [DONE]": [("[BEGIN] [image] {x}", False), (" [DONE]", True)],
+    "[BEGIN] [[image] {{x}} {n} → [DONE]": [("[BEGIN] [image] {x} 5", False), (" [DONE]", True)],
     "a = b => {n}": [("a = b", False), (" 5", True)],
 }
 
@@ -75,7 +75,8 @@ def test_columns_rename_what_a_template_names(fill):
     [
         ("[imgae] → {answer}", r"\[imgae\] is no installed modality; did you mean image\?"),
         ("[video] → {answer}", r"\[video\] is no installed modality; there are: audio, image"),
-        ("a → b → c", "more than one →"),
+        ("{n} → b → c", "more than one →"),
+        ("qwen", r"names no column .*how turns of chats are spelled stands in tokenizer\.turns"),
         ("[image] → [image]", "no text behind the →"),
         ("[image]", "no text in it"),
         ("{question} → ", "no text behind the →"),

@@ -49,6 +49,9 @@ class HfTokenizer:
         backend.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in dict.fromkeys(own)])
         self._start(backend)
 
+    chat_template = ""
+    """Of the model that it belongs to, as its files have it: it is compared, and never run."""
+
     def _start(self, backend: Tokenizer) -> None:
         backend.no_truncation()
         backend.no_padding()
@@ -140,18 +143,23 @@ def load_hf_tokenizer(name: str, marks: Sequence[str], spelled: str = "") -> HfT
     else:
         content, native = _by_transformers(name, folder)
         saved = {}
+    template = native.pop("chat_template", "")
     names = saved.get("names") or {mark: native[field] for mark, field in _NATIVE.items() if native.get(field)}
     try:
-        return HfTokenizer(without_prefix_space(content), (*saved.get("marks", ()), *marks), names, spelled)
+        tokenizer = HfTokenizer(without_prefix_space(content), (*saved.get("marks", ()), *marks), names, spelled)
     except Exception as error:  # the library raises bare exceptions on what it cannot read
         raise ConfigError(f"tokenizer {name!r}: tokenizer.json cannot be used ({first_line(error)})") from error
+    tokenizer.chat_template = template
+    return tokenizer
 
 
 def _read_folder(folder: Path) -> tuple[str, dict[str, str], dict[str, Any]]:
     """``tokenizer.json``, the native special tokens by field, and what ``HfTokenizer.save`` wrote."""
     config = {**_read_json(folder / "special_tokens_map.json"), **_read_json(folder / "tokenizer_config.json")}
-    native = {field: token for field in _NATIVE.values() if (token := _token(config.get(field)))}
+    native = {field: token for field in (*_NATIVE.values(), "chat_template") if (token := _token(config.get(field)))}
     try:
+        if (template := folder / "chat_template.jinja").is_file():
+            native["chat_template"] = template.read_text(encoding="utf-8")
         content = (folder / "tokenizer.json").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"tokenizer {folder}: tokenizer.json cannot be read ({error})") from error
@@ -179,7 +187,8 @@ def _by_transformers(name: str, folder: Path) -> tuple[str, dict[str, str]]:
         raise ConfigError(f"tokenizer {name!r}: {place}{first_line(error)}{_meant(name)}") from error
     if not getattr(found, "is_fast", False):
         raise ConfigError(f"tokenizer {name!r}: {type(found).__name__} is a slow tokenizer; a fast one is needed")
-    native = {field: str(token) for field in _NATIVE.values() if (token := getattr(found, field, None))}
+    fields = (*_NATIVE.values(), "chat_template")
+    native = {field: str(token) for field in fields if (token := getattr(found, field, None))}
     return found.backend_tokenizer.to_str(), native
 
 

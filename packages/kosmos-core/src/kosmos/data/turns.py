@@ -52,8 +52,8 @@ class Turns:
         """Of a role. Raises SampleError where such turns are not spelled."""
         if mark not in self.around:
             raise SampleError(
-                f"a turn of the {ROLES[mark]}, which {_WHERE} does not spell (its model has learned none); put the "
-                f"text into the user's turn, or say {_WHERE}.{ROLES[mark]}"
+                f"a turn of the {ROLES[mark]}, and {_WHERE} has none; put its text into the user's turn, or begin a "
+                f"run with {_WHERE}.{ROLES[mark]}"
             )
         return self.around[mark]
 
@@ -142,6 +142,7 @@ def template(turns: Turns | None, tokenizer: Tokenizer) -> str:
         return json.dumps(text, ensure_ascii=False)
 
     said = "(m.content | trim)" if turns.trim else "m.content"
+    text_alone = "{% if m.content is not string %}{{ raise_exception('contents are text here') }}{% endif %}"
     cases = "".join(
         f"{'{% elif' if number else '{% if'} m.role == '{ROLES[mark]}' %}}"
         f"{{{{ {spelled(before)} + {said} + {spelled(after)} }}}}"
@@ -149,7 +150,7 @@ def template(turns: Turns | None, tokenizer: Tokenizer) -> str:
     )
     other = "{% else %}{{ raise_exception('a turn of ' + m.role + ' is not spelled') }}{% endif %}"
     ready = f"{{% if add_generation_prompt %}}{{{{ {spelled(turns.around[ASSISTANT][0])} }}}}{{% endif %}}"
-    return f"{{{{ {spelled(turns.begin)} }}}}{{% for m in messages %}}{cases}{other}{{% endfor %}}{ready}"
+    return f"{{{{ {spelled(turns.begin)} }}}}{{% for m in messages %}}{text_alone}{cases}{other}{{% endfor %}}{ready}"
 
 
 def fitting(tokenizer: Tokenizer) -> str | None:

@@ -17,7 +17,7 @@ from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer
-from kosmos.data.turns import fitting
+from kosmos.data.turns import fitting, template
 from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
@@ -200,12 +200,15 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
 def _turns(config: RunConfig, tokenizer: Tokenizer | None) -> Iterator[str]:
     model = config.backbone.options.get("model")
     learned = model and config.backbone.options.get("pretrained", True) and tokenizer is not None
-    if not learned or config.tokenizer.turns is not None or (known := fitting(cast(Tokenizer, tokenizer))) is None:
+    if not learned or config.tokenizer.turns is not None:
         return
-    if (chats := chats_among(config.data.sources)) is not None:
+    own, known = cast(Tokenizer, tokenizer), fitting(cast(Tokenizer, tokenizer))
+    has_another = getattr(own, "chat_template", "") not in ("", template(None, own))
+    if (known or has_another) and (chats := chats_among(config.data.sources)) is not None:
         yield (
             f"{chats}: holds chats, and their turns stand between marks that backbone.model {model} has never seen; if "
-            f"it has learned to answer, set tokenizer.turns={known}, as its tokenizer spells them"
+            f"it has learned to answer, {f'set tokenizer.turns={known}' if known else 'write out tokenizer.turns'}, as "
+            "its tokenizer's chat template spells them"
         )
 
 

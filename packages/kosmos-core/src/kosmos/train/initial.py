@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
 from kosmos.compose import update_scales
+from kosmos.config import TurnsConfig
 from kosmos.data.turns import TEMPLATE
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.model.lora import changes, plus, updates_among, updates_in
@@ -27,6 +28,8 @@ class Initial(NamedTuple):
     loaded: Loaded
     scales: dict[str, float]
     """How often its low-rank updates count, by part."""
+    turns: TurnsConfig | None = None
+    """How chats were laid out."""
 
 
 def open_initial(init: Path, tokenizer: Path, model: nn.Module) -> Initial:
@@ -47,9 +50,10 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module) -> Initial:
     if _contents(folder.tokenizer) != _contents(tokenizer):
         raise ConfigError(
             f"init: the tokens of {folder.path} are others: give this run the same tokenizer (tokenizer: "
-            f"{folder.tokenizer}) and name in both the modalities of both, whose marks are tokens"
+            f"{folder.tokenizer}, with the same turns) and name in both the modalities of both, whose marks are tokens"
         )
-    initial = Initial(loaded, update_scales(config_of(folder)))
+    config = config_of(folder)
+    initial = Initial(loaded, update_scales(config), config.tokenizer.turns)
     ours, theirs = _parts(model, initial)
     for part in (part for part in ours if part in theirs):
         _check_same(part, ours[part], theirs[part], loaded.folder)
@@ -62,7 +66,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
-def take_weights(model: nn.Module, initial: Initial, *, alone: bool) -> Iterator[str]:
+def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: TurnsConfig | None = None) -> Iterator[str]:
     """Fill the parts of a model that a checkpoint has too, and tell what was taken, and what was not.
 
     Low-rank updates there are put into the weights that they stand beside; those of the model are drawn anew.
@@ -71,6 +75,7 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool) -> Iterator
         model: whole or sharded, with memory.
         initial: what ``open_initial`` gave.
         alone: this process reads by itself; otherwise all ranks read together.
+        turns: how chats are laid out now.
 
     Raises:
         CheckpointError: the checkpoint cannot be read.
@@ -87,6 +92,12 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool) -> Iterator
             if name in taken:
                 _add(taken[name], added)
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
+    if turns != initial.turns:
+        there, here = ("marks" if of is None else repr(of.assistant) for of in (initial.turns, turns))
+        yield (
+            f"warning: tokenizer.turns: chats are laid out otherwise than there (an assistant's turn by {here}, there "
+            f"by {there})"
+        )
     for what, parts in (("drawn anew", ours.keys() - theirs.keys()), ("left there", theirs.keys() - ours.keys())):
         if parts:
             yield f"{what}: {', '.join(sorted(parts))}"

@@ -198,8 +198,9 @@ class RunFolder:
         place = {"output": str(self.path)}
         where, over = str(self.run_file), f"changes to {self.run_file}"
         config, before = (lay_over([stored], [one, place], where=where, over=over) for one in (overrides, {}))
-        if config.tokenizer != before.tokenizer:
-            raise ConfigError(f"tokenizer: the run in {self.path} keeps the one that it began with; leave it out")
+        if (now := config.tokenizer) != (then := before.tokenizer):
+            what = "tokenizer.turns" if now.name == then.name else f"tokenizer: {now.name} in place of {then.name}"
+            raise ConfigError(f"{what}: the run in {self.path} keeps what it began with; leave it out")
         if config.init is not None and (before.init is None or config.init.resolve() != before.init.resolve()):
             raise ConfigError(
                 f"init: the run in {self.path} goes on with its own weights; leave it out, or start a new run"

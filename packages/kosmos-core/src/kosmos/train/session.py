@@ -232,9 +232,9 @@ class Session:
 
     def _begin_with(self, init: Path) -> None:
         with self.clock.spending("checkpoint_load"):
-            model = self.trainer.model
+            model, turns = self.trainer.model, self.config.tokenizer.turns
             initial = self.parallel.main_only(lambda: open_initial(init, self.folder.tokenizer, model))
-            for line in take_weights(model, initial, alone=self.parallel.world_size == 1):
+            for line in take_weights(model, initial, alone=self.parallel.world_size == 1, turns=turns):
                 self.reporter.say(line)
 
     def _keep_settings(self) -> None:

@@ -151,6 +151,7 @@ def needs(turns: Any, name: str) -> frozenset[str]:
     found: set[str] = set()
     for where, turn in _turns(turns, name):
         if not isinstance(turn.get("content"), str):
+            _check_all_said(turn, where)
             found.update(kind for kind, _ in _parts(turn, where))
     return frozenset(found - {"text"})
 
@@ -171,11 +172,11 @@ def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None
     answers = 0
     yield from _system(system, turns)
     for where, turn in _turns(turns, name):
+        _check_all_said(turn, where)
         parts = _parts(turn, where)
         role = turn.get("role")
         if not isinstance(role, str) or role not in ROLE_MARKS:
             raise SampleError(f"{where}.role: unknown role {role!r:.40}{did_you_mean(str(role), ROLE_MARKS)}")
-        _check_all_said(turn, where)
         train = ROLE_MARKS[role] == ASSISTANT and _is_learned(turn, where)
         answers += train and any(kind == "text" and str(part.get("text") or "").strip() for kind, part in parts)
         yield Mark(ROLE_MARKS[role])

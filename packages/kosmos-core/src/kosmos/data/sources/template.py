@@ -133,13 +133,19 @@ def parse_template(template: str, modalities: Sequence[str], columns: Mapping[st
         columns: column names of modalities (``[image]``) and of values (``{text}``), where they are named otherwise.
 
     Raises:
-        ConfigError: an unknown modality, a stray brace or bracket, two arrows or what looks like one, or no text.
+        ConfigError: an unknown modality, a stray brace or bracket, two arrows or what looks like one, no text, or
+            nothing of the row.
     """
     parts: list[Part] = []
     for match in _TOKEN.finditer(template):
         _add(parts, match, modalities, columns)
     if sum(isinstance(part, Arrow) for part in parts) > 1:
         raise ConfigError(f"template {template!r}: more than one →; the loss counts from one point on")
+    if not any(isinstance(part, Medium | Value) for part in parts):
+        raise ConfigError(
+            f"template {template!r}: names no column ({{column}}) and no medium ([image]), so all rows would say the "
+            "same; how turns of chats are spelled stands in tokenizer.turns"
+        )
     arrow = next((n for n, part in enumerate(parts) if isinstance(part, Arrow)), -1)
     if arrow < 0 and any(isinstance(part, Literal) and "->" in part.text for part in parts):
         raise ConfigError(
