@@ -214,6 +214,17 @@ def test_plain_text_around_a_turn_is_spelled_with_it(way):
     assert plan.answer_start == len(plan) - len(answers[1]) - 1
 
 
+def test_text_between_turns_keeps_its_place(way):
+    planner = planner_of(way)
+    turn = document(ASKED).segments
+    [plan] = planner.plan(Document("d", (*turn, Text("And then:"), *turn, Text("Yes.", train=True))))
+    [first] = planner.plan(document(ASKED))
+    text = planner.tokenizer.encode
+    begin = [] if way[0] == "chatml" else first.token_ids.tolist()[:1]
+    one = first.token_ids.tolist()[len(begin) :]
+    assert plan.token_ids.tolist() == [*begin, *one, *text("And then:"), *one, *text("Yes.")]
+
+
 def test_answers_in_a_row_are_told_apart(way):
     tokenizer = load_tokenizer(str(way[1]))
     texts = {"user": "{}\n", "assistant": "{}" + NATIVE[way[0]][0][-1]}

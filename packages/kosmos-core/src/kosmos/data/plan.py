@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.foreign import called, calling
 from kosmos.data.kept_plans import KeptPlans, plan_of
-from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD, SYSTEM, USER
+from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount
 from kosmos.data.tokenizer import Tokenizer
@@ -215,7 +215,8 @@ class _Draft:
         elif turns is not None and name == END and self.role:
             self.close_turn(turns.of(self.role)[1], train=train)
         else:
-            self.flush()
+            if self.pending:
+                self.flush()
             self.tokens([self.planner.tokenizer.mark_id(name)], train=train)
 
     def close_turn(self, parts: Sequence[Part], *, train: bool) -> None:
@@ -248,11 +249,11 @@ class _Draft:
 
     def add(self, segment: Segment) -> None:
         match segment:
-            case Text(text, train) if self.role in (SYSTEM, USER) and isinstance(text, str) and not train:
-                self.answer_start = None
-                self.pending += text
             case Text(text, train):
-                self.flush()  # an answer begins where its prompt ends
+                if self.role and self._is_spelled_later(text, train=train):
+                    return
+                if self.pending:
+                    self.flush()  # an answer begins where its prompt ends
                 if train and self.length > 1 and (self.opens or not self._ends_trained()):
                     self.answer_start = self.length
                 elif not train:
@@ -270,11 +271,20 @@ class _Draft:
             case _:
                 raise SampleError(f"a segment of the document: expected Text, Mark or Media, got {segment!r:.60}")
 
+    def _is_spelled_later(self, text: str, *, train: bool) -> bool:
+        """Whether it is said by a user or the system, and so goes with the plain text around it."""
+        later = self.role != ASSISTANT and isinstance(text, str) and not train
+        if later:
+            self.answer_start = None
+            self.pending += text
+        return later
+
     def _ends_trained(self) -> bool:
         return bool(self.trained) and self.trained[-1][1] == self.length
 
     def medium(self, media: Media | StoredMedia) -> None:
-        self.flush()
+        if self.pending:
+            self.flush()
         route = self.planner.routes.get(media.modality)
         if route is None:
             raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
@@ -307,7 +317,8 @@ class _Draft:
         train = np.zeros(self.length, np.bool_)
         for begin, end in self.trained:
             train[begin:end] = True
-        train[:1] = False  # nothing is in front of it
+        if self.trained and not self.trained[0][0]:
+            train[0] = False  # nothing is in front of it
         return DocumentPlan(
             origin=document.origin,
             modalities=document.modalities,
