@@ -10,7 +10,7 @@ import pytest
 
 from support import late_threads, left_threads, like_nccl, ticks
 from support.command import install_plugin, lines_in
-from support.ranks import start_ranks
+from support.ranks import free_port, start_ranks
 from support.runs import SMALL
 from support.torchrun import done
 
@@ -38,12 +38,17 @@ def test_a_rank_whose_peer_is_gone_ends_though_nccl_would_wait_for_it(tmp_path: 
     output = tmp_path / "run"
     run = {**SMALL, "output": str(output), "train": {"steps": 10_000, "device": "cpu"}}
     (tmp_path / "run.yaml").write_text(json.dumps(run))
-    told = ["train"] if how == "command" else []
-    first, second = start_ranks([[like_nccl.__file__, how, *told, tmp_path / "run.yaml"]] * 2, path=[site])
-    first.wait_for(lambda: lines_in(output / "metrics.jsonl") > 2)
-    second.process.kill()
-    printed, said = first.process.communicate(timeout=60)
-    second.process.communicate(timeout=60)
+    file = tmp_path / "run.yaml"
+    told = ["train", file] if how == "command" else [file, free_port()]
+    first, second = start_ranks([[like_nccl.__file__, how, *told]] * 2, path=[site])
+    try:
+        first.wait_for(lambda: lines_in(output / "metrics.jsonl") > 2)
+        second.process.kill()
+        printed, said = first.process.communicate(timeout=60)
+    finally:
+        for rank in (first, second):
+            rank.process.kill()
+            rank.process.communicate()
     gone = "another rank is gone without a word"
     if how == "command":
         assert first.process.returncode == 4, said

@@ -18,7 +18,7 @@ from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.plugins import load_plugins
-from kosmos.run_file import dump_run, parse_overrides, read_run_file
+from kosmos.run_file import dump_run, lay_over, parse_overrides, read_run_file
 from kosmos.train.doubts import doubts
 from support.command import SMALL, lines_in
 from support.runs import small_run, ticks_registry
@@ -252,3 +252,14 @@ def test_a_modality_that_no_document_holds_is_said(
     with_sounds = [*train, "--data", str(rows), "--data", "tones"]
     assert main([*with_sounds, "--output", str(tmp_path / "sounds"), *map(str, SMALL)]) == 0
     assert "no document holds" not in capsys.readouterr().err
+
+
+def test_an_option_that_is_called_tokenizer_is_an_option():
+    base = {
+        "backbone": {"name": "mine", "tokenizer": "a"},
+        "streams": {"s": {"encoder": {"name": "e", "tokenizer": "a"}}},
+    }
+    over = parse_overrides(["backbone.tokenizer=b", "streams.s.encoder.tokenizer=b", "tokenizer=bytes"])
+    found = lay_over([base | {"tokenizer": {"name": "x", "turns": "chatml"}}], [over], where="run", over="over")
+    assert found.backbone.options["tokenizer"] == found.streams["s"].encoder.options["tokenizer"] == "b"
+    assert (found.tokenizer.name, found.tokenizer.turns.trim) == ("bytes", False)

@@ -1,7 +1,8 @@
 """Run as a rank, whose exchanges by gloo are taken for those of NCCL: who leaves them or ends with them waits forever.
 
     like_nccl.py command ARGUMENTS...    the kosmos command
-    like_nccl.py program RUN.json        a program that calls ``train_model`` thrice: refused, trained and once more
+    like_nccl.py program RUN.json PORT   a program that calls ``train_model`` thrice: refused, trained (where the ranks
+                                         meet anew, at PORT) and once more
 
 So it is with NCCL where another rank is gone.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -44,6 +46,7 @@ def main(how: str, *given: str) -> None:
     except ConfigError as refused:
         print(refused)
     dist.destroy_process_group = wait  # type: ignore[assignment]
+    os.environ["MASTER_PORT"] = given[1]  # at the first the store of the refused run may still be heard
     try:
         train_model(make_run(run))
     except TrainingError as failed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -234,6 +235,42 @@ def test_answers_in_a_row_are_told_apart(way):
     assert plan.answer_start == len(plan) - len(tokenizer.encode("Yes.")) - 1
     [plan] = planner.plan(document(answers))
     assert not plan.train[0]
+
+
+@pytest.mark.parametrize("way", ["chatml"], indirect=True)
+def test_a_special_token_that_takes_space_takes_that_of_a_layout_too(way, tmp_path):
+    """As Phi 3's do, by what its tokenizer says: the layout has line ends, and the tokens have none."""
+    content = json.loads((way[1] / "tokenizer.json").read_text())
+    for token in content["added_tokens"]:
+        token["rstrip"] = True
+    for file in ("tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(way[1] / file, tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    texts = {"user": "<|im_start|>\n{}<|im_end|>\n", "assistant": "<|im_end|>\n{}<|im_end|>\n"}
+    chat = [*ASKED, {"role": "assistant", "content": "A cat."}]
+    for folder in (tmp_path, tmp_path / "saved"):
+        tokenizer = load_tokenizer(str(folder), spelled=" ".join(texts.values()))
+        planner = Planner(tokenizer, {}, 200, {}, turns=spell_turns(texts, tokenizer))
+        ids = planner.plan(document(chat))[0].token_ids.tolist()
+        opens, end = (tokenizer.special_ids[name] for name in NATIVE["chatml"][0])
+        assert ids == [opens, *tokenizer.encode("What is this?"), end, end, *tokenizer.encode("A cat."), end]
+        tokenizer.save(tmp_path / "saved")
+        (tmp_path / "saved" / TEMPLATE).write_text(template(planner.turns, tokenizer))
+        theirs = AutoTokenizer.from_pretrained(tmp_path / "saved")
+        text = theirs.apply_chat_template(chat, tokenize=False)
+        assert theirs.encode(text, add_special_tokens=False) == ids
+
+
+def test_space_is_taken_off_what_is_said_in_several_parts():
+    texts = {"user": "<|user|>{}<|end|>", "assistant": "<|assistant|>{}<|end|>", "trim": True}
+    tokenizer = load_tokenizer("bytes")
+    planner = Planner(tokenizer, {}, 200, {}, turns=spell_turns(texts, tokenizer))
+    said = ([" ", "\n What", " is "], ["it? ", " \n"]), ([" A", " cat ", " "],)
+    segments = []
+    for role, parts in zip((USER, ASSISTANT), said, strict=True):
+        segments += [Mark(role), *(Text(text) for texts in parts for text in texts), Mark(END)]
+    [plan] = planner.plan(Document("d", tuple(segments)))
+    assert tokenizer.decode(plan.token_ids.tolist()) == "What is it?A cat"
 
 
 def test_what_opens_a_turn_is_special_though_the_tokenizer_has_it_as_plain_text(way, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 from contextlib import suppress
@@ -36,10 +37,11 @@ def end_if_broken(status: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # a pipe that nobody reads any more
             stream.flush()
+    logging.shutdown()
     os._exit(status)
 
 
-@atexit.register  # early, so that what a program registers runs before
+@atexit.register  # what a program registers later runs before
 def _end_program() -> None:
     if _broken:
         print("kosmos: a run failed and NCCL would wait for other ranks: this process ends with 1", file=sys.stderr)

@@ -135,11 +135,14 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
     return merged
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = True) -> dict[str, Any]:
+def merge(
+    base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = True, is_run: bool = True
+) -> dict[str, Any]:
     """``over`` laid on ``base``, mapping by mapping.
 
     Args:
         renames: a component whose name changes loses the old one's options.
+        is_run: they are of a whole run, not of a part of one.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -152,17 +155,18 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = T
             continue
         if isinstance(value, Mapping):
             old = _in_full(key, old)
-        if key == "tokenizer" and isinstance(value, str):
+        of_run = is_run and key == "tokenizer"
+        if of_run and isinstance(value, str):
             value = {"name": value}  # turns are no options of the tokenizer that goes
         renamed = (
             renames
-            and key != "tokenizer"
+            and not of_run
             and isinstance(value, Mapping)
             and isinstance(old, Mapping)
             and value.get("name", old.get("name")) != old.get("name")
         )
         both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
-        merged[key] = merge(old, value, renames=renames) if both else value  # type: ignore[arg-type]
+        merged[key] = merge(old, value, renames=renames, is_run=False) if both else value  # type: ignore[arg-type]
     return merged
 
 
@@ -178,7 +182,7 @@ def _in_full(key: str, short: Any) -> Any:
 def _modalities(old: Any, over: str | Sequence[Any] | Mapping[str, Any], *, renames: bool) -> dict[str, Any]:
     """Modalities laid on others: names say which there are, and what is set of them stays; a mapping adds to them."""
     settings = by_name(old) if isinstance(old, str | list | Mapping) else {}
-    both = merge(settings, by_name(over), renames=renames)
+    both = merge(settings, by_name(over), renames=renames, is_run=False)
     if names_all(over):
         return _All({name: both[name] for name in by_name(over)})
     return _All(both) if names_all(old) else both
@@ -196,7 +200,7 @@ def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, re
         short = {("path" if key == "sources" else "name"): merged[place]}
         item = short if isinstance(merged[place], str) else merged[place]
         both = isinstance(item, Mapping) and isinstance(value, Mapping)
-        merged[place] = merge(item, value, renames=renames) if both else value
+        merged[place] = merge(item, value, renames=renames, is_run=False) if both else value
     return merged
 
 

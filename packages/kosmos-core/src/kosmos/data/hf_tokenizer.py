@@ -43,10 +43,10 @@ class HfTokenizer:
         self.unknown = _unknown_token(content)
         backend = Tokenizer.from_str(content)
         own = [self.names.get(mark, mark) for mark in self.marks]
-        added = (token.content for token in backend.get_added_tokens_decoder().values())
+        added = {token.content: token for token in backend.get_added_tokens_decoder().values()}
         own += [name for name in added if name in spelled and name[0] in "<[" and name[-1] in ">]"]
         # A native token may be added as a plain one: as a special one it keeps its id and is never read from text.
-        backend.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in dict.fromkeys(own)])
+        backend.add_special_tokens([_special(name, added.get(name)) for name in dict.fromkeys(own)])
         self._start(backend)
 
     chat_template = ""
@@ -63,6 +63,8 @@ class HfTokenizer:
         added = backend.get_added_tokens_decoder()
         self.special_ids = {t.content: i for i, t in added.items() if t.special}
         """Special tokens, its own and the marks, by their names."""
+        self.takes_space = {t.content: (t.lstrip, t.rstrip) for t in added.values() if t.lstrip or t.rstrip}
+        """Those that in a template take the space in front of them, or behind them."""
         # The token for what the vocabulary cannot say comes from text by right.
         self._special = {i: t.content for i, t in added.items() if t.special and t.content != self.unknown}
 
@@ -121,6 +123,11 @@ class HfTokenizer:
         native = {field: self.names.get(mark, mark) for mark, field in _NATIVE.items()}
         _write_config(folder, native)
         _write_json(folder / FILE, {"kind": "hf", "marks": list(self.marks), "names": self.names})
+
+
+def _special(name: str, old: AddedToken | None) -> AddedToken:
+    sides = {} if old is None else {"lstrip": old.lstrip, "rstrip": old.rstrip}
+    return AddedToken(name, special=True, normalized=False, **sides)
 
 
 def _places(text: str, part: str) -> Iterator[int]:

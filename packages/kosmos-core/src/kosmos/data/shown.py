@@ -60,7 +60,7 @@ def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -
 
     They stay plain text there, which hardly anybody means: such texts come of another library's chat template.
     """
-    names = list(tokenizer.special_ids)
+    names = [name for name in tokenizer.special_ids if name != getattr(tokenizer, "unknown", None)]
     texts = ["".join(tokenizer.decode(piece.token_ids.tolist()) for piece in pieces) for pieces in documents]
     return [name for name in names if 2 * sum(name in text for text in texts) >= max(1, len(texts))]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -22,6 +22,7 @@ TEMPLATE = "chat_template.jinja"
 """In the folder of a run's tokenizer: as transformers lays out the same chats, of text alone."""
 
 _WHERE = "tokenizer.turns"
+_NONE = f"{_WHERE}=null puts turns between marks"
 _LOOKS_SPECIAL = r"<\|[^<>\s|]+\|>|</?[a-z_]+>"
 _NO_LAYOUT_OF_OURS = "<|im_sep|>"
 """Of tokenizers that have the special tokens of ChatML, and spell turns otherwise (Phi 4)."""
@@ -71,11 +72,21 @@ def _trimmed(segments: Iterable[Segment]) -> Iterator[Segment]:
     """Without the space at the begin and the end of what lies between marks."""
     for is_mark, run in groupby(segments, lambda segment: isinstance(segment, Mark)):
         said = list(run)
-        if not is_mark and isinstance(first := said[0], Text):
-            said[0] = replace(first, text=first.text.lstrip())
-        if not is_mark and isinstance(last := said[-1], Text):
-            said[-1] = replace(last, text=last.text.rstrip())
+        if not is_mark:
+            said = _without_space(said[::-1], str.rstrip)[::-1]
+            said = _without_space(said, str.lstrip)
         yield from said
+
+
+def _without_space(said: list[Segment], strip: Callable[[str], str]) -> list[Segment]:
+    """Texts up to the first of which something is left, or to a medium."""
+    for place, segment in enumerate(said):
+        if not isinstance(segment, Text):
+            break
+        said[place] = replace(segment, text=strip(segment.text))
+        if strip(segment.text):
+            break
+    return said
 
 
 def spell_turns(texts: Mapping[str, Any], tokenizer: Tokenizer) -> Turns:
@@ -93,29 +104,37 @@ def spell_turns(texts: Mapping[str, Any], tokenizer: Tokenizer) -> Turns:
     for mark, role in ROLES.items():
         if text := texts.get(role):
             before, _, after = text.partition(CONTENT)
-            around[mark] = tuple(_parts(before, special, role)), tuple(_parts(after, special, role))
+            around[mark] = _parts(before, special, role, tokenizer), _parts(after, special, role, tokenizer)
     behind = around[ASSISTANT][1]
     if not behind or not isinstance(behind[0], int):
         raise ConfigError(
             f"{_WHERE}.assistant: expected a special token of the tokenizer right behind {CONTENT}, at which an answer "
-            f"ends, got {texts['assistant']!r}; its special tokens are {listed(sorted(special), at_most=12)}"
+            f"ends, got {texts['assistant']!r}; its special tokens are {listed(sorted(special), at_most=12)}; {_NONE}"
         )
-    turns = Turns(tuple(_parts(texts.get("begin") or "", special, "begin")), around, bool(texts.get("trim")))
+    turns = Turns(_parts(texts.get("begin") or "", special, "begin", tokenizer), around, bool(texts.get("trim")))
     for part in (part for parts in ((turns.begin,), *around.values()) for side in parts for part in side):
         _check_plain(part, tokenizer)
     return turns
 
 
-def _parts(text: str, special: Mapping[str, int], field: str) -> Iterator[Part]:
+def _parts(text: str, special: Mapping[str, int], field: str, tokenizer: Tokenizer) -> tuple[Part, ...]:
+    takes_space: Mapping[str, tuple[bool, bool]] = getattr(tokenizer, "takes_space", {})
     longest_first = sorted(special, key=len, reverse=True)
-    for part in re.split(f"({'|'.join(map(re.escape, longest_first))})", text):
-        if part in special:
-            yield special[part]
-        elif found := re.search(_LOOKS_SPECIAL, part):
-            said = did_you_mean(found[0], special) or f"there are {listed(sorted(special), at_most=12)}"
-            raise ConfigError(f"{_WHERE}.{field}: {found[0]} is no special token of the tokenizer; {said}")
-        elif part:
-            yield part
+    pieces = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)
+    found: list[Part] = []
+    for place, piece in enumerate(pieces):
+        if piece in special:
+            found.append(special[piece])
+            continue
+        if wrong := re.search(_LOOKS_SPECIAL, piece):
+            said = did_you_mean(wrong[0], special) or f"there are {listed(sorted(special), at_most=12)}"
+            raise ConfigError(f"{_WHERE}.{field}: {wrong[0]} is no special token of the tokenizer; {said}; {_NONE}")
+        if place and takes_space.get(pieces[place - 1], (False, False))[1]:
+            piece = piece.lstrip()
+        if place + 1 < len(pieces) and takes_space.get(pieces[place + 1], (False, False))[0]:
+            piece = piece.rstrip()
+        found += [piece] if piece else []
+    return tuple(found)
 
 
 def _check_plain(part: Part, tokenizer: Tokenizer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -63,7 +64,13 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module) -> Initial:
 def _contents(folder: Path) -> dict[str, bytes]:
     """What says which ids mean what. How chats are laid out may change, and older runs do not say it."""
     files = (file for file in sorted(folder.iterdir()) if file.is_file() and file.name != TEMPLATE)
-    return {file.name: file.read_bytes() for file in files}
+    found = {file.name: file.read_bytes() for file in files}
+    if "tokenizer.json" in found:
+        whole = json.loads(found["tokenizer.json"])
+        # Turns make tokens special that a tokenizer has added as plain ones.
+        whole["added_tokens"] = [[token["id"], token["content"]] for token in whole.get("added_tokens", ())]
+        found["tokenizer.json"] = json.dumps(whole).encode()
+    return found
 
 
 def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: TurnsConfig | None = None) -> Iterator[str]:
@@ -93,11 +100,10 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
                 _add(taken[name], added)
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
     if turns != initial.turns:
-        there, here = ("marks" if of is None else repr(of.assistant) for of in (initial.turns, turns))
-        yield (
-            f"warning: tokenizer.turns: chats are laid out otherwise than there (an assistant's turn by {here}, there "
-            f"by {there})"
-        )
+        there, here = ({} if of is None else of.model_dump() for of in (initial.turns, turns))
+        name = next(name for name in (*there, *here) if there.get(name) != here.get(name))
+        values = [f"{of[name]!r}" if of else "between marks" for of in (here, there)]
+        yield f"warning: tokenizer.turns.{name}: chats are laid out otherwise ({values[0]}) than there ({values[1]})"
     for what, parts in (("drawn anew", ours.keys() - theirs.keys()), ("left there", theirs.keys() - ours.keys())):
         if parts:
             yield f"{what}: {', '.join(sorted(parts))}"
