@@ -50,12 +50,6 @@ class Composition:
         """Those of the modalities, by their names."""
         return {name: route.processor for name, route in self.planner.routes.items()}
 
-    def save_tokenizer(self, folder: Path) -> None:
-        """Write it as ``Tokenizer.save``, and where transformers reads it, how chats are laid out."""
-        self.tokenizer.save(folder)
-        if (folder / "tokenizer.json").exists():
-            (folder / TEMPLATE).write_text(template(self.planner.turns, self.tokenizer), encoding="utf-8")
-
     def without_files(self) -> dict[str, Any]:
         """What laid over the run file builds parts that were built from files without them, their weights aside."""
         layer: dict[str, Any] = {}
@@ -68,6 +62,14 @@ class Composition:
                 at = at.setdefault(place, {})
             at[name] = {"name": by.name, **by.options, **instead}
         return layer
+
+
+def save_tokenizer(composition: Composition, folder: Path) -> None:
+    """Write it as ``Tokenizer.save``, and where transformers reads it, how chats are laid out."""
+    composition.tokenizer.save(folder)
+    if (folder / "tokenizer.json").exists():
+        found = template(composition.planner.turns, composition.tokenizer)
+        (folder / TEMPLATE).write_text(found, encoding="utf-8")
 
 
 def compose(

@@ -11,6 +11,7 @@ from typing import Any
 
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.checkpoint.saver import Saver
+from kosmos.compose import save_tokenizer
 from kosmos.config import RunConfig
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.quarantine import incident_row
@@ -82,7 +83,7 @@ class Session:
         composition = self.opened.composition
         folder = RunFolder.create(composition.config)
         try:
-            composition.save_tokenizer(folder.tokenizer)
+            save_tokenizer(composition, folder.tokenizer)
             keep_lock(folder.path, self.registry)
             folder.write_model(composition.without_files())
             folder.write_config(composition.config.model_copy(update={"output": folder.path.resolve()}))
@@ -251,8 +252,9 @@ class Session:
 
     def _is_as_written(self) -> bool:
         """Whether settings and plugins are those that the folder keeps. On the first rank."""
-        changed = check_lock(self.folder.path, self.registry, accept=True)
-        return not changed and self.folder.goes_on_with({}) == self.config
+        return (
+            not check_lock(self.folder.path, self.registry, accept=True) and self.folder.goes_on_with({}) == self.config
+        )
 
     def _train(self) -> RunResult:
         steps = self.config.train.steps
