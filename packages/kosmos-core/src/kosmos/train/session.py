@@ -87,7 +87,7 @@ class Session:
             keep_lock(folder.path, self.registry)
             folder.write_model(composition.without_files())
             folder.write_config(composition.config.model_copy(update={"output": folder.path.resolve()}))
-        except OSError as error:  # such as a full disk
+        except OSError as error:  # a full disk
             folder.discard()
             raise TrainingError(f"{folder.path}: cannot write ({error.strerror}); nothing was trained") from error
         except (KosmosError, KeyboardInterrupt):
@@ -252,9 +252,8 @@ class Session:
 
     def _is_as_written(self) -> bool:
         """Whether settings and plugins are those that the folder keeps. On the first rank."""
-        return (
-            not check_lock(self.folder.path, self.registry, accept=True) and self.folder.goes_on_with({}) == self.config
-        )
+        lock_differs = check_lock(self.folder.path, self.registry, accept=True)
+        return not lock_differs and self.folder.goes_on_with({}) == self.config
 
     def _train(self) -> RunResult:
         steps = self.config.train.steps
