@@ -18,7 +18,7 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
-from kosmos.data.turns import ROLES, TEMPLATE, spell_turns, template
+from kosmos.data.turns import ROLES, spell_turns
 from kosmos.errors import ConfigError
 from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
@@ -62,14 +62,6 @@ class Composition:
                 at = at.setdefault(place, {})
             at[name] = {"name": by.name, **by.options, **instead}
         return layer
-
-
-def save_tokenizer(composition: Composition, folder: Path) -> None:
-    """Write it as ``Tokenizer.save``, and where transformers reads it, how chats are laid out."""
-    composition.tokenizer.save(folder)
-    if (folder / "tokenizer.json").exists():
-        found = template(composition.planner.turns, composition.tokenizer)
-        (folder / TEMPLATE).write_text(found, encoding="utf-8")
 
 
 def compose(

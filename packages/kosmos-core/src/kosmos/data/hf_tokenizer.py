@@ -46,7 +46,7 @@ class HfTokenizer:
         added = {token.content: token for token in backend.get_added_tokens_decoder().values()}
         own += [name for name in added if name in spelled and name[0] in "<[" and name[-1] in ">]"]
         # A native token may be added as a plain one: as a special one it keeps its id and is never read from text.
-        backend.add_special_tokens([_special(name, added.get(name)) for name in dict.fromkeys(own)])
+        backend.add_special_tokens([_special_token(name, added.get(name)) for name in dict.fromkeys(own)])
         self._start(backend)
 
     chat_template = ""
@@ -125,7 +125,7 @@ class HfTokenizer:
         _write_json(folder / FILE, {"kind": "hf", "marks": list(self.marks), "names": self.names})
 
 
-def _special(name: str, old: AddedToken | None) -> AddedToken:
+def _special_token(name: str, old: AddedToken | None) -> AddedToken:
     sides = {} if old is None else {"lstrip": old.lstrip, "rstrip": old.rstrip}
     return AddedToken(name, special=True, normalized=False, **sides)
 

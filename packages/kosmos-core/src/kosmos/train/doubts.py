@@ -199,11 +199,11 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
 
 def _turns(config: RunConfig, tokenizer: Tokenizer | None) -> Iterator[str]:
     model = config.backbone.options.get("model")
-    learned = model and config.backbone.options.get("pretrained", True) and tokenizer is not None
-    if not learned or config.tokenizer.turns is not None:
+    learned = model and config.backbone.options.get("pretrained", True)
+    if tokenizer is None or not learned or config.tokenizer.turns is not None:
         return
-    own, known = cast(Tokenizer, tokenizer), fitting(cast(Tokenizer, tokenizer))
-    has_another = getattr(own, "chat_template", "") not in ("", template(None, own))
+    known = fitting(tokenizer)
+    has_another = getattr(tokenizer, "chat_template", "") not in ("", template(None, tokenizer))
     if (known or has_another) and (chats := chats_among(config.data.sources)) is not None:
         yield (
             f"{chats}: holds chats, and their turns stand between marks that backbone.model {model} has never seen; if "

@@ -11,7 +11,6 @@ from typing import Any
 
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.checkpoint.saver import Saver
-from kosmos.compose import save_tokenizer
 from kosmos.config import RunConfig
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.quarantine import incident_row
@@ -30,6 +29,7 @@ from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
 from kosmos.train.initial import open_initial, take_weights
 from kosmos.train.loop import RollBack, Trainer
+from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import open_run
 from kosmos.train.order import check_goes_on, made_by, sample_order
 from kosmos.train.output import RunFolder, resume_command
@@ -71,29 +71,14 @@ class Session:
         self.reporter = reporter if parallel.is_main else Reporter()
         if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
             self.reporter.say(f"warning: {warning}")
-        self.folder = RunFolder(parallel.main_only(lambda: (folder or self._new_folder()).path))
+        self.folder = RunFolder(
+            parallel.main_only(lambda: (folder or new_folder(self.opened.composition, registry)).path)
+        )
         self.folder.report = self.reporter.say
-        self.config = self.opened.composition.config.model_copy(update={"output": self.folder.path})
+        self.config = made.config.model_copy(update={"output": self.folder.path})
         self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
         self.stop = StopRequest()
-
-    def _new_folder(self) -> RunFolder:
-        """On the first rank. It holds a run once its run file stands there."""
-        composition = self.opened.composition
-        folder = RunFolder.create(composition.config)
-        try:
-            save_tokenizer(composition, folder.tokenizer)
-            keep_lock(folder.path, self.registry)
-            folder.write_model(composition.without_files())
-            folder.write_config(composition.config.model_copy(update={"output": folder.path.resolve()}))
-        except OSError as error:  # a full disk
-            folder.discard()
-            raise TrainingError(f"{folder.path}: cannot write ({error.strerror}); nothing was trained") from error
-        except (KosmosError, KeyboardInterrupt):
-            folder.discard()
-            raise
-        return folder
 
     def go(self) -> RunResult:
         """Train to the end, or until something stops it."""
