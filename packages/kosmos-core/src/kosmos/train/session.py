@@ -71,9 +71,8 @@ class Session:
         self.reporter = reporter if parallel.is_main else Reporter()
         if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
             self.reporter.say(f"warning: {warning}")
-        self.folder = RunFolder(
-            parallel.main_only(lambda: (folder or new_folder(self.opened.composition, registry)).path)
-        )
+        made = self.opened.composition
+        self.folder = RunFolder(parallel.main_only(lambda: (folder or new_folder(made, registry)).path))
         self.folder.report = self.reporter.say
         self.config = made.config.model_copy(update={"output": self.folder.path})
         self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
