@@ -99,11 +99,12 @@ def test_nothing_is_held_out_where_none_is_wanted(tmp_path: Path, capsys: pytest
     assert main([*train, "--output", str(tmp_path / "run"), *map(str, SMALL)]) == 0
     said = capsys.readouterr()
     assert "rows: 40 documents, 0 held out" in said.err and said.out == ""
-    assert main([*train, "--output", str(tmp_path / "no"), "evaluate.patience=1", "evaluate.every_steps=1"]) == 2
-    assert capsys.readouterr().err == (
-        "error[config]: evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out\n"
-    )
-    assert not (tmp_path / "no").exists()
+    for field, value in (("evaluate.patience", "1"), ("checkpoint.keep_best", "true")):
+        assert main([*train, "--output", str(tmp_path / "no"), f"{field}={value}", "evaluate.every_steps=1"]) == 2
+        assert capsys.readouterr().err == (
+            f"error[config]: {field}: nothing is held out to go by; raise data.held_out or leave it out\n"
+        )
+        assert not (tmp_path / "no").exists()
 
 
 def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:

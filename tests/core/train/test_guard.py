@@ -109,7 +109,7 @@ def test_a_scoring_counts_the_same_where_it_is_read_back(tmp_path, loss, documen
     folder = RunFolder(tmp_path)
 
     def scorings(score):
-        one = Scorings(config, score, folder.first_and_last_scores, lambda line: None)
+        one = Scorings(config, score, folder.scores, lambda line: None)
         one.early.load({"best": 1.0, "best_step": 1, "since": 1, "looked": 1})
         return one
 

@@ -285,6 +285,9 @@ class CheckpointConfig(Strict):
     """How many of the newest checkpoints are kept."""
     keep_every: int | None = Field(default=None, ge=1)
     """Also keep the checkpoints of every so many steps; None keeps no others."""
+    keep_best: bool = False
+    """Save whenever the held-out loss is the lowest so far, and keep that checkpoint too, until one scores better:
+    ``--step best``. Needs ``evaluate.every_steps``."""
 
 
 class TurnsConfig(Strict):

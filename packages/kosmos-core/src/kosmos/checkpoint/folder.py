@@ -173,9 +173,15 @@ def _synced_digest(file: Path) -> str:
 
 
 def prune(
-    folder: Path, keep_last: int, saved: Path, *, keep_every: int | None = None, damaged: Collection[int] = ()
+    folder: Path,
+    keep_last: int,
+    saved: Path,
+    *,
+    keep_every: int | None = None,
+    best: int | None = None,
+    damaged: Collection[int] = (),
 ) -> list[Path]:
-    """Keep ``saved`` and the newest before it, ``keep_last`` in all, and those of every ``keep_every`` steps.
+    """Keep ``saved`` and the newest before it, ``keep_last`` in all, and others as ``superseded`` does.
 
     The rest and what was never committed is deleted. What stands above ``saved`` is of steps that are being taken
     again, after a fallback from damaged ones.
@@ -189,7 +195,7 @@ def prune(
     wrong = [c for c in committed(folder) if step_of(c) > step_of(saved) or (step_of(c) in damaged and c != saved)]
     for checkpoint in wrong:
         delete(checkpoint)
-    old = superseded(folder, keep_last, saved, keep_every=keep_every)
+    old = superseded(folder, keep_last, saved, keep_every=keep_every, best=best)
     for checkpoint in old:
         delete(checkpoint)
     for rest in folder.glob(f"{PARTIAL}*"):
@@ -197,10 +203,18 @@ def prune(
     return wrong + old
 
 
-def superseded(folder: Path, keep_last: int, newest: Path, *, keep_every: int | None = None) -> list[Path]:
-    """The checkpoints before ``newest`` that need not be kept, newest first."""
+def superseded(
+    folder: Path, keep_last: int, newest: Path, *, keep_every: int | None = None, best: int | None = None
+) -> list[Path]:
+    """The checkpoints before ``newest`` that need not be kept, newest first.
+
+    Args:
+        keep_every: those of every so many steps are kept.
+        best: of this step it is kept.
+    """
     below = [c for c in committed(folder) if step_of(c) <= step_of(newest)]
-    return [c for c in below[keep_last:] if not (keep_every and step_of(c) % keep_every == 0)]
+    old = [c for c in below[keep_last:] if step_of(c) != best]
+    return [c for c in old if not (keep_every and step_of(c) % keep_every == 0)]
 
 
 def delete(checkpoint: Path) -> None:

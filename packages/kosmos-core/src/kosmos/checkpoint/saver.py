@@ -47,6 +47,7 @@ class Saver:
         *,
         keep_last: int,
         keep_every: int | None = None,
+        best: Callable[[Collection[int]], int | None] = lambda steps: None,
         report: Callable[[str], None] = lambda line: None,
         moves: Callable[[], None] = lambda: None,
     ) -> None:
@@ -55,11 +56,12 @@ class Saver:
             folder: of all checkpoints of the run.
             keep_last: whole checkpoints that are kept.
             keep_every: keep those of every so many steps besides.
+            best: which of some steps is to be kept besides, if any. The first rank asks it, in a thread.
             report: shows a line, at the first rank, where a checkpoint could not be written and the run goes on.
             moves: told while one is waited for that gets on, which may take long on a slow disk.
         """
         self.folder, self.parallel, self.report, self.moves = folder, parallel.beside(), report, moves
-        self.keep_last, self.keep_every = keep_last, keep_every
+        self.keep_last, self.keep_every, self.best = keep_last, keep_every, best
         self.staging = Staging()
         self.frozen = FrozenCopies()
         self.marks: Marks = {}
@@ -230,7 +232,9 @@ class Saver:
             final = folders.commit(partial, step, state, every, threads=self.threads)
             self.healed = f"warning: {damaged}; the checkpoint of step {step} has it as it was"
         self.frozen.committed(final, every)
-        folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every, damaged=self.damaged)
+        whole = {folders.step_of(c) for c in folders.committed(self.folder)} - self.damaged
+        best = self.best([at for at in whole if at <= step])
+        folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every, best=best, damaged=self.damaged)
         self.damaged = frozenset()
         return final
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,6 +20,13 @@ from kosmos.selection import asked_plugins
 
 Modalities = Annotated[
     list[str] | None, typer.Option(help="Comma-separated, such as image,audio; text is always there. May be repeated.")
+]
+Step = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|best",
+        help="Step of the checkpoint, or best: that of the lowest held-out loss; by default the newest whole one.",
+    ),
 ]
 Data = Annotated[list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")]
 
@@ -110,6 +117,22 @@ def _at(values: Any, path: str) -> Any:
     for part in path.split("."):
         values = values.get(part) if isinstance(values, Mapping) else None
     return values
+
+
+def as_step(given: str | None) -> int | Literal["best"] | None:
+    """The value of ``Step``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if given is None:
+        return None
+    if given == "best":
+        return "best"
+    try:
+        return int(given.replace(",", ""))  # as checkpoints are listed
+    except ValueError:
+        raise ConfigError(f"--step: expected the number of a step, or best, got {given!r}") from None
 
 
 def refuse_empty(option: str, value: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,8 @@ class Found:
     bytes: int
     committed: str
     """When, in ISO 8601 with the offset from UTC; empty where it cannot be told."""
+    held_out_loss: float | None
+    """What the run scored at its step; None where it did not, or scored other documents than last."""
     problem: str | None
     """What is damaged; None where it is whole."""
 
@@ -38,14 +41,18 @@ class Found:
 def list_all(
     output: Output, as_json: Annotated[bool, typer.Option("--json", help="A JSON list on standard output.")] = False
 ) -> None:
-    """Step, size, time, and whether every file is as it was written. Newest last."""
-    found = [_look(checkpoint) for checkpoint in reversed(_committed(output))]
+    """Step, size, time, held-out loss, and whether every file is as it was written. Newest last."""
+    found = _look_at_all(output, list(reversed(_committed(output))))
     if as_json:
         print(json.dumps([asdict(one) for one in found]))
         return
+    scored = [one.held_out_loss for one in found if one.held_out_loss is not None]
     for one in found:
         when = one.committed.replace("T", " ")[:19] or "-"
-        print(f"step {one.step:>10,}  {one.bytes / 2**20:>12,.1f} MiB  {when:<19}  {one.problem or 'whole'}")
+        loss = "" if one.held_out_loss is None else f"loss {one.held_out_loss:.4f}"
+        loss += " best" if scored and one.held_out_loss == min(scored) else ""
+        told = f"  {loss:<16}" if scored else ""
+        print(f"step {one.step:>10,}  {one.bytes / 2**20:>12,.1f} MiB  {when:<19}{told}  {one.problem or 'whole'}")
     if not found:
         print("no checkpoints yet")
 
@@ -53,7 +60,7 @@ def list_all(
 @app.command()
 def verify(output: Output) -> None:
     """Hash every file. Exit status 0 where all are whole; else 3, and a line for each that is damaged."""
-    found = [_look(checkpoint) for checkpoint in _committed(output)]
+    found = _look_at_all(output, _committed(output))
     if not found:
         raise CheckpointError(f"{output}: no checkpoint was saved yet")
     damaged = [one for one in found if one.problem]
@@ -74,15 +81,19 @@ def prune(
     keep_every: Annotated[
         int | None, typer.Option(min=1, help="Also keep those of every so many steps; by default as the run file says.")
     ] = None,
+    keep_best: Annotated[
+        bool | None,
+        typer.Option(help="Also keep that of the lowest held-out loss; by default as the run file says."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
 ) -> None:
     """Delete old checkpoints, once the newest to keep are verified. Damaged ones among them are named and left."""
     from kosmos.checkpoint.folder import delete, superseded
 
     checkpoints = _committed(output)
-    last, every = _to_keep(output, keep_last, keep_every)
+    last, every, best = _to_keep(output, keep_last, keep_every, keep_best)
     newest, kept = _newest_whole(output, checkpoints, last)
-    old = superseded(newest.parent, kept, newest, keep_every=every)
+    old = superseded(newest.parent, kept, newest, keep_every=every, best=best)
     for checkpoint in old:
         if not dry_run:
             try:
@@ -121,14 +132,20 @@ def _newest_whole(output: str, checkpoints: list[Path], wanted: int) -> tuple[Pa
     return whole[0], from_newest.index(whole[-1]) + 1 if len(whole) == wanted else len(from_newest)
 
 
-def _to_keep(output: str, keep_last: int | None, keep_every: int | None) -> tuple[int, int | None]:
-    """What the command states, or the run file."""
+def _to_keep(
+    output: str, keep_last: int | None, keep_every: int | None, keep_best: bool | None
+) -> tuple[int, int | None, int | None]:
+    """What the command states, or the run file: how many, of every so many steps, and the best one's step."""
+    from kosmos.checkpoint.folder import committed, step_of
     from kosmos.run_file import make_run
+    from kosmos.train.best import best_step
     from kosmos.train.output import RunFolder
 
     run = RunFolder.open(Path(output))
     settings = make_run(run.read_config(), where=str(run.run_file)).checkpoint
-    return keep_last or settings.keep_last, keep_every or settings.keep_every
+    wants_best = settings.keep_best if keep_best is None else keep_best
+    best = best_step(run.scores(), [step_of(c) for c in committed(run.checkpoints)]) if wants_best else None
+    return keep_last or settings.keep_last, keep_every or settings.keep_every, best
 
 
 def _committed(output: str) -> list[Path]:
@@ -139,10 +156,19 @@ def _committed(output: str) -> list[Path]:
     return committed(RunFolder.open(Path(output)).checkpoints)
 
 
-def _look(checkpoint: Path) -> Found:
+def _look_at_all(output: str, checkpoints: list[Path]) -> list[Found]:
+    from kosmos.train.best import losses
+    from kosmos.train.output import RunFolder
+
+    scored = losses(RunFolder.open(Path(output)).scores())
+    return [_look(checkpoint, scored) for checkpoint in checkpoints]
+
+
+def _look(checkpoint: Path, scored: Mapping[int, float]) -> Found:
     from kosmos.checkpoint.folder import MANIFEST, size_bytes, step_of, verify
 
     manifest = checkpoint / MANIFEST
     when = datetime.fromtimestamp(manifest.stat().st_mtime, UTC).astimezone() if manifest.is_file() else None
     stated = when.isoformat(timespec="seconds") if when else ""
-    return Found(checkpoint.name, step_of(checkpoint), size_bytes(checkpoint), stated, verify(checkpoint))
+    step = step_of(checkpoint)
+    return Found(checkpoint.name, step, size_bytes(checkpoint), stated, scored.get(step), verify(checkpoint))

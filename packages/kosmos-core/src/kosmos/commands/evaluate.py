@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import check_free, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, check_free, refuse_empty, refuse_ranks
 from kosmos.commands.causes import incident_lines
 from kosmos.errors import ConfigError, DataError
 
@@ -34,9 +34,7 @@ def evaluate(
     root: Annotated[
         str | None, typer.Option(help="Folder of the media that rows of --data name; by default that of each file.")
     ] = None,
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Step of the checkpoint; by default the newest whole one.")
-    ] = None,
+    step: Step = None,
     max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source to score.")] = 1_000_000,
     workers: Annotated[
         int | None,
@@ -61,7 +59,7 @@ def evaluate(
     refuse_ranks("kosmos eval")
     _check_data(data or (), root)
     _check_answers(answers, generate)
-    run = load_run(Path(output), step=step)
+    run = load_run(Path(output), step=as_step(step))
     for line in run.warnings():
         _warn(line)
     composition = run.composition

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kosmos.commands.arguments import check_free, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, check_free, refuse_ranks
 from kosmos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def export(
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write, such as model.safetensors.")],
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Step of the checkpoint; by default the newest whole one.")
-    ] = None,
+    step: Step = None,
 ) -> None:
     """Write a run's model as one file of safetensors, however many processes have trained it.
 
@@ -34,7 +32,7 @@ def export(
 
     refuse_ranks("kosmos export")
     check_free("FILE", file)
-    folder, loaded = open_checkpoint(Path(output), step)
+    folder, loaded = open_checkpoint(Path(output), as_step(step))
     for name in loaded.skipped:
         print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
     found: int = loaded.state["step"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kosmos.commands.arguments import refuse_ranks
+from kosmos.commands.arguments import Step, as_step, refuse_ranks
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
@@ -40,9 +40,7 @@ def generate(
         typer.Option("--chat", help="Ask as a user and let the assistant answer: for models that learned from chats."),
     ] = False,
     system: Annotated[str | None, typer.Option(help="Text of the system's turn in front of a chat.")] = None,
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Step of the checkpoint; by default the newest whole one.")
-    ] = None,
+    step: Step = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 256,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above 0 samples.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample among this many most likely tokens.")] = None,
@@ -67,7 +65,7 @@ def generate(
     from kosmos.train.saved import load_run
 
     check_sampling(temperature, top_k, top_p)
-    run = load_run(Path(output), step=step)
+    run = load_run(Path(output), step=as_step(step))
     for line in run.warnings():
         print(f"warning: {line}", file=sys.stderr)
     modalities = list(run.composition.planner.routes)

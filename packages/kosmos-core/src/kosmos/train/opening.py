@@ -87,8 +87,7 @@ def _open(
     check_compile(composition.model, config.train.compile, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)
     sources, held_out = open_both(config, registry)
-    if config.evaluate.patience is not None and not held_out:
-        raise ConfigError("evaluate.patience: nothing is held out to stop by; raise data.held_out or leave it out")
+    _check_scored(config, held_out)
     feed = make_feed(composition, sources)
     lanes = parallel.lanes(config.data.lanes)
     if config.train.release_gradients:
@@ -100,3 +99,12 @@ def _open(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
         from_files=not kept, sources=sources, held_out=held_out, feed=feed, lanes=lanes,
     )  # fmt: skip
+
+
+def _check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
+    """Raises ConfigError where something waits for scores that the run does not take."""
+    if config.checkpoint.keep_best and config.evaluate.every_steps is None:
+        raise ConfigError("checkpoint.keep_best: keeps what scored best during training: set evaluate.every_steps too")
+    waits = {"evaluate.patience": config.evaluate.patience, "checkpoint.keep_best": config.checkpoint.keep_best}
+    if not held_out and (field := next((name for name, value in waits.items() if value), None)):
+        raise ConfigError(f"{field}: nothing is held out to go by; raise data.held_out or leave it out")

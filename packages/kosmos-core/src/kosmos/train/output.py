@@ -278,10 +278,9 @@ class RunFolder:
         lines = _written(self.quarantine)
         return {(row["origin"], row["cause"]) for line in lines if (row := _row(line)) is not None}
 
-    def first_and_last_scores(self) -> list[dict[str, Any]]:
-        """The first row of ``held_out.jsonl`` and the last, of those that can be read."""
-        rows = [row for line in _written(self.held_out) if (row := _row(line)) is not None]
-        return [*rows[:1], *rows[-1:]]
+    def scores(self) -> list[dict[str, Any]]:
+        """The rows of ``held_out.jsonl``, of those that can be read."""
+        return [row for line in _written(self.held_out) if (row := _row(line)) is not None]
 
     def noted(self, *, but: int = 0) -> dict[str, int]:
         """Rows of the ledgers of documents, for ``truncate``, but for so many bad samples that were noted last."""

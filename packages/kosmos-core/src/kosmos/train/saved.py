@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from kosmos import collector
-from kosmos.checkpoint.folder import Loaded, load_newest, load_step, run_and_step
+from kosmos.checkpoint.folder import Loaded, committed, load_newest, load_step, run_and_step, step_of
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.config import RunConfig
@@ -18,10 +18,12 @@ from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.lock import check_lock
 from kosmos.model.lora import merge_updates
 from kosmos.model.weights import materialize
+from kosmos.names import listed
 from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
+from kosmos.train.best import best_step, losses
 from kosmos.train.output import RunFolder, resume_command
 
 
@@ -48,7 +50,7 @@ class SavedRun:
 def load_run(
     output: str | Path,
     *,
-    step: int | None = None,
+    step: int | Literal["best"] | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     registry: Registry | None = None,
     merge: bool = False,
@@ -57,12 +59,12 @@ def load_run(
 
     Args:
         output: the run's folder, or that of one of its checkpoints.
-        step: of which checkpoint; None is the newest whole one.
+        step: of which checkpoint; None is the newest whole one, ``best`` that of the lowest held-out loss.
         merge: put low-rank updates (``lora``) into the weights that they stand beside, in whose type they are rounded.
 
     Raises:
         ConfigError: there is no run, or ``output`` is the checkpoint of another step.
-        CheckpointError: there is no whole checkpoint, or none of that step.
+        CheckpointError: there is no whole checkpoint, none of that step, or none that was scored.
         PluginError: a component that it uses is not installed.
     """
     collector.imported()
@@ -96,15 +98,30 @@ def config_of(folder: RunFolder, *over: Mapping[str, Any]) -> RunConfig:
     return make_run(folder.read_config(), *over, where=str(folder.run_file))
 
 
-def open_checkpoint(output: Path, step: int | None = None) -> tuple[RunFolder, Loaded]:
+def open_checkpoint(output: Path, step: int | Literal["best"] | None = None) -> tuple[RunFolder, Loaded]:
     """A run's folder and one of its checkpoints; arguments and errors as of ``load_run``."""
     given = output
     output, named = run_and_step(given)
     if None not in (step, named) and step != named:
         raise ConfigError(f"step {step}: {given} is the checkpoint of step {named}; leave one of them out")
     folder, step = RunFolder.open(output), named if step is None else step
+    if step == "best":
+        step = _best(folder)
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
     if loaded is None:
         again = resume_command(output)
         raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with '{again}'")
     return folder, loaded
+
+
+def _best(folder: RunFolder) -> int:
+    """Of the run's checkpoints the one of the lowest held-out loss."""
+    there = [step_of(checkpoint) for checkpoint in committed(folder.checkpoints)]
+    best = best_step(folder.scores(), there)
+    if best is None:
+        scored = listed(map(str, losses(folder.scores())))
+        raise CheckpointError(
+            f"{folder.checkpoints}: no checkpoint is of a step that was scored; checkpoints: "
+            f"{listed(map(str, sorted(there)))}; scored: {scored}; checkpoint.keep_best saves and keeps the best"
+        )
+    return best

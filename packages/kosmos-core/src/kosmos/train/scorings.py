@@ -35,10 +35,11 @@ class Scorings:
         self._score, self._written, self._say = score, written, say
         self._looked: tuple[int, Scores] | None = None
 
-    def after(self, step: int) -> None:
-        """Take the scoring that follows a step, if one does."""
-        if self._follows(step):
+    def after(self, step: int) -> bool:
+        """Take the scoring that follows a step. Returns whether one does."""
+        if follows := self._follows(step):
             self._look(step, self._score())
+        return follows
 
     def take_up(self, step: int) -> Scores | None:
         """Go on behind a checkpoint: take its step's scoring where it was saved before that.

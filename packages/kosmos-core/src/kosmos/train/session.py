@@ -24,6 +24,7 @@ from kosmos.runtime.devices import slower_without_triton
 from kosmos.runtime.launch import apart, launched_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_folder
+from kosmos.train.best import Best
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
@@ -76,6 +77,7 @@ class Session:
         self.folder.report = self.reporter.say
         self.config = made.config.model_copy(update={"output": self.folder.path})
         self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
+        self.best = Best(self.folder, wanted=self.config.checkpoint.keep_best)
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
         self.stop = StopRequest()
 
@@ -126,7 +128,7 @@ class Session:
         settings = self.config.checkpoint
         self.saver = Saver(
             self.folder.checkpoints, self.parallel,
-            keep_last=settings.keep_last, keep_every=settings.keep_every, report=self.reporter.say,
+            keep_last=settings.keep_last, keep_every=settings.keep_every, best=self.best.of, report=self.reporter.say,
             moves=lambda: self.watch.at("waiting for the checkpoint"),
         )  # fmt: skip
         if loaded:
@@ -266,8 +268,8 @@ class Session:
             if step == self.trainer.first_step + LEARNS_WITHIN:
                 self._warn(learns_nothing(self.trainer.model))
             self._keep_settings()
-            self.scorings.after(step)
-            if step % self.config.checkpoint.every_steps == 0:
+            scored = self.scorings.after(step)
+            if step % self.config.checkpoint.every_steps == 0 or (scored and self._is_best(step)):
                 self._save()
         self._save()
         self._wait_for_save()
@@ -276,6 +278,8 @@ class Session:
         after = self.scorings.last(self.trainer.step, as_written=lambda: self.parallel.main_only(self._is_as_written))
         self._keep_settings()
         self.parallel.main_only(self.folder.finish)
+        if line := self.parallel.main_only(lambda: self.best.line(self.trainer.step)):
+            self.reporter.say(line)
         self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
         return RunResult(self.folder.path, self.trainer.step, before, after)
 
@@ -343,13 +347,17 @@ class Session:
         except TrainingError as error:
             self.reporter.say(f"warning: {error}")
 
+    def _is_best(self, step: int) -> bool:
+        return self.parallel.main_only(self.best.of) == step
+
     def _wait_for_save(self) -> None:
         self.watch.at("waiting for the checkpoint")
         with self.clock.spending("blocking_save"):
             self.saver.wait()
 
     def _written_scores(self) -> list[dict[str, Any]]:
-        return self.parallel.main_only(self.folder.first_and_last_scores)
+        rows = self.parallel.main_only(self.folder.scores)
+        return [*rows[:1], *rows[-1:]]
 
     def _score(self) -> Scores | None:
         if not self.opened.held_out:

@@ -1,0 +1,120 @@
+"""The checkpoint of the lowest held-out loss: which it is, that it is kept, and that it can be asked for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from kosmos import load_run
+from kosmos.checkpoint.folder import committed, step_of
+from kosmos.cli import main
+from kosmos.errors import CheckpointError, ConfigError
+from kosmos.train.best import best_step, losses
+from kosmos.train.progress import Reporter
+from kosmos.train.run import resume_run, train_model
+from support.runs import rows_of, small_run, ticks_registry
+
+GOOD = {
+    "train": {"steps": 6, "learning_rate": 0.01, "warmup_steps": 0, "schedule": "constant"},
+    "checkpoint": {"every_steps": 50, "keep_last": 1, "keep_best": True},
+    "evaluate": {"every_steps": 1, "max_documents": 8},
+}
+"""Its loss falls."""
+WORSE = {"train": {"steps": 12, "learning_rate": 3.0}}
+"""After six more such steps it is far above."""
+
+
+class Said(Reporter):
+    """Keeps the lines."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, line):
+        self.lines.append(line)
+
+
+def row(step, loss, documents=4):
+    return {"step": step, "held_out": {"overall": {"documents": documents, "loss": loss}}}
+
+
+def steps_of(run):
+    return [step_of(checkpoint) for checkpoint in committed(run / "checkpoints")]
+
+
+def lowest(run):
+    """Of the scorings behind a step, by the ledger."""
+    scored = {r["step"]: r["held_out"]["overall"]["loss"] for r in rows_of(run / "held_out.jsonl") if r["step"]}
+    return min(scored, key=lambda step: (scored[step], step))
+
+
+def test_the_best_is_the_first_of_the_lowest_among_those_that_compare():
+    rows = [row(1, 0.1, documents=9), row(2, 3.0), row(3, 2.0), row(4, None), row(5, 2.0), {"step": 6}, row(7, 9.0)]
+    assert losses(rows) == {2: 3.0, 3: 2.0, 5: 2.0, 7: 9.0}
+    assert best_step(rows) == 3
+    assert best_step(rows, [5, 7]) == 5
+    assert best_step(rows, [1, 4, 6]) is None
+    assert best_step([*rows, row(8, float("nan")), row(9, 5.0, documents=0)], [7, 8, 9]) == 7
+    assert best_step([]) is None
+
+
+@pytest.fixture(scope="module")
+def worse(tmp_path_factory):
+    """A run that was good and became worse, and what it said."""
+    run, said = tmp_path_factory.mktemp("best") / "run", Said()
+    train_model(small_run(run, **GOOD), registry=ticks_registry())
+    resume_run(run, WORSE, registry=ticks_registry(), reporter=said)
+    return run, said.lines
+
+
+def test_the_best_checkpoint_outlives_newer_ones_until_a_better_one(worse, tmp_path, capsys):
+    registry, run = ticks_registry(), tmp_path / "run"
+    shutil.copytree(worse[0], run)
+    best = lowest(run)
+    assert best <= 6  # else this would show nothing
+    assert steps_of(run) == [12, best]
+    assert f"the held-out loss was lowest at step {best}, whose checkpoint is kept: --step best" in worse[1]
+    assert load_run(run, step="best", device="cpu", registry=registry).step == best
+    assert load_run(run, device="cpu", registry=registry).step == 12
+
+    assert main(["checkpoint", "ls", str(run), "--json"]) == 0
+    told = {one["step"]: one["held_out_loss"] for one in json.loads(capsys.readouterr().out)}
+    assert min(told, key=told.get) == best
+    assert main(["checkpoint", "ls", str(run)]) == 0
+    assert [" best " in line for line in capsys.readouterr().out.splitlines()] == [True, False]
+    assert main(["checkpoint", "prune", str(run)]) == 0
+    assert steps_of(run) == [12, best]
+    assert main(["checkpoint", "prune", str(run), "--no-keep-best"]) == 0
+    assert steps_of(run) == [12]
+
+
+def test_the_best_stays_while_a_run_is_resumed_and_one_that_is_lost_is_passed_over(worse, tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    shutil.copytree(worse[0], run)
+    resume_run(run, {"train": {"steps": 14}}, registry=registry)
+    best = best_step(rows_of(run / "held_out.jsonl"), range(1, 14))
+    assert steps_of(run) == [14, best]
+    shutil.rmtree(run / "checkpoints" / f"step-{best:08d}")
+    resume_run(run, {"train": {"steps": 16}}, registry=registry)
+    assert steps_of(run) == [16, 14]
+
+
+def test_without_it_only_the_last_are_kept_and_best_is_among_them(tmp_path, capsys):
+    registry, run = ticks_registry(), tmp_path / "run"
+    train_model(small_run(run, checkpoint={"every_steps": 2, "keep_last": 1}), registry=registry)
+    assert steps_of(run) == [6]
+    assert load_run(run, step="best", device="cpu", registry=registry).step == 6
+    (run / "held_out.jsonl").unlink()
+    with pytest.raises(CheckpointError, match="no checkpoint is of a step that was scored; checkpoints: 6; scored: no"):
+        load_run(run, step="best", device="cpu", registry=registry)
+    assert main(["export", str(run), str(tmp_path / "model.safetensors"), "--step", "bset"]) == 2
+    assert "--step: expected the number of a step, or best, got 'bset'" in capsys.readouterr().err
+
+
+def test_it_is_refused_where_nothing_scores_in_between(tmp_path):
+    line = "checkpoint.keep_best: keeps what scored best during training: set evaluate.every_steps too"
+    with pytest.raises(ConfigError, match=line):
+        train_model(small_run(tmp_path / "run", checkpoint={"keep_best": True}), registry=ticks_registry())
+    assert not (tmp_path / "run").exists()
