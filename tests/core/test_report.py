@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -211,3 +212,40 @@ def test_what_is_no_checkpoint_is_none(tmp_path, capsys):
         (run.checkpoints / name).mkdir()
     assert main(["report", str(run.path), "--json"]) == 0
     assert [c["step"] for c in json.loads(capsys.readouterr().out)["checkpoints"]] == [1, 2]
+
+
+def test_runs_stand_side_by_side_with_the_settings_in_which_they_differ(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other run"
+    train_model(
+        small_run(other, train={"steps": 4, "learning_rate": 0.01}, backbone={"lora": {"rank": 2}},
+                  evaluate={"every_steps": 2}),
+        registry=ticks_registry(),
+    )  # fmt: skip
+    assert main(["report", str(run), str(other), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["runs"] == [report(run, capsys), report(other, capsys)]
+    told = found["differences"]
+    assert told["train.steps"] == [6, 4] and told["train.learning_rate"] == [0.0003, 0.01]
+    assert told["backbone.lora.rank"] == [None, 2] and told["evaluate.every_steps"] == [None, 2]
+    assert "output" not in told and "data.lanes" not in told and "backbone.lora" not in told
+
+    assert main(["report", str(run), str(other)]) == 0
+    rows = [re.split(" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == ["run", str(run), str(other)]
+    assert ["train.steps", "6", "4"] in rows and ["backbone.lora.rank", "-", "2"] in rows
+    assert ["steps", "6", "4"] in rows and ["held out, step", "6", "4"] in rows
+    scores = rows_of(other / "held_out.jsonl")
+    best = min(scores, key=lambda row: row["held_out"]["overall"]["loss"])
+    assert ["at step", "6", str(best["step"])] in rows
+    lowest = next(row for row in rows if row[0] == "lowest held-out loss")
+    assert lowest[2] == f"{best['held_out']['overall']['loss']:.4f}"
+
+
+def test_a_run_that_scored_lower_before_says_when(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(run / "held_out.jsonl")
+    rows[0]["held_out"]["overall"]["loss"] = 0.125
+    (run / "held_out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "lowest held-out loss 0.1250, at step 0" in lines(run, capsys)
+    assert report(run, capsys)["held_out_best"] == {"step": 0, "loss": 0.125}

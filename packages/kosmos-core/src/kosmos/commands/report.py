@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from kosmos.commands.compared import beside, differences
+
 RECENT_STEPS = 100
 """Throughput is the median of so many last steps: the first ones warm up, single ones wait for a save."""
 MOST_CAUSES = 10
@@ -19,14 +21,23 @@ MOST_CAUSES = 10
 
 
 def report(
-    output: Annotated[str, typer.Argument(help="Folder of a run.")],
+    output: Annotated[list[str], typer.Argument(metavar="OUTPUT...", help="Folder of a run, or of several.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Goodput by class, steps, tokens, throughput, last losses, bad samples and checkpoints of a run."""
+    """Goodput by class, steps, tokens, throughput, last losses, bad samples and checkpoints of a run.
+
+    Of several runs: the settings in which they differ, and what each came to, side by side.
+    """
     from kosmos.train.output import RunFolder
 
-    result = collect(RunFolder.open(Path(output)).path)
-    print(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(table(result)))
+    folders = [RunFolder.open(Path(one)) for one in output]
+    results = [collect(folder.path) for folder in folders]
+    if len(results) == 1:
+        print(json.dumps(results[0], ensure_ascii=False) if as_json else "\n".join(table(results[0])))
+        return
+    settings = differences([folder.read_config() for folder in folders])
+    both = {"differences": settings, "runs": results}
+    print(json.dumps(both, ensure_ascii=False) if as_json else "\n".join(beside(results, settings)))
 
 
 def collect(folder: Path) -> dict[str, Any]:
@@ -41,6 +52,7 @@ def collect(folder: Path) -> dict[str, Any]:
         "steps": _steps(steps),
         "last_losses": _losses(steps[-1]) if steps else None,
         "held_out": {"step": held_out[-1]["step"], **held_out[-1]["held_out"]} if held_out else None,
+        "held_out_best": _best(held_out),
         "goodput": _goodput(folder / "goodput.jsonl"),
         "guards": _guards(folder / "guards.jsonl"),
         "bad_samples": _bad_samples(run.quarantine),
@@ -119,6 +131,14 @@ def _last_change(counts: list[tuple[int, int]]) -> int | None:
     return changed[-1] if changed else None
 
 
+def _best(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The lowest held-out loss and its step, of so many documents as were scored last."""
+    from kosmos.train.best import best_step, losses
+
+    step = best_step(rows)
+    return None if step is None else {"step": step, "loss": losses(rows)[step]}
+
+
 def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
     parts = {part: row.get(f"loss_by_{part}", {}) for part in ("modality", "source")}
     by = {f"by_{part}": {name: _finite(loss) for name, loss in losses.items()} for part, losses in parts.items()}
@@ -183,6 +203,8 @@ def table(result: Mapping[str, Any]) -> list[str]:
     lines = [f"run        {result['output']}", *_step_lines(result["steps"])]
     if result["last_losses"]:
         lines += ["", *_loss_lines(result["last_losses"], result["held_out"])]
+    if (best := result["held_out_best"]) and best["step"] != result["held_out"]["step"]:
+        lines.append(f"lowest held-out loss {best['loss']:.4f}, at step {best['step']:,}")
     lines += ["", *_goodput_lines(result["goodput"]), "", *_bad_lines(result["bad_samples"])]
     lines += [f"guard      {g['steps']:,} steps: {g['kind']}, {g['action']}" for g in result["guards"]] + [""]
     return [*lines, *_checkpoint_lines(result["checkpoints"])]

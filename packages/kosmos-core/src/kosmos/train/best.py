@@ -50,8 +50,11 @@ class Best:
         self._folder, self._wanted = folder, wanted
 
     def of(self, steps: Collection[int] | None = None) -> int | None:
-        """The step to keep of these, or the best of all scored; None where none is to be kept."""
-        return best_step(self._folder.scores(), steps) if self._wanted else None
+        """The step to keep of these, or of all that were taken and scored; None where none is to be kept."""
+        if not self._wanted:
+            return None
+        rows = [row for row in self._folder.scores() if row["step"]]
+        return best_step(rows, steps)
 
     def line(self, last: int) -> str | None:
         """What to tell at the end, where the best is not the last step."""

@@ -1,0 +1,96 @@
+"""Runs beside each other: the settings in which they differ, and what each came to. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+RUNS = "run"
+ABSENT = "-"
+
+
+def differences(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Fields of run files that are not alike in all runs, by dotted path, with the value in each; None where it is not.
+
+    Where the output is says nothing of a run.
+    """
+    flat = [dict(_flat(one)) for one in settings]
+    names = {name: None for one in flat for name in one if name != "output"}  # in the order of the run file
+    found = {name: [one.get(name) for one in flat] for name in names}
+    return {name: values for name, values in found.items() if any(value != values[0] for value in values)}
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields that hold no others, by path."""
+    if not isinstance(value, Mapping | list):
+        yield path, value
+        return
+    for name, below in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _flat(below, f"{path}.{name}" if path else str(name))
+
+
+def beside(runs: Sequence[Mapping[str, Any]], settings: Mapping[str, Sequence[Any]]) -> list[str]:
+    """A table with a column for each run.
+
+    Args:
+        runs: what ``report.collect`` gave of each.
+        settings: what ``differences`` gave.
+    """
+    rows: dict[str, list[str]] = {RUNS: [run["output"] for run in runs]}
+    rows |= {name: [_word(value) for value in values] for name, values in settings.items()}
+    columns = [dict(_figures(run)) for run in runs]
+    names = {name: None for column in columns for name in column}
+    rows |= {name: [column.get(name, ABSENT) for column in columns] for name in names}
+    widths = [max(len(cells[place]) for cells in rows.values()) for place in range(len(runs))]
+    head = max(map(len, rows))
+    lines = [
+        "  ".join([f"{name:<{head}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))])
+        for name, cells in rows.items()
+    ]
+    after = 1 + len(settings)
+    return [*lines[:after], *([""] if settings else ()), *lines[after:]]
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return ABSENT
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _figures(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a run came to, a line each; without those that it has no figure of."""
+    steps, last, held_out, best = (run[part] for part in ("steps", "last_losses", "held_out", "held_out_best"))
+    yield "steps", f"{steps['last']:,}" if steps else "0"
+    if steps:
+        yield "tokens", f"{steps['tokens']:,}"
+    if last:
+        yield "training loss, last step", _number(last["all"])
+    if held_out:
+        yield "held out, step", f"{held_out['step']:,}"
+        yield "  documents", f"{held_out['overall']['documents']:,}"
+        yield from _scores("", held_out["overall"])
+        for kind in ("modality", "source"):
+            if len(held_out[kind]) > 1:
+                for name, score in held_out[kind].items():
+                    yield from _scores(f"{kind} {name}, ", score)
+    if best:
+        yield "lowest held-out loss", _number(best["loss"])
+        yield "  at step", f"{best['step']:,}"
+    if steps and steps["tokens_per_s_recent"]:
+        yield "tokens a second, last steps", f"{steps['tokens_per_s_recent']:,.0f}"
+    if steps and (peak := steps["meters"]["peak_memory_bytes"]) is not None:
+        yield "memory, GiB", f"{peak / 2**30:,.2f}"
+    if run["goodput"]:
+        yield "seconds", f"{run['goodput']['wall_s']:,.1f}"
+        yield "goodput", f"{100 * run['goodput']['goodput']:.1f} %"
+    yield "bad samples", f"{run['bad_samples']['samples']:,}"
+
+
+def _scores(of: str, score: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield f"  {of}loss", _number(score["loss"])
+    if score.get("exact_match") is not None:
+        yield f"  {of}accuracy", f"{100 * score['exact_match']:.1f} %"
+
+
+def _number(loss: float | None) -> str:
+    return ABSENT if loss is None else f"{loss:.4f}"
