@@ -90,6 +90,22 @@ def test_more_than_there_are_lanes_is_told(tmp_path: Path) -> None:
     assert [line for line in lines if line.startswith(told)]
 
 
+@pytest.mark.parametrize(
+    ("lanes", "threads", "elements", "told"), [(4, 2, 4_000_000, 2), (6, 4, 4_000_000, 2), (3, 2, 4_000_000, None),
+                                               (2, 1, 4_000_000, None), (2, 2, 3_999_999, None)]
+)  # fmt: skip
+def test_that_rows_could_be_computed_at_once_is_said_where_it_pays(
+    lanes: int, threads: int, elements: int, told: int | None
+) -> None:
+    run = small_run(data={"lanes": lanes})
+    parameters = [torch.nn.Parameter(torch.empty(elements, device="meta"))]
+    with threads_of_torch(threads):
+        found, line = open_side_by_side(run, parameters, torch.device("cpu"), processes=1)
+        assert found is None and (line is not None) == (told is not None)
+        assert told is None or f"train.lanes_at_once={told} is faster" in str(line)
+        assert open_side_by_side(run, parameters, torch.device("cpu"), processes=2) == (None, None)
+
+
 @pytest.mark.parametrize(("processes", "device"), [(2, "cpu"), (1, "cuda")])
 def test_elsewhere_lanes_go_one_after_another_and_the_run_says_so(processes: int, device: str) -> None:
     run = small_run(train={"lanes_at_once": 2, "compile": True})

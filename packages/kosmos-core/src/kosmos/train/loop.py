@@ -250,7 +250,7 @@ class Trainer:
             self.config, self.parameters, self.device, processes=self.parallel.world_size
         )
         if told:
-            self.report(f"warning: {told}")
+            self.report(told)
         return Backward(
             self.distributed, self.flops, device=self.device, dtype=self.dtype, seed=self.config.train.seed,
             compiled=self.compiled > 0, side_by_side=side_by_side, at=self.at,

@@ -5,6 +5,7 @@ All threads that compute one row wait for each other at every operation. Threads
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -17,6 +18,7 @@ from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import seed_here
+from kosmos.runtime.native import WORTH
 
 T = TypeVar("T")
 Gradients = tuple[Tensor | None, ...]
@@ -55,17 +57,28 @@ def open_side_by_side(
     """
     wanted = config.train.lanes_at_once
     if wanted == 1:
-        return None, None
+        return None, None if _elsewhere(device, processes) else _faster(config, parameters)
     if _elsewhere(device, processes):
-        return None, f"{WHERE} is for one process on a CPU; here each process takes its lanes one after another"
+        return (
+            None,
+            f"warning: {WHERE} is for one process on a CPU; here each process takes its lanes one after another",
+        )
     limits = {"data.lanes": config.data.lanes, "PyTorch's threads": torch.get_num_threads()}
     least = min(limits, key=lambda name: limits[name])
     at_once = min(wanted, limits[least])
     told = None
     if at_once < wanted:
         way = f"only {at_once} rows are computed at once" if at_once > 1 else "rows are computed one after another"
-        told = f"{WHERE}={wanted}: {way}, {least} being {at_once}; raise that, or lower {WHERE}"
+        told = f"warning: {WHERE}={wanted}: {way}, {least} being {at_once}; raise that, or lower {WHERE}"
     return SideBySide(parameters, at_once) if at_once > 1 else None, told
+
+
+def _faster(config: RunConfig, parameters: Sequence[nn.Parameter]) -> str | None:
+    """What to tell where rows could be computed at once and are large enough for it to pay."""
+    at_once = math.gcd(config.data.lanes, torch.get_num_threads())
+    if at_once == 1 or config.train.compile is True or sum(p.numel() for p in parameters) < WORTH:
+        return None
+    return f"rows are computed one after another: {WHERE}={at_once} is faster, and takes more memory (not with dropout)"
 
 
 def _elsewhere(device: torch.device, processes: int) -> bool:
