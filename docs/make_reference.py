@@ -24,6 +24,7 @@ from kosmos.config import (
     CheckpointConfig,
     ComponentConfig,
     DataConfig,
+    DocumentsConfig,
     EvaluateConfig,
     GuardConfig,
     LoRAConfig,
@@ -34,8 +35,8 @@ from kosmos.config import (
     StreamConfig,
     TokenizerConfig,
     TrainConfig,
-    TurnsConfig,
 )
+from kosmos.config_turns import TurnsConfig
 from kosmos.plugins import PluginRecord, Registry, load_plugins
 from kosmos.testing.check import RULES
 
@@ -61,6 +62,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("guard", GuardConfig),
     ("parallel", ParallelConfig),
     ("evaluate", EvaluateConfig),
+    ("evaluate.sources[N]", DocumentsConfig),
     ("checkpoint", CheckpointConfig),
 )
 """Where a group of fields stands in a run file, and the class that declares it."""

@@ -18,7 +18,7 @@ MODALITY_PACKAGES = sorted(path.name for path in PACKAGES.glob("*/src/*") if pat
 
 SURFACE = {"errors", "names", "components", "hookspecs"}
 FOUND = SURFACE | {"options", "enabled", "discovery", "selection", "plugins"}
-RUN = FOUND | {"config", "run_file", "runtime", "data", "model", "compose", "run_sources"}
+RUN = FOUND | {"config", "config_turns", "run_file", "runtime", "data", "model", "compose", "run_sources"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "interrupts": set(),
@@ -39,7 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lock": FOUND | {"files"},
     "builtin": {"components", "hookspecs"},
     "strict": set(),
-    "config": FOUND | {"chats", "strict"},
+    "config_turns": {"chats", "names", "strict"},
+    "config": FOUND | {"config_turns", "strict"},
     "mistakes": {"config", "elsewhere", "names"},
     "run_file": FOUND | {"config", "mistakes", "chats"},
     "runtime": SURFACE | {"collector", "ending"},

@@ -72,7 +72,10 @@ def test_a_wrong_field_is_one_line_with_path_and_remedy(values, line):
         ),
         ({"data": ["my photos", "*.txt"]}, r"as data: \{sources: \[my photos, '\*\.txt'\]\}, got \["),
         ({"data": [{"path": "photos"}]}, r"as data: \{sources: \[PATH\]\}, got \["),
-        ({"checkpoint": 100}, r"checkpoint: expected fields, such as every_steps, keep_last, keep_every, got 100$"),
+        (
+            {"checkpoint": 100},
+            r"checkpoint: expected fields, such as every_steps, keep_last, keep_every, keep_best, got 100$",
+        ),
         ({"data": {"cells_per_pack": {"image": "x"}}}, r"data.cells_per_pack.image: .*, got 'x'$"),
         (
             {"modalities": {"image": {"encoder": "timm"}}},
@@ -350,3 +353,17 @@ def test_a_run_file_may_be_named_by_a_str_and_is_not_taken_for_its_fields(tmp_pa
         ConfigError, match=r"run: expected a mapping of fields, got 'a.yaml'; read_run_file reads a file"
     ):
         make_run("a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("given", "plugins"),
+    [
+        ("vision", ["vision"]),
+        ("vision, audio", ["vision", "audio"]),
+        (["vision"], ["vision"]),
+        ("none", []),
+        (None, None),
+    ],
+)
+def test_plugins_may_be_written_as_other_lists_are(given: object, plugins: list[str] | None) -> None:
+    assert make_run({"plugins": given}).plugins == plugins

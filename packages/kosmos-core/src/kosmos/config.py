@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from kosmos.chats import CONTENT, LAYOUTS
-from kosmos.names import did_you_mean, listed
-from kosmos.strict import Strict, at_home, names_are_a_list, one_is_a_list
+from kosmos.config_turns import TurnsConfig
+from kosmos.strict import Strict, at_home, names_are_a_list, names_or_none, one_is_a_list
 
 
 class ComponentConfig(Strict):
@@ -118,15 +117,13 @@ class ModalityConfig(Strict):
     """Options of the modality's processor."""
 
 
-class SourceConfig(Strict):
-    """One source of documents. A bare string is the path."""
+class DocumentsConfig(Strict):
+    """Documents that are scored. A bare string is the path."""
 
     path: str
     """A registered dataset's name, a folder, a file or a hub id."""
     name: str | None = None
     """What metrics call it; None takes the last part of the path."""
-    weight: float | None = Field(default=None, gt=0)
-    """Share of the tokens drawn. None for all sources: every document equally often."""
     template: str | None = None
     """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; what follows ``→`` is learned."""
     columns: dict[str, str] = Field(default_factory=dict)
@@ -142,6 +139,13 @@ class SourceConfig(Strict):
     @classmethod
     def _from_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
+
+
+class SourceConfig(DocumentsConfig):
+    """One source of documents to train on. A bare string is the path."""
+
+    weight: float | None = Field(default=None, gt=0)
+    """Share of the tokens drawn. None for all sources: every document equally often."""
 
 
 class DataConfig(Strict):
@@ -264,10 +268,14 @@ class EvaluateConfig(Strict):
     """By how much a held-out loss has to be lower to count, in nats."""
     max_documents: int = Field(default=512, ge=1)
     """Most held-out documents of each source that are scored."""
+    sources: list[DocumentsConfig] = Field(default_factory=list)
+    """What is scored and never trained on, beside what ``data.sources`` hold out: of data that state a split their
+    held-out part, of others all. Fields are those of ``data.sources`` but ``weight``."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """More metrics of generated texts, for ``kosmos eval --generate``."""
 
     _lists = field_validator("metrics", mode="before")(names_are_a_list)
+    _sources = field_validator("sources", mode="before")(one_is_a_list)
 
     @model_validator(mode="after")
     def _patience_needs_scorings(self) -> EvaluateConfig:
@@ -288,47 +296,6 @@ class CheckpointConfig(Strict):
     keep_best: bool = False
     """Save whenever the held-out loss is the lowest so far, and keep that checkpoint too, until one scores better:
     ``--step best``. Needs ``evaluate.every_steps``."""
-
-
-class TurnsConfig(Strict):
-    """How turns of a chat are spelled: as a published model has learned them. A bare string is a known way: ``chatml``
-    (Qwen and others), ``gemma`` or ``llama-3``. In a text ``{}`` stands for what is said; what it spells beside that
-    are special tokens of the tokenizer, where it has some of these names."""
-
-    begin: str = ""
-    """In front of a chat."""
-    system: str | None = None
-    """A turn of the system; null refuses chats that have one."""
-    user: str
-    """A turn of the user."""
-    assistant: str
-    """A turn of the assistant. Behind ``{}`` stands a special token, which is learned too, and ends an answer."""
-    trim: bool = False
-    """Take the space off both ends of what is said, as the templates of Gemma and Llama 3 do."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        if value not in LAYOUTS:
-            near = "did you mean chatml?" if value.lower().startswith("qwen") else did_you_mean(value, LAYOUTS)
-            known = near or f"there are {listed(LAYOUTS)}, null for none, or give the texts yourself"
-            raise ValueError(f"unknown way to spell turns {value!r}; {known}")
-        return LAYOUTS[value]
-
-    @field_validator("begin", "system", "user", "assistant")
-    @classmethod
-    def _spells(cls, value: str | None, field: ValidationInfo) -> str | None:
-        text = CONTENT if value is None else value
-        if "\\n" in text:
-            raise ValueError(r'holds a backslash and an n; a line end is \n in double quotes alone: "<|user|>\n{}"')
-        if text.count(CONTENT) != (wanted := field.field_name != "begin"):
-            count = "one" if wanted else "no"
-            raise ValueError(f"expected a text with {count} {CONTENT}, which stands for what is said")
-        if field.field_name == "assistant" and text.partition(CONTENT)[0].endswith(" "):
-            raise ValueError(f"a space in front of {CONTENT} would be a part of the answer's first word; leave it out")
-        return value
 
 
 class TokenizerConfig(Strict):
@@ -375,6 +342,7 @@ class RunConfig(Strict):
     """Folder of a run or of its checkpoint, with whose weights this one begins; what it has besides is drawn."""
 
     _lists = field_validator("trackers", "observers", mode="before")(names_are_a_list)
+    _names = field_validator("plugins", mode="before")(names_or_none)
     _home = field_validator("output", "init", mode="before")(at_home)
 
     @model_validator(mode="before")

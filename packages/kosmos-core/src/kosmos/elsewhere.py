@@ -45,7 +45,6 @@ ELSEWHERE = {
         "max_pixels image_max_pixels video_max_pixels image_resolution"
     ),
     "documents are scored in rows as in training": "per_device_eval_batch_size eval_batch_size",
-    "rows to score are those of a split, or a share data.held_out": "eval_dataset val_dataset test_dataset",
     "train.schedule: {name: cosine, final: SHARE}, of the peak": "min_lr min_lr_ratio min_lr_rate eta_min",
     "a run always scores before its first step and after its last": "eval_on_start do_eval do_train",
     "kosmos eval --generate N": "predict_with_generate",
@@ -75,6 +74,7 @@ ELSEWHERE = {
     "data.workers": "num_workers dataloader_num_workers preprocessing_num_workers dataset_num_proc",
     "data.sources": "dataset datasets dataset_path train_data data_path",
     "evaluate.every_steps": "eval_steps",
+    "evaluate.sources": "eval_dataset val_dataset test_dataset validation_dataset eval_data val_data test_data",
     "evaluate.patience": "early_stop_patience early_stopping early_stopping_patience",
     "checkpoint.every_steps": "save_steps",
     "checkpoint.keep_last": "save_total_limit",

@@ -13,11 +13,12 @@ import yaml
 from pydantic import ValidationError
 
 from kosmos.chats import LAYOUTS
-from kosmos.config import ComponentConfig, RunConfig, SourceConfig, by_name
+from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, by_name
 from kosmos.errors import ConfigError
 from kosmos.mistakes import explain
 
 _Part = TypeVar("_Part", bound=ComponentConfig | None)
+_Entry = TypeVar("_Entry", bound=DocumentsConfig)
 
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -136,13 +137,14 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def merge(
-    base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = True, is_run: bool = True
+    base: Mapping[str, Any], over: Mapping[str, Any], *, renames: bool = True, is_run: bool = True, path: str = ""
 ) -> dict[str, Any]:
     """``over`` laid on ``base``, mapping by mapping.
 
     Args:
         renames: a component whose name changes loses the old one's options.
         is_run: they are of a whole run, not of a part of one.
+        path: of that part, for messages.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -151,7 +153,7 @@ def merge(
             merged[key] = _modalities(old, value, renames=renames)
             continue
         if isinstance(old, list) and isinstance(value, Mapping) and all(str(number).isdecimal() for number in value):
-            merged[key] = _lay_on_items(key, old, value, renames=renames)
+            merged[key] = _lay_on_items(f"{path}{key}", old, value, renames=renames)
             continue
         if isinstance(value, Mapping):
             old = _in_full(key, old)
@@ -166,7 +168,8 @@ def merge(
             and value.get("name", old.get("name")) != old.get("name")
         )
         both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
-        merged[key] = merge(old, value, renames=renames, is_run=False) if both else value  # type: ignore[arg-type]
+        inner = f"{path}{key}."
+        merged[key] = merge(old, value, renames=renames, is_run=False, path=inner) if both else value  # type: ignore[arg-type]
     return merged
 
 
@@ -188,16 +191,15 @@ def _modalities(old: Any, over: str | Sequence[Any] | Mapping[str, Any], *, rena
     return _All(both) if names_all(old) else both
 
 
-def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, renames: bool) -> list[Any]:
+def _lay_on_items(path: str, items: Sequence[Any], over: Mapping[Any, Any], *, renames: bool) -> list[Any]:
     """A list some of whose items, named by their number from 0, are set or laid over: ``data.sources.0.weight=2``."""
     merged = list(items)
     for number, value in over.items():
         if (place := int(number)) >= len(merged):
-            path = "data.sources" if key == "sources" else key
             there = f"the last of {len(merged)} is {path}.{len(merged) - 1}" if merged else "there are none"
             raise ConfigError(f"{path}.{number}: {there}; to add one, give {path} as a whole list")
         # Short forms of the items that lists have: the path of a source, the name of a component.
-        short = {("path" if key == "sources" else "name"): merged[place]}
+        short = {("path" if path.endswith(".sources") else "name"): merged[place]}
         item = short if isinstance(merged[place], str) else merged[place]
         both = isinstance(item, Mapping) and isinstance(value, Mapping)
         merged[place] = merge(item, value, renames=renames, is_run=False) if both else value
@@ -206,10 +208,11 @@ def _lay_on_items(key: str, items: Sequence[Any], over: Mapping[Any, Any], *, re
 
 def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
     """Raises ConfigError where something is set of sources by their number, and no sources are there."""
-    data = values.get("data")
-    sources = data.get("sources") if isinstance(data, Mapping) else None
-    if isinstance(sources, Mapping) and sources and all(str(number).isdecimal() for number in sources):
-        _lay_on_items("sources", [], sources, renames=True)
+    for part in ("data", "evaluate"):
+        of = values.get(part)
+        sources = of.get("sources") if isinstance(of, Mapping) else None
+        if isinstance(sources, Mapping) and sources and all(str(number).isdecimal() for number in sources):
+            _lay_on_items(f"{part}.sources", [], sources, renames=True)
 
 
 def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
@@ -271,20 +274,24 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
         except (OSError, ValueError):
             return path
 
-    sources = [entry.model_copy(update=_places(entry, absolute)) for entry in config.data.sources]
+    def moved(entries: Sequence[_Entry]) -> list[_Entry]:
+        return [entry.model_copy(update=_places(entry, absolute)) for entry in entries]
+
     init = Path(os.path.abspath(config.init)) if config.init is not None else None
     streams = {
         name: stream.model_copy(update={"encoder": _with_absolute(stream.encoder, "weights", absolute)})
         for name, stream in config.streams.items()
     }
     changes = {
-        "data": config.data.model_copy(update={"sources": sources}), "init": init, "streams": streams,
+        "data": config.data.model_copy(update={"sources": moved(config.data.sources)}),
+        "evaluate": config.evaluate.model_copy(update={"sources": moved(config.evaluate.sources)}),
+        "init": init, "streams": streams,
         "backbone": _with_absolute(config.backbone, "model", absolute),
     }  # fmt: skip
     return config.model_copy(update=changes)
 
 
-def _places(entry: SourceConfig, absolute: Callable[[str], str]) -> dict[str, Any]:
+def _places(entry: DocumentsConfig, absolute: Callable[[str], str]) -> dict[str, Any]:
     """The paths of a source as they are from anywhere."""
     return {"path": absolute(entry.path), "root": None if entry.root is None else Path(os.path.abspath(entry.root))}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from kosmos.components import DatasetSpec, ModalitySpec
-from kosmos.config import RunConfig, SourceConfig
+from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
 from kosmos.data.document import Source
 from kosmos.data.sources.folders import MANIFEST
@@ -37,17 +37,18 @@ def open_sources(
 
 
 def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
-    """The held-out parts of the run's sources; a source without one (it has one row) is left out.
+    """The held-out parts of the run's sources, and ``evaluate.sources``; a source without one is left out.
 
     Raises: as ``open_sources``.
     """
-    return _held_out_of(_open_all(config, registry), config.data.held_out)
+    return _all_held_out(config, registry, _open_all(config, registry))
 
 
 def open_both(config: RunConfig, registry: Registry) -> tuple[list[Source], list[Source]]:
     """As ``open_sources`` for what is trained on, and ``open_held_out``; every row is looked at once."""
-    opened, share = _open_all(config, registry), config.data.held_out
-    return _parts_of(opened, "train", share), _held_out_of(opened, share)
+    opened = _open_all(config, registry)
+    sources = _parts_of(opened, "train", config.data.held_out)
+    return sources, _all_held_out(config, registry, opened, beside=sources)
 
 
 def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceConfig] | None = None) -> list[Parts]:
@@ -61,9 +62,9 @@ def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceCon
 
 
 @contextmanager
-def _named(number: int, of: int) -> Iterator[None]:
+def _named(number: int, of: int, place: str = "data.sources") -> Iterator[None]:
     """Errors say which source of the run they are about, where it has several."""
-    where = _place_of(number)
+    where = _place_of(number, place)
     try:
         yield
     except KosmosError as error:
@@ -72,8 +73,8 @@ def _named(number: int, of: int) -> Iterator[None]:
         raise type(error)(f"{where}: {error}") from error
 
 
-def _place_of(number: int) -> str:
-    return f"data.sources.{number}"
+def _place_of(number: int, place: str = "data.sources") -> str:
+    return f"{place}.{number}"
 
 
 def _parts_of(opened: Sequence[Parts], split: Split, share: float) -> list[Source]:
@@ -90,6 +91,36 @@ def _held_out_of(opened: Sequence[Parts], share: float) -> list[Source]:
         with suppress(EmptySplit), _named(number, len(opened)):
             sources.append(parts.part("held_out", share))
     return _distinct(sources)
+
+
+SCORED = "evaluate.sources"
+
+
+def _all_held_out(
+    config: RunConfig, registry: Registry, opened: Sequence[Parts], beside: Sequence[Source] = ()
+) -> list[Source]:
+    """What ``opened`` hold out, and what is only scored.
+
+    Args:
+        beside: what is trained on, where it was opened, whose names others may not have.
+    """
+    entries = config.evaluate.sources
+    held_out, scored = _held_out_of(opened, config.data.held_out), []
+    for number, entry in enumerate(entries):
+        with _named(number, 2, SCORED):
+            scored.append(_to_score(_open(config, registry, entry, _place_of(number, SCORED))))
+    known = {source.name for source in (*beside, *held_out)}
+    if taken := next((source.name for source in scored if source.name in known), None):
+        raise ConfigError(f"{SCORED}: a source that is trained on is called {taken!r} too; {NAME_SCORED}")
+    return [*held_out, *_distinct(scored, SCORED, NAME_SCORED)]
+
+
+def _to_score(parts: Parts) -> Source:
+    """Of data that are not trained on: the part that they state as held out, else all of them."""
+    try:
+        return parts.part("held_out", 0.0)
+    except EmptySplit:
+        return parts.part("train", 0.0)
 
 
 def open_named(
@@ -113,20 +144,21 @@ def open_named(
     """
     sources = []
     for path in paths:
-        if (number := _number_in_run(config, path)) is not None:
-            if root is not None:
-                raise ConfigError(f"--root: {path} is data of the run, whose run file says where its media are")
+        number, scored = _number_in(config.data.sources, path), _number_in(config.evaluate.sources, path)
+        if root is not None and (number, scored) != (None, None):
+            raise ConfigError(f"--root: {path} is data of the run, whose run file says where its media are")
+        if number is not None:
             opened = _open(config, registry, config.data.sources[number], _place_of(number))
             sources.append(opened.part("held_out", config.data.held_out))
             continue
+        if scored is not None:
+            opened = _open(config, registry, config.evaluate.sources[scored], _place_of(scored, SCORED))
+            sources.append(_to_score(opened))
+            continue
         for other in config.data.sources:
-            if _overlap(Path(path), Path(other.path)):
+            if overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
-        parts = _open_as_it_is(config, registry, path, root)
-        try:
-            sources.append(parts.part("held_out", 0.0))
-        except EmptySplit:
-            sources.append(parts.part("train", 0.0))
+        sources.append(_to_score(_open_as_it_is(config, registry, path, root)))
     return _distinct(sources, "--data", "score them one after the other")
 
 
@@ -143,9 +175,9 @@ def _open_as_it_is(config: RunConfig, registry: Registry, path: str, root: Path 
         ) from error
 
 
-def _number_in_run(config: RunConfig, path: str) -> int | None:
-    """Which source of the run has this path or name; None where none has."""
-    for number, entry in enumerate(config.data.sources):
+def _number_in(entries: Sequence[DocumentsConfig], path: str) -> int | None:
+    """Which of them has this path or name; None where none has."""
+    for number, entry in enumerate(entries):
         known = (entry.path, entry.name or short_name(entry.path))
         if path in known or _place(Path(path)) == _place(Path(entry.path)):
             return number
@@ -158,12 +190,13 @@ def _place(path: Path) -> Path:
     return path.parent if path.name == MANIFEST else path
 
 
-def _overlap(one: Path, other: Path) -> bool:
+def overlap(one: Path, other: Path) -> bool:
+    """Whether one lies in the other."""
     one, other = _place(one), _place(other)
     return one.exists() and other.exists() and (one.is_relative_to(other) or other.is_relative_to(one))
 
 
-def _open(config: RunConfig, registry: Registry, entry: SourceConfig, where: str = "") -> Parts:
+def _open(config: RunConfig, registry: Registry, entry: DocumentsConfig, where: str = "") -> Parts:
     """A source, which stands at ``where`` in the run file; empty where it does not."""
     return open_parts(
         entry.path,
@@ -178,6 +211,7 @@ def _open(config: RunConfig, registry: Registry, entry: SourceConfig, where: str
     )
 
 
+NAME_SCORED = "give it another name (name: ... in the run file, evaluate.sources.N.name=... on the command line)"
 NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"
 
 

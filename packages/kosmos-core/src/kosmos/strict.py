@@ -42,6 +42,11 @@ def names_are_a_list(value: Any) -> Any:
     return names if len(names) > 1 else one_is_a_list(value)
 
 
+def names_or_none(value: Any) -> Any:
+    """As ``names_are_a_list``, where None is something else than no name."""
+    return None if value is None else names_are_a_list(value)
+
+
 def _number_alone(annotation: Any) -> Literal["int_type", "float_type"] | None:
     """pydantic's error for what is none of the numbers that a field takes; None where it takes none, or true too."""
     types = get_args(annotation) or (annotation,)

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kosmos.data.document import Media, Text
-from kosmos.data.sources import jsonl
+from kosmos.data.sources import jsonl, texts_of
 from kosmos.errors import DataError, SampleError
 
 
@@ -239,6 +239,19 @@ def test_folder_of_jsonl_files_takes_splits_from_their_names(open_, rows, tmp_pa
     train, held_out = (open_(tmp_path / "set", split=split) for split in ("train", "held_out"))
     assert (len(train), len(held_out)) == (2, 1)
     assert held_out.document(0).origin.endswith("test.jsonl:1")
+
+
+def test_files_that_say_nothing_beside_one_that_is_held_out_are_trained_on(open_, rows, tmp_path):
+    for name in ("train", "more", "test"):
+        rows({"text": name}, name=f"set/{name}.jsonl")
+        rows({"text": name}, name=f"two/{name}.jsonl")
+    (tmp_path / "two" / "train.jsonl").unlink()
+    for folder in ("set", "two"):
+        for name in ("a.png", "b.wav"):
+            (tmp_path / folder / name).unlink()
+        assert list(texts_of(open_(tmp_path / folder, split="held_out"))) == ["test"]
+    assert list(texts_of(open_(tmp_path / "set"))) == ["more", "train"]
+    assert list(texts_of(open_(tmp_path / "two"))) == ["more"]
 
 
 def test_media_of_rows_are_media(open_, rows):

@@ -84,6 +84,12 @@ def test_class_folders_in_folders_of_splits(open_, rows, tmp_path: Path):
     assert [len(open_(tmp_path / "set", split=s)) for s in ("train", "held_out")] == [4, 2]
 
 
+def test_a_folder_called_by_no_split_beside_both_is_trained_on(open_, rows, tmp_path: Path):
+    for part in ("train/cat", "val/cat", "more/cat"):
+        rows(name=f"set/{part}/x.jsonl").unlink()
+    assert [len(open_(tmp_path / "set", split=s)) for s in ("train", "held_out")] == [4, 2]
+
+
 def test_suffix_that_two_modalities_claim_goes_to_the_one_asked_for(open_, tmp_path: Path):
     (tmp_path / "wave").mkdir()
     (tmp_path / "wave" / "a.gif").write_bytes(b"moving")

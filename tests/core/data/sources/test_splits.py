@@ -9,8 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kosmos.data.sources.splits import MAX_HELD_OUT, held_out_rows, num_held_out, row_hash, split_of
+from kosmos.data.sources.splits import MAX_HELD_OUT, held_out_rows, num_held_out, of_folders, row_hash, split_of
 from kosmos.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (["train", "held_out", None], ["train", "held_out", None]),
+        (["train", "held_out"], ["train", "held_out"]),
+        (["held_out", "held_out"], ["held_out", "held_out"]),
+        (["held_out", None], [None, None]),  # a class of that name
+        (["train", None], [None, None]),
+        ([], []),
+    ],
+)
+def test_names_of_folders_are_splits_where_they_say_so_of_all_or_of_both(said, meant):
+    assert of_folders(said) == meant
 
 
 @given(st.integers(0, 20_000), st.floats(0.001, 0.99))

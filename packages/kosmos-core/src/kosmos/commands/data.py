@@ -104,7 +104,7 @@ def data_(
     config = lay_over([base], [short, given], where=file or COMMAND_LINE, over=COMMAND_LINE)
 
     from kosmos.compose import compose
-    from kosmos.data.shown import source_lines
+    from kosmos.data.shown import scored_only, source_lines
     from kosmos.plugins import load_plugins
     from kosmos.run_sources import open_both
     from kosmos.runtime.cores import helpers_of_rank
@@ -124,7 +124,8 @@ def data_(
     )  # fmt: skip
     warnings = [*doubtful, *_rendered(figures), *_cut(figures, composition.planner)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
-    result: dict[str, Any] = {"sources": told, "warnings": warnings, "shown": shown}
+    scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
+    result: dict[str, Any] = {"sources": told, "scored": scored, "warnings": warnings, "shown": shown}
     if not as_json:
         warned = [f"warning   {line}" for line in warnings]
         print("\n".join([*source_lines(sources, held_out), *_figure_lines(composition, sources, figures), *warned]))

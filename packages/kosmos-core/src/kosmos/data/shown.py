@@ -96,10 +96,23 @@ def source_lines(sources: Sequence[Source], held_out: Sequence[Source]) -> Itera
     held = {source.name: len(source) for source in held_out}
     for source in sources:
         yield f"data      {source.name}: {len(source):,} documents, {held.get(source.name, 0):,} held out"
-        for modality, count in getattr(source, "left_out", {}).items():
-            if counts_files(modality):
-                were = "file ({}) was" if count == 1 else "files ({}) were"
-                yield f"          {count:,} {were.format(modality)} passed over"
-            else:
-                hold = "it holds" if count == 1 else "they hold"
-                yield f"          {count:,} more left out: {hold} {modality}, which is not among --modalities"
+        yield from _left_out_lines(source)
+    for source in scored_only(sources, held_out):
+        yield f"scored    {source.name}: {len(source):,} documents"
+        yield from _left_out_lines(source)
+
+
+def scored_only(sources: Sequence[Source], held_out: Sequence[Source]) -> list[Source]:
+    """Of what is held out the sources of which nothing is trained on."""
+    trained = {source.name for source in sources}
+    return [source for source in held_out if source.name not in trained]
+
+
+def _left_out_lines(source: Source) -> Iterator[str]:
+    for modality, count in getattr(source, "left_out", {}).items():
+        if counts_files(modality):
+            were = "file ({}) was" if count == 1 else "files ({}) were"
+            yield f"          {count:,} {were.format(modality)} passed over"
+        else:
+            hold = "it holds" if count == 1 else "they hold"
+            yield f"          {count:,} more left out: {hold} {modality}, which is not among --modalities"

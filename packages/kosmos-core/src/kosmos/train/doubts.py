@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -16,12 +18,13 @@ from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.processor import Processor
+from kosmos.data.sources.splits import split_of
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import fitting, template
 from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
-from kosmos.run_sources import chats_among
+from kosmos.run_sources import chats_among, overlap
 
 KEEPS_UPDATES = ("lion", "lion8bit", "adamw")
 """Optimizers with the option ``master``."""
@@ -60,6 +63,8 @@ def doubts(
         yield from _frozen_encoders(streams, {name for name, of in config.streams.items() if of.lora is not None})
         yield from _frozen_backbone(config.backbone, backbone)
         yield from _turns(config, tokenizer)
+    if not resumed:
+        yield from _scored_and_trained(config)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
     ends_at = getattr(backbone, "longest", None) or tokens  # where texts are cut, however many a row holds
     if made_for is not None and min(tokens, ends_at) > made_for and not resumed:
@@ -195,6 +200,21 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
             f"backbone.model {model} has learned tokens of its own, and tokenizer is bytes, whose tokens mean other "
             f"things to it: {_tokenizer_of(str(model))}"
         )
+
+
+def _scored_and_trained(config: RunConfig) -> Iterator[str]:
+    """What is trained on though it is meant to be scored, by its name or by the run file."""
+    sources = config.data.sources
+    held_out = [split_of(Path(entry.path).name) == "held_out" and Path(entry.path).exists() for entry in sources]
+    if not all(held_out):  # beside others, whose name says nothing of the kind
+        for entry in itertools.compress(sources, held_out):
+            yield (
+                f"data {entry.path}: is called as what is held out, and trained on; name it in evaluate.sources "
+                "instead to have it scored alone"
+            )
+    for scored, entry in itertools.product(config.evaluate.sources, sources):
+        if overlap(Path(scored.path), Path(entry.path)):
+            yield f"evaluate.sources: {scored.path} shares files with {entry.path}, which is trained on"
 
 
 def _turns(config: RunConfig, tokenizer: Tokenizer | None) -> Iterator[str]:

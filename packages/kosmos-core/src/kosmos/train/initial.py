@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
 from kosmos.compose import update_scales
-from kosmos.config import TurnsConfig
+from kosmos.config_turns import TurnsConfig
 from kosmos.data.turns import TEMPLATE
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.model.lora import changes, plus, updates_among, updates_in

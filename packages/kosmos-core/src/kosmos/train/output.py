@@ -85,7 +85,9 @@ class RunFolder:
             raise ConfigError(
                 f"{path}: holds a run already; go on with '{resume_command(path)}' or name another --output"
             )
-        named = (entry.path for entry in config.data.sources if os.path.isabs(entry.path))  # else it is registered
+        named = (
+            entry.path for entry in (*config.data.sources, *config.evaluate.sources) if os.path.isabs(entry.path)
+        )  # else it is registered
         if any(os.path.realpath(source) == os.path.realpath(path) for source in named):
             raise ConfigError(
                 f"{path}: holds the data, whose files those of the run would lie among; name another --output"

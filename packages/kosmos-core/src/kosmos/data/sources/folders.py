@@ -21,7 +21,7 @@ from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Table
-from kosmos.data.sources.splits import Split, split_of
+from kosmos.data.sources.splits import Split, of_folders, split_of
 from kosmos.data.sources.textfiles import index_text
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -152,9 +152,8 @@ def class_folders(
             "put a text of its name beside each (1.png, 1.txt), list them in a metadata.csv (file_name,text), "
             "or sort them into classes"
         )
-    splits = splits_of_files([n for n in placed if n.count("/") > 1])
-    if len(splits) < len(placed) or None in splits:
-        splits = [None] * len(placed)
+    said = splits_of_files(placed)
+    splits = of_folders([split if name.count("/") > 1 else None for name, split in zip(placed, said, strict=True)])
     modalities = [modality_of(folder / name, suffix_of(name), suffixes) for name in placed]
     return ClassFolderTable(folder, PackedTexts(placed), PackedKinds(modalities), PackedKinds(splits))
 

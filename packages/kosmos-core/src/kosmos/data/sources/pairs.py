@@ -13,7 +13,7 @@ from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, suffix_of, tells_of_data
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
-from kosmos.data.sources.splits import Split, split_of
+from kosmos.data.sources.splits import Split, of_folders, split_of
 from kosmos.errors import SampleError
 
 TEXT = ".txt"
@@ -116,10 +116,5 @@ def _stem(name: str) -> str:
 
 
 def _splits(texts: Sequence[str]) -> list[Split | None]:
-    """What the folders of the texts say, where all are in such as are named by a split."""
-    found: list[Split | None] = [
-        next(filter(None, map(split_of, PurePosixPath(text).parts[:-1])), None) for text in texts
-    ]
-    if None in found:
-        found = [None] * len(texts)
-    return found
+    """What the folders of the texts say."""
+    return of_folders([next(filter(None, map(split_of, PurePosixPath(text).parts[:-1])), None) for text in texts])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -31,6 +32,16 @@ def split_of(name: Any) -> Split | None:
     if _TRAIN.fullmatch(name.strip()):
         return "train"
     return "held_out" if _HELD_OUT.fullmatch(name.strip()) else None
+
+
+def of_folders(said: Sequence[Split | None]) -> list[Split | None]:
+    """Splits by what the names of folders say of each file.
+
+    A folder may be called ``test`` for what it holds. So they count where each file is in such a folder, or where there
+    are both, those to train on and those held out; what is in neither is trained on.
+    """
+    meant = None not in said or {"train", "held_out"} <= set(said)
+    return list(said) if meant else [None] * len(said)
 
 
 def row_hash(key: str) -> int:
