@@ -315,6 +315,25 @@ def test_weights_and_biases_writes_offline_without_a_key_or_a_question(tmp_path,
         assert part in content
 
 
+def test_weights_and_biases_takes_its_own_variables_where_the_run_file_says_nothing(tmp_path, wandb_alone, monkeypatch):
+    for name, value in (("PROJECT", "shapes"), ("NAME", "first"), ("MODE", "disabled")):
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    listener = Listener()
+    trackers = ["wandb", {"name": "wandb", "project": "stated", "run_name": "so", "online": False}]
+    config = small_run(tmp_path / "run", trackers=trackers, train={"steps": 1, "warmup_steps": 0})
+    train_model(config, registry=ticks_registry(), reporter=listener)
+    ids = json.loads((tmp_path / "run" / "wandb" / "ids.json").read_text())
+    assert set(ids) == {"stated/so"}  # the other one is off
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    resume_run(tmp_path / "run", {"train": {"steps": 2}}, registry=ticks_registry(), reporter=listener)
+    ids = json.loads((tmp_path / "run" / "wandb" / "ids.json").read_text())
+    assert set(ids) == {"stated/so", "shapes/first"}
+    assert not [line for line in listener.said if "warning" in line]
+    monkeypatch.setenv("WANDB_MODE", "sometimes")
+    resume_run(tmp_path / "run", {"train": {"steps": 3}}, registry=ticks_registry(), reporter=listener)
+    assert [line for line in listener.said if "WANDB_MODE: expected online, offline, disabled, got 'sometimes'" in line]
+
+
 def test_numbers_of_a_row_are_laid_flat_and_the_rest_is_left_out():
     row = {"step": 3, "loss": 1.5, "by": {"image": 2, "deep": {"x": 1}}, "none": None, "name": "a", "yes": True}
     assert flat(row) == {"loss": 1.5, "by/image": 2, "by/deep/x": 1}

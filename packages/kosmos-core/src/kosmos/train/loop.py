@@ -33,7 +33,7 @@ from kosmos.train.guards import Guard
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.output import RunFolder
-from kosmos.train.parameter_groups import parameter_groups
+from kosmos.train.parameter_groups import learning_rates, parameter_groups
 from kosmos.train.schedules import share_at
 from kosmos.train.sharding import distribute, settle
 from kosmos.train.side_by_side import open_side_by_side
@@ -81,7 +81,7 @@ class Trainer:
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype, draw=draw)
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
-        self.parameters = [p for g in groups for p in g["params"]]
+        self.parameters, self.groups = [p for g in groups for p in g["params"]], [g["name"] for g in groups]
         self._agree_on_compiling(parallel.agreed(lambda: self._open_optimizer(groups)))
         self.budget = Budget(self.config.data.quarantine)
         self.guard = Guard(self.config.guard)
@@ -141,7 +141,7 @@ class Trainer:
         self.data_state = self.feeder.state()
         elapsed = perf_counter() - begin
         timing = {
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            **learning_rates(self.groups, [group["lr"] for group in self.optimizer.param_groups]),
             "grad_norm": norm,
             "step_s": elapsed,
             "data_wait_s": max(one.waited_s for one in everyone),

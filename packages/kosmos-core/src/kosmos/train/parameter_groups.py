@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -10,6 +11,7 @@ from kosmos.config import RunConfig, StreamConfig
 from kosmos.model.omni import OmniModel
 
 Group = dict[str, Any]
+UNDECAYED = " (no decay)"
 
 
 def parameter_groups(model: OmniModel, config: RunConfig) -> list[Group]:
@@ -33,7 +35,7 @@ def parameter_groups(model: OmniModel, config: RunConfig) -> list[Group]:
             if found:
                 groups.append(
                     {
-                        "name": f"{part}{'' if decays else ' (no decay)'}",
+                        "name": f"{part}{'' if decays else UNDECAYED}",
                         "names": [name for name, _ in found],
                         "params": [parameter for _, parameter in found],
                         "lr": rate or train.learning_rate,
@@ -43,6 +45,17 @@ def parameter_groups(model: OmniModel, config: RunConfig) -> list[Group]:
     missed = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in taken]
     assert not missed, f"no group for {missed}"
     return groups
+
+
+def learning_rates(names: Sequence[str], rates: Sequence[float]) -> dict[str, Any]:
+    """What a row of metrics tells: the rate of the first group, and those of all parts where they differ.
+
+    Args:
+        names: of the groups.
+    """
+    by_part = {name.removesuffix(UNDECAYED): rate for name, rate in zip(names, rates, strict=True)}
+    several = {"learning_rate_by_part": by_part} if len(set(by_part.values())) > 1 else {}
+    return {"learning_rate": rates[0], **several}
 
 
 def _parts(model: OmniModel, config: RunConfig) -> list[tuple[str, nn.Module, float | None]]:

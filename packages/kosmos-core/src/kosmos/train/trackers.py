@@ -11,11 +11,12 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from time import sleep, time
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast, get_args
 
 from kosmos.config import ComponentConfig, RunConfig
 from kosmos.errors import ConfigError, cause, own_line
 from kosmos.files import replace_text
+from kosmos.names import listed
 from kosmos.plugins import Registry
 
 
@@ -67,8 +68,13 @@ def _summary_writer(folder: str, purge_step: int | None = None) -> Any:
         return SummaryWriter(folder, purge_step=purge_step, max_queue=1000)
 
 
+_Mode = Literal["online", "offline", "disabled"]
+
+
 class WeightsAndBiases:
     """A run of Weights & Biases, offline unless stated otherwise; never a prompt.
+
+    What is not stated here is taken from its own variables: WANDB_PROJECT, WANDB_NAME, WANDB_MODE.
 
     Its id is kept in ``OUTPUT/wandb/ids.json``, so that a resumed run goes on with it. Steps that are made again
     after a crash stand there as they were first: their history only grows.
@@ -79,35 +85,48 @@ class WeightsAndBiases:
         output: Path,
         run: Mapping[str, Any],
         *,
-        project: str = "kosmos",
+        project: str | None = None,
         run_name: str | None = None,
-        online: bool = False,
+        online: bool | None = None,
     ) -> None:
         """
         Args:
-            project: where the run is listed.
-            run_name: what it is listed as; None takes the output folder's name.
-            online: send as it runs. Needs WANDB_API_KEY.
+            project: where the run is listed; None takes WANDB_PROJECT, or ``kosmos``.
+            run_name: what it is listed as; None takes WANDB_NAME, or the output folder's name.
+            online: send as it runs, which needs WANDB_API_KEY; None does so where WANDB_MODE is ``online``.
+
+        Raises:
+            ConfigError: WANDB_MODE is none of online, offline and disabled.
         """
         os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
-        title = run_name or output.name
+        project = project or os.environ.get("WANDB_PROJECT") or "kosmos"
+        title = run_name or os.environ.get("WANDB_NAME") or output.name
         ids = _Ids(output / "wandb" / "ids.json")
-        mode: Literal["online", "offline"] = "online" if online else "offline"
         settings = wandb.Settings(init_timeout=30, console="off")
         # A second tracker of the same kind is a run of its own (create_new), by default it would be the first again.
         self.run = wandb.init(
             project=project, name=title, id=ids.get(f"{project}/{title}"), resume="allow", reinit="create_new",
-            dir=str(output), config=dict(run), mode=mode, settings=settings, allow_val_change=True,
+            dir=str(output), config=dict(run), mode=_mode(online), settings=settings, allow_val_change=True,
         )  # fmt: skip
-        ids.put(f"{project}/{title}", self.run.id)
+        if not self.run.disabled:  # else it has none
+            ids.put(f"{project}/{title}", self.run.id)
 
     def log(self, row: Mapping[str, Any]) -> None:
         self.run.log(flat(row), step=row["step"])
 
     def close(self) -> None:
         self.run.finish()
+
+
+def _mode(online: bool | None) -> _Mode:
+    if online is not None:
+        return "online" if online else "offline"
+    wanted, known = os.environ.get("WANDB_MODE") or "offline", get_args(_Mode)
+    if wanted not in known:
+        raise ConfigError(f"WANDB_MODE: expected {listed(known)}, got {wanted!r}")
+    return cast(_Mode, wanted)
 
 
 class _Ids:
