@@ -103,6 +103,21 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
     assert Path("there").read_text() == "mine"
 
 
+def test_a_folder_of_a_checkpoint_may_be_named_as_a_person_writes_it(run: RunFolder, tmp_path: Path) -> None:
+    assert main(["export", str(run.checkpoints / "step-2"), str(tmp_path / "x")]) == 0
+    assert load_file(tmp_path / "x")["w"].unique().item() == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("model" * 60, "cannot write ("), ("new/", "is the name of a folder; name a file")]
+)
+def test_a_name_that_no_file_can_have_is_one_line(run: RunFolder, tmp_path: Path, capsys, name: str, line: str) -> None:
+    assert main(["export", str(run.path), f"{tmp_path}/{name}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error[config]: {tmp_path}/{name}: {line}") and said.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_run_without_checkpoints_is_one_line(tmp_path: Path, capsys) -> None:
     folder = RunFolder.create(small_run(tmp_path / "run"))
     folder.write_config(small_run(folder.path))

@@ -75,7 +75,7 @@ def test_the_best_checkpoint_outlives_newer_ones_until_a_better_one(worse, tmp_p
     best = lowest(run)
     assert best <= 6  # else this would show nothing
     assert steps_of(run) == [12, best]
-    assert f"the held-out loss was lowest at step {best}, whose checkpoint is kept: --step best" in worse[1]
+    assert f"of what is saved step {best} has the lowest held-out loss; --step best takes it" in worse[1]
     assert load_run(run, step="best", device="cpu", registry=registry).step == best
     assert load_run(run, device="cpu", registry=registry).step == 12
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kosmos.config import EvaluateConfig
-from kosmos.evaluate.score import Score
+from kosmos.evaluate.score import Score, Scores
 from kosmos.train.early import EarlyStopping
 
 
@@ -28,3 +28,13 @@ def test_a_loss_that_is_lower_by_too_little_is_not_said_to_be_higher() -> None:
     assert str(early) == (
         "the held-out loss was 1.0000 at step 1, 1 scoring ago, and none since lower by evaluate.least_gain 0.5"
     )
+
+
+def test_a_loss_that_was_lower_before_the_first_step_is_told_beside_the_lowest_since():
+    early = EarlyStopping(EvaluateConfig(patience=1, every_steps=1))
+    early.look(Score(8, 2.0, 7.4, None), 1)
+    early.look(Score(8, 3.0, 20.1, None), 2)
+    before = Scores(Score(8, 1.5, 4.5, None), {}, {}, ())
+    lowest = "the held-out loss was lowest at step 1 (2.0000), 1 scoring ago"
+    assert early.told(before) == f"{lowest}; before the first step it was lower (1.5000)"
+    assert early.told(None) == early.told(Scores(Score(9, 1.5, 4.5, None), {}, {}, ())) == lowest

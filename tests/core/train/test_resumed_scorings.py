@@ -110,6 +110,15 @@ def test_the_scoring_after_the_last_step_counts_where_the_run_gets_more_steps(tm
     assert resume_run(run, {"train": {"steps": 12}}, registry=registry).step == 8
 
 
+def test_a_run_that_is_resumed_for_fewer_steps_than_it_took_keeps_its_own(tmp_path):
+    registry, run, said = ticks_registry(), tmp_path / "run", Said()
+    train_model(small_run(run), registry=registry)
+    before = (run / "run.yaml").read_bytes()
+    assert resume_run(run, {"train": {"steps": 2}}, registry=registry, reporter=said).step == 6
+    assert "step 6 of 2 was taken already: nothing is trained" in said.lines
+    assert (run / "run.yaml").read_bytes() == before
+
+
 def test_scores_between_steps_are_said_once(tmp_path):
     registry, said = ticks_registry(), Said()
     every = {"evaluate": {"every_steps": 2}, "checkpoint": {"every_steps": 2, "keep_last": 9}}

@@ -37,6 +37,8 @@ MAX_JSON_BYTES = 256 * 2**20
 """Of manifest and state. A lane's state has about 20 bytes a waiting document."""
 _SHARD = re.compile(TENSORS + r"/[^/]+\.safetensors")
 _NAME = re.compile(r"step-[0-9]{8,}")
+_SHORT = re.compile(r"step-[0-9]+")
+"""As a person writes it."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +290,7 @@ def load_step(folder: Path, step: int) -> Loaded:
 def run_and_step(path: Path) -> tuple[Path, int | None]:
     """The run's folder, and the step of a checkpoint's own folder, where that is what was named."""
     whole = path.absolute()
-    if _NAME.fullmatch(whole.name) and whole.parent.name == CHECKPOINTS:
+    if _SHORT.fullmatch(whole.name) and whole.parent.name == CHECKPOINTS:
         return path.parent.parent if path.parent.name == CHECKPOINTS else whole.parent.parent, step_of(whole)
     return path, None
 

@@ -149,6 +149,8 @@ def check_free(argument: str, file: str) -> None:
     """Raises ConfigError where a file of this name cannot be written, or would be written over."""
     refuse_empty(argument, file)
     refuse_taken(Path(file))
+    if file.endswith(os.sep):
+        raise ConfigError(f"{file}: is the name of a folder; name a file")
     if not Path(file).parent.is_dir():
         raise ConfigError(f"{file}: {Path(file).parent} is no folder; make it first")
 

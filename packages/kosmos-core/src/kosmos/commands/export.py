@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,4 +62,5 @@ def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) 
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{file}: cannot write ({error}); name another file") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing could be written nothing is left, and the reason above counts
+            partial.unlink(missing_ok=True)

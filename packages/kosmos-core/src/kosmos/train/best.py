@@ -61,4 +61,4 @@ class Best:
         best = self.of([step_of(checkpoint) for checkpoint in committed(self._folder.checkpoints)])
         if best in (None, last):
             return None
-        return f"the held-out loss was lowest at step {best}, whose checkpoint is kept: --step best"
+        return f"of what is saved step {best} has the lowest held-out loss; --step best takes it"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kosmos.config import EvaluateConfig
-from kosmos.evaluate.score import Score
+from kosmos.evaluate.score import Score, Scores
 
 
 class EarlyStopping:
@@ -39,6 +39,16 @@ class EarlyStopping:
     @property
     def wanted(self) -> bool:
         return self.patience is not None and self.since >= self.patience
+
+    def told(self, before: Scores | None) -> str:
+        """Why it is wanted, for a person.
+
+        Args:
+            before: scores before the first step, which do not count: a run may have to get worse first.
+        """
+        score = before.overall if before else None
+        lower = score is not None and score.documents == self.documents and score.loss < self.best
+        return str(self) + (f"; before the first step it was lower ({score.loss:.4f})" if score and lower else "")
 
     def __str__(self) -> str:
         ago = f"{self.since} scoring{'s' * (self.since != 1)} ago"

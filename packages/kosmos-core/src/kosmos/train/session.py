@@ -274,9 +274,10 @@ class Session:
         self._save()
         self._wait_for_save()
         if self.scorings.early.wanted:
-            self.reporter.say(f"stopped early at step {self.trainer.step}: {self.scorings.early}")
+            self.reporter.say(f"stopped early at step {self.trainer.step}: {self.scorings.early.told(before)}")
         after = self.scorings.last(self.trainer.step, as_written=lambda: self.parallel.main_only(self._is_as_written))
-        self._keep_settings()
+        if self.trainer.step <= steps:  # else they ask for fewer than were taken, and nothing was done with them
+            self._keep_settings()
         self.parallel.main_only(self.folder.finish)
         if line := self.parallel.main_only(lambda: self.best.line(self.trainer.step)):
             self.reporter.say(line)
