@@ -15,6 +15,7 @@ from kosmos.checkpoint.tensors import MODEL, model_tensors, read_whole
 from kosmos.compose import compose, make_feed
 from kosmos.data.batch import to_tensors
 from kosmos.data.feeder import open_feeder
+from kosmos.errors import QuarantineFull
 from kosmos.plugins import load_plugins
 from kosmos.run_sources import open_sources
 from kosmos.train.progress import Reporter
@@ -144,6 +145,22 @@ def test_a_run_whose_held_out_loss_falls_no_more_stops_and_goes_on_no_further(tm
     assert any("the held-out loss was lowest at step 1" in line for line in reporter.said)
     again = resume_run(tmp_path / "run", registry=ticks_registry())
     assert again.step == 3
+
+
+def test_a_source_of_which_nothing_can_be_used_is_named_by_its_scores_and_ends_the_run(tmp_path: Path) -> None:
+    for name, text in (("good", "some text"), ("dead", None)):
+        rows = [{"text": text, "split": "test" if number < 4 else "train"} for number in range(200)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sources = [
+        {"path": str(tmp_path / f"{name}.jsonl"), "weight": weight} for name, weight in (("good", 3), ("dead", 1))
+    ]
+    data = {"tokens_per_pack": 32, "lanes": 1, "workers": 0, "sources": sources}
+    reporter = Saying()
+    with pytest.raises(
+        QuarantineFull, match=r"dead: all of the first \d+ samples were bad; the last: .*dead\.jsonl:\d+: "
+    ):
+        train_model(small_run(tmp_path / "run", modalities=[], train={"steps": 300}, data=data), reporter=reporter)
+    assert "warning: no held-out document of dead could be read, so the scores say nothing of it" in reporter.said
 
 
 def test_a_run_of_whose_held_out_documents_none_can_be_read_says_so_at_its_end(tmp_path: Path) -> None:

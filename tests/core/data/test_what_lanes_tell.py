@@ -95,6 +95,20 @@ def test_the_budget_of_bad_samples_is_what_is_borne():
         budget.add(100, bad * 51)
 
 
+def test_a_source_that_gives_bad_samples_alone_is_not_borne_beside_larger_ones():
+    bad = [Incident("a", "small", "sample", "c")]
+    for share, useful, more in ((0.5, {"large"}, 40), (1.0, {"large"}, 90), (0.5, {"large", "small"}, 90)):
+        budget = Budget(share)
+        budget.add(600, bad * 50, {"large"})
+        again = Budget(share)
+        again.load(budget.state())
+        again.add(600, bad * more, useful)  # 90 in all, or the share bears all, or it has given one since
+    budget = Budget(0.5)
+    budget.add(600, bad * 60, {"large"})
+    with pytest.raises(QuarantineFull, match="small: all of the first 100 samples were bad; the last: a: c; mend this"):
+        budget.add(600, bad * 40, {"large"})
+
+
 def test_a_decoder_that_ends_its_process_is_to_blame():
     fates = {("decode", 3): "exit"}
     _, state = steps(feed_of(fates=fates, lanes=1), 12, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,28 +31,51 @@ class Budget:
         self.share = share
         self.drawn = 0
         self.bad = 0
+        self.useless: Counter[str] = Counter()
+        """Bad samples of sources that have given none to a row."""
+        self.useful: set[str] = set()
+        """The other sources."""
 
-    def add(self, drawn: int, incidents: list[Incident]) -> None:
+    def add(self, drawn: int, incidents: list[Incident], useful: Collection[str] = ()) -> None:
         """Count.
 
+        Args:
+            useful: sources of which there is a document in the rows.
+
         Raises:
-            QuarantineFull: the share of bad samples is above the budget. They are not counted: who goes on draws them
-                again.
+            QuarantineFull: the share of bad samples is above the budget, or a source gives no others, which the share
+                would allow it beside larger ones. They are not counted: who goes on draws them again.
         """
         drawn, bad = self.drawn + drawn, self.bad + len(incidents)
+        all_useful = self.useful.union(useful)
+        useless = self.useless + Counter(i.source for i in incidents if i.source not in all_useful)
+        for source in all_useful:
+            del useless[source]
+        if self.share < 1:
+            self._refuse_dead(useless, incidents)
         if bad and drawn >= self.MIN_DRAWN and bad > self.share * drawn:
             last = incidents[-1] if incidents else None
             because = f"; the last: {last.origin}: {last.cause}" if last else ""
             raise QuarantineFull(
                 f"{bad} of {drawn} samples were bad and data.quarantine allows a share of {self.share:g}{because}"
             )
-        self.drawn, self.bad = drawn, bad
+        self.drawn, self.bad, self.useless, self.useful = drawn, bad, useless, all_useful
+
+    def _refuse_dead(self, useless: Mapping[str, int], incidents: Sequence[Incident]) -> None:
+        for incident in reversed(incidents):
+            if (count := useless.get(incident.source, 0)) >= self.MIN_DRAWN:
+                raise QuarantineFull(
+                    f"{incident.source}: all of the first {count} samples were bad; the last: {incident.origin}: "
+                    f"{incident.cause}; mend this source or leave it out (data.quarantine=1 bears it)"
+                )
 
     def state(self) -> dict[str, Any]:
-        return {"drawn": self.drawn, "bad": self.bad}
+        by_source = {"useless": dict(self.useless), "useful": sorted(self.useful)}
+        return {"drawn": self.drawn, "bad": self.bad, **by_source}
 
     def load(self, state: dict[str, Any]) -> None:
         self.drawn, self.bad = state["drawn"], state["bad"]
+        self.useless, self.useful = Counter(state.get("useless", {})), set(state.get("useful", ()))  # older: none
 
 
 def incident_row(incident: Incident, step: int) -> dict[str, Any]:

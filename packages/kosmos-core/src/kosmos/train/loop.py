@@ -167,7 +167,8 @@ class Trainer:
                 return None
             targets = sum(int((row.arrays.labels != IGNORED).sum()) for row in rows)
             incidents = [incident for row in rows for incident in row.incidents]
-            return _Taken(targets, incidents, sum(row.drawn for row in rows), _digest(rows))
+            useful = {document.source for row in rows for document in row.arrays.documents}
+            return _Taken(targets, incidents, sum(row.drawn for row in rows), useful, _digest(rows))
 
         taken = [found for found in self.parallel.agreed(take) if found is not None]
         if len(taken) < self.parallel.world_size:
@@ -177,7 +178,8 @@ class Trainer:
         if incidents:
             bad = [incident_row(i, self.step + 1) for i in incidents]
             self.noted = self.parallel.main_only(lambda: self.folder.note_bad(bad))
-        self.budget.add(sum(theirs.drawn for theirs in everyone), incidents)
+        useful = set().union(*(theirs.useful for theirs in everyone))
+        self.budget.add(sum(theirs.drawn for theirs in everyone), incidents, useful)
         return rows, sum(theirs.targets for theirs in everyone)
 
     def _update(self) -> None:
@@ -372,6 +374,8 @@ class _Taken(NamedTuple):
     targets: int
     incidents: list[Incident]
     drawn: int
+    useful: set[str]
+    """Sources of its documents."""
     digest: int
     """See ``_digest``."""
 

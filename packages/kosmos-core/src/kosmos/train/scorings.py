@@ -7,6 +7,7 @@ from typing import Any
 
 from kosmos.config import RunConfig
 from kosmos.evaluate.score import Scores
+from kosmos.names import listed
 from kosmos.train.early import EarlyStopping
 from kosmos.train.held_out import line_of, scores_of
 
@@ -34,6 +35,10 @@ class Scorings:
         self.early = EarlyStopping(config.evaluate)
         self._score, self._written, self._say = score, written, say
         self._looked: tuple[int, Scores] | None = None
+
+    def first(self) -> Scores | None:
+        """The scoring before the first step."""
+        return self._doubted(self._score())
 
     def after(self, step: int) -> bool:
         """Take the scoring that follows a step. Returns whether one does."""
@@ -83,7 +88,11 @@ class Scorings:
         self.early.look(scores.overall, step)
 
     def _doubted(self, scores: Scores | None) -> Scores | None:
-        """The same, with a warning where it is of no document."""
-        if scores is not None and not scores.overall.documents:
+        """The same, with a warning where it is of no document, or of none of a source."""
+        if scores is None:
+            return None
+        if not scores.overall.documents:
             self._say("warning: no held-out document could be read, so this scoring says nothing")
+        elif dead := sorted({incident.source for incident in scores.incidents} - set(scores.by_source)):
+            self._say(f"warning: no held-out document of {listed(dead)} could be read, so the scores say nothing of it")
         return scores

@@ -244,7 +244,7 @@ class Session:
     def _train(self) -> RunResult:
         steps = self.config.train.steps
         step = self.trainer.step
-        before = self.scorings.take_up(step) if self.resumed and step else self._score()
+        before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
         contention = Contention(self.opened.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
