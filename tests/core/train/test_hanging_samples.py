@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kosmos import open_sources
+from kosmos.commands.data import decode_all
+from kosmos.compose import compose
 from kosmos.data.feeder import sample_hang_s
 from kosmos.train.run import train_model
 from support.command import lines_in
@@ -23,3 +26,11 @@ def test_a_run_that_waits_for_seconds_alone_goes_on_past_it(tmp_path: Path) -> N
     train_model(config, registry=ticks_registry())
     assert {row["cause"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")} == {"its decoder hung for 10 s"}
     assert lines_in(tmp_path / "run" / "metrics.jsonl") == 20
+
+
+def test_a_look_at_all_data_waits_no_longer_than_the_run_would(tmp_path: Path) -> None:
+    sources = [{"path": "ticks", "options": {"stuck": [5]}}]
+    config = small_run(data={"sources": sources, "held_out": 0}, train={"hang_s": 6.0})
+    parts = compose(config, ticks_registry())
+    found = decode_all(parts, open_sources(config, parts.registry, "train"), workers=1, show=False)
+    assert [incident.cause for incident in found] == ["its decoder hung for 3 s"]

@@ -74,6 +74,15 @@ def test_a_look_is_three_requests_whatever_the_number_of_ranks(store, count, bea
     assert store.asked == {"set": 10 * beats, "check": 10, "multi_get": 10}
 
 
+def test_a_document_stays_until_another_or_none_is_begun(store):
+    made, _ = watches(store, 1)
+    said = []
+    for phase, more in (("forward", {"document": "a"}), ("backward", {}), ("reading data", {"document": ""})):
+        made[0].at(phase, **more)
+        said.append(made[0].progress.document)
+    assert said == ["a", "a", ""]
+
+
 def test_ranks_that_stand_still_are_named_once(store, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])

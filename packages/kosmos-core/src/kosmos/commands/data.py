@@ -269,12 +269,13 @@ def _shortened(text: str) -> str:
 def decode_all(composition: Composition, sources: Sequence[Source], *, workers: int, show: bool) -> list[Incident]:
     """Decode every document once, as training does; what cannot be used."""
     from kosmos.compose import make_scoring_feed
-    from kosmos.data.feeder import open_feeder
+    from kosmos.data.feeder import open_feeder, sample_hang_s
 
     workers = min(workers, sum(map(len, sources)))  # others would have nothing to do
     lanes = max(1, workers)
     feed = make_scoring_feed(composition, sources, lanes=lanes, max_documents=sys.maxsize)
-    feeder = open_feeder(feed, range(lanes), workers=workers)
+    hang_s = sample_hang_s(composition.config.train.hang_s)
+    feeder = open_feeder(feed, range(lanes), workers=workers, hang_s=hang_s)
     incidents: list[Incident] = []
     try:
         with _progress(sum(map(len, sources)), show) as advance:

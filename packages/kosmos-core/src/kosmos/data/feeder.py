@@ -57,6 +57,8 @@ class Feeder(Protocol):
 
     waited_s: float
     """Seconds that the last step's rows were waited for."""
+    alone: str
+    """What to add where a wait for rows does not end, if no other process decodes them."""
 
 
 def open_feeder(
@@ -92,6 +94,8 @@ def _deadly(entry: Sequence[Any]) -> tuple[Touch, str]:
 
 class _Steps(ABC):
     """Steps of rows, and the states of lanes after those that the trainer took."""
+
+    alone = ""
 
     def __init__(self, feed: Feed, states: dict[int, Any]) -> None:
         self.feed = feed
@@ -145,6 +149,8 @@ class _Steps(ABC):
 
 class InlineFeeder(_Steps):
     """Decodes in this process: no second process, and no protection from decoders that crash or hang."""
+
+    alone = " in this process (with data.workers=1 a sample that hangs is named and left out)"
 
     def __init__(self, feed: Feed, states: dict[int, Any]) -> None:
         super().__init__(feed, states)

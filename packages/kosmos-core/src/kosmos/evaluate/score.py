@@ -139,7 +139,7 @@ def score(
     count: Callable[[], None] | None = None
     try:
         with torch.no_grad(), autocast(device, dtype):  # not inference mode: sharded parameters are gathered in here
-            for row in _together(feeder, composition, parallel, should_stop):
+            for row in _together(feeder, parallel, should_stop, at):
                 batch = to_tensors(row.arrays if row and row.arrays.documents else _one_token(composition))
                 at("scoring", document=batch.documents[0].origin)
                 found = forward(batch.to(device))
@@ -156,10 +156,11 @@ def score(
 
 
 def _together(
-    feeder: Feeder, composition: Composition, parallel: Parallel, should_stop: Callable[[], bool]
+    feeder: Feeder, parallel: Parallel, should_stop: Callable[[], bool], at: Callable[..., None]
 ) -> Iterator[Row | None]:
     """This rank's rows, and None while only others have some: a sharded model is run by all ranks or by none."""
     while True:
+        at(f"reading held-out documents{feeder.alone}", document="")
         try:
             rows, stop = feeder.next_step(should_stop), should_stop()
         except StopWaiting:

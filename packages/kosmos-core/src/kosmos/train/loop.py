@@ -113,7 +113,7 @@ class Trainer:
             QuarantineFull: too many samples were bad.
         """
         begin = perf_counter()
-        self.at("reading data", step=self.step + 1)
+        self.at(f"reading data{self.feeder.alone}", step=self.step + 1, document="")
         self.reading, self.noted = True, 0
         rows, targets = self._rows(should_stop)
         self.reading = False
