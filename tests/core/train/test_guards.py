@@ -23,6 +23,7 @@ from kosmos.compose import compose, make_feed
 from kosmos.config import RunConfig
 from kosmos.data.feeder import open_feeder
 from kosmos.errors import Interrupted, TrainingError
+from kosmos.model.connectors import MLPConnector
 from kosmos.run_sources import open_sources
 from kosmos.train.goodput_report import read_rows, summary
 from kosmos.train.optim.lion import Lion
@@ -30,6 +31,7 @@ from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.session import Session
 from support.runs import rows_of, small_run, ticks_registry
+from support.ticks_encoder import TicksEncoder
 
 NAN = "loss nan, gradient norm nan: not finite"
 
@@ -81,6 +83,18 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(tensor.equal(other[name]) for name, tensor in one.items())
 
 
+@pytest.mark.parametrize("part", ["encoder", "connector"])
+def test_the_part_that_gave_no_numbers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    at_fault = {"encoder": TicksEncoder, "connector": MLPConnector}[part]
+    forward = at_fault.forward
+    monkeypatch.setattr(at_fault, "forward", lambda self, *given: forward(self, *given) * math.nan)
+    run = small_run(tmp_path / "run", data={"held_out": 0}, train={"steps": 1, "warmup_steps": 0})
+    with pytest.raises(
+        TrainingError, match=rf"step 1: {NAN} \(streams\.ticks\.{part}: .* not finite\); parameters were"
+    ):
+        train_model(run, registry=ticks_registry())
+
+
 def test_a_loss_that_is_no_number_stops_the_run_before_the_update(tmp_path: Path) -> None:
     config, documents = broken_at(tmp_path / "run", "infinite", [4], checkpoint={"every_steps": 1, "keep_last": 9})
     with pytest.raises(TrainingError) as caught:
@@ -88,8 +102,8 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_update(tmp_path: Path
     ledger = tmp_path / "run" / "guards.jsonl"
     named = ", ".join(documents[3][:3])
     assert caught.value.line().startswith(
-        f"error[training]: step 4: {NAN}; parameters were not changed. Lower train.learning_rate or look at the "
-        f"documents ({ledger}): {named}"
+        f"error[training]: step 4: {NAN} (what was decoded for stream ticks is not finite); parameters were not "
+        f"changed. Lower train.learning_rate or look at the documents ({ledger}): {named}"
     )
     assert caught.value.exit_status == 4
     (row,) = rows_of(ledger)
@@ -190,7 +204,7 @@ def test_too_many_bad_steps_in_turn_stop_the_run(tmp_path: Path, action: str) ->
         tmp_path / "run", "infinite", [3, 4, 5, 6], guard={"non_finite": action, "at_most": 2},
         checkpoint={"every_steps": 1},
     )  # fmt: skip
-    with pytest.raises(TrainingError, match=rf"{NAN}, 3 steps in turn \(guard\.at_most\); parameters were not changed"):
+    with pytest.raises(TrainingError, match=rf"{NAN}, 3 steps in turn \(guard\.at_most\) \(.*\); parameters were not changed"):
         train_model(config, registry=ticks_registry())
     assert [row["action"] for row in rows_of(tmp_path / "run" / "guards.jsonl")] == [action, action, "stop"]
 

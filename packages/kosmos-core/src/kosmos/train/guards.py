@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
+import torch
+
 from kosmos.config import GuardConfig
+from kosmos.data.batch import PackedBatch
+from kosmos.model.not_finite import not_finite_in
+from kosmos.model.omni import OmniModel
+from kosmos.runtime.devices import autocast
 
 WINDOW = 64
 """Steps whose losses a spike is measured against."""
@@ -25,6 +31,13 @@ class Finding:
     kind: Literal["non_finite", "spike"]
     action: Action
     text: str
+
+
+def whence(model: OmniModel, batches: Iterable[PackedBatch], device: torch.device, dtype: torch.dtype) -> str:
+    """In brackets, where numbers of a step that are not finite came from; empty where that cannot be told."""
+    with autocast(device, dtype):
+        found = not_finite_in(model, (batch.to(device) for batch in batches))
+    return f" ({found})" if found else ""
 
 
 class Guard:

@@ -29,7 +29,7 @@ from kosmos.train import gradients, memory
 from kosmos.train.backward import Backward
 from kosmos.train.compiling import compilations, compile_blocks, try_kernels
 from kosmos.train.flops import FlopMeter
-from kosmos.train.guards import Guard
+from kosmos.train.guards import Guard, whence
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.output import RunFolder
@@ -204,6 +204,8 @@ class Trainer:
         text = f"step {self.step + 1}: {found.text}"
         if found.action == "stop":
             changed = "were not" if self.release is None else "may have been"
+            if found.kind == "non_finite" and self.parallel.world_size == 1:  # others could not run it alone
+                text += whence(self.model, batches, self.device, self.dtype)
             wrong = TrainingError(
                 f"{text}; parameters {changed} changed. Lower train.learning_rate or look at the documents "
                 f"({self.folder.guards}): {listed(origins, at_most=3)}"
@@ -374,10 +376,8 @@ class _Taken(NamedTuple):
     targets: int
     incidents: list[Incident]
     drawn: int
-    useful: set[str]
-    """Sources of its documents."""
-    digest: int
-    """See ``_digest``."""
+    useful: set[str]  # sources of its documents
+    digest: int  # see _digest
 
 
 def _digest(rows: list[Row]) -> int:
