@@ -204,7 +204,9 @@ def test_too_many_bad_steps_in_turn_stop_the_run(tmp_path: Path, action: str) ->
         tmp_path / "run", "infinite", [3, 4, 5, 6], guard={"non_finite": action, "at_most": 2},
         checkpoint={"every_steps": 1},
     )  # fmt: skip
-    with pytest.raises(TrainingError, match=rf"{NAN}, 3 steps in turn \(guard\.at_most\) \(.*\); parameters were not changed"):
+    with pytest.raises(
+        TrainingError, match=rf"{NAN}, 3 steps in turn \(guard\.at_most\) \(.*\); parameters were not changed"
+    ):
         train_model(config, registry=ticks_registry())
     assert [row["action"] for row in rows_of(tmp_path / "run" / "guards.jsonl")] == [action, action, "stop"]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -153,6 +155,11 @@ def check_free(argument: str, file: str) -> None:
         raise ConfigError(f"{file}: is the name of a folder; name a file")
     if not Path(file).parent.is_dir():
         raise ConfigError(f"{file}: {Path(file).parent} is no folder; make it first")
+
+
+def aside() -> AbstractContextManager[object]:
+    """Around code of plugins: what it prints goes to standard error, as standard output belongs to the command."""
+    return redirect_stdout(sys.stderr)
 
 
 def refuse_ranks(command: str) -> None:

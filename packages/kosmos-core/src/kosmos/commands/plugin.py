@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kosmos.commands.arguments import refuse_empty
+from kosmos.commands.arguments import aside, refuse_empty
 from kosmos.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def check(
         raise PluginError(f"kosmos plugin test needs {error.name}: {EXTRA}") from error
     try:
         if as_json:
-            card = check_distribution(distribution, fast=fast, limit_s=limit_s)
+            with aside():
+                card = check_distribution(distribution, fast=fast, limit_s=limit_s)
             print(card.to_json())
         else:
             rows = _Rows(promises_of(distribution, fast=fast))

@@ -141,6 +141,7 @@ class Supervisor:
                 [sys.executable, "-P", str(PROGRAM), *map(str, given)],
                 pass_fds=given,
                 stdin=subprocess.DEVNULL,
+                stdout=2,  # what a decoder prints is not the answer of a command, which may be JSON
                 env={**MALLOC, **os.environ, **THREADS},
             )
         finally:

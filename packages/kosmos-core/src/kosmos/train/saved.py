@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from kosmos import collector
-from kosmos.checkpoint.folder import Loaded, committed, load_newest, load_step, run_and_step, step_of
+from kosmos.checkpoint.folder import Loaded, committed, load_newest, load_step, reading, run_and_step, step_of
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.config import RunConfig
+from kosmos.data.document import Source
 from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.lock import check_lock
 from kosmos.model.lora import merge_updates
@@ -40,11 +41,27 @@ class SavedRun:
     """Newer checkpoints that are damaged."""
     changed: tuple[str, ...] = ()
     """Plugins that are not those that the run was trained with."""
+    documents: Mapping[str, int] = field(default_factory=dict)
+    """By source, how many the run trained on."""
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on it, a line each."""
         damaged = [f"passed over a damaged checkpoint: {name}" for name in self.skipped]
         return damaged + [f"{line}; the run was trained with other code" for line in self.changed]
+
+    def other_data(self, sources: Sequence[Source]) -> list[str]:
+        """What a user should know of the run's data before relying on scores of what it held out, a line each.
+
+        Args:
+            sources: what the run would train on now.
+        """
+        now = [(source.name, len(source), self.documents.get(source.name)) for source in sources]
+        return [
+            f"{name}: {count:,} documents to train on, {before:,} when the run was trained; their number decides which are "
+            "held out, so it may have been trained on some that are scored"
+            for name, count, before in now
+            if before not in (None, count)
+        ]
 
 
 def load_run(
@@ -90,7 +107,9 @@ def load_run(
         parameter.requires_grad_(parameter.is_floating_point())
     dtype = pick_precision(config.train.precision, where)
     collector.go_on()
-    return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed))
+    with reading(loaded):
+        documents = {source["name"]: source["documents"] for source in loaded.state["order"]["data"]["sources"]}
+    return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed), documents)
 
 
 def config_of(folder: RunFolder, *over: Mapping[str, Any]) -> RunConfig:
