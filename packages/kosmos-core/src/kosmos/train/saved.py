@@ -57,8 +57,8 @@ class SavedRun:
         """
         now = [(source.name, len(source), self.documents.get(source.name)) for source in sources]
         return [
-            f"{name}: {count:,} documents to train on, {before:,} when the run was trained; their number decides which are "
-            "held out, so it may have been trained on some that are scored"
+            f"{name}: {count:,} documents to train on, {before:,} when the run was trained; their number decides which "
+            "are held out, so it may have been trained on some that are scored"
             for name, count, before in now
             if before not in (None, count)
         ]
