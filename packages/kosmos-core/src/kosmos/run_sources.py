@@ -144,16 +144,12 @@ def open_named(
     """
     sources = []
     for path in paths:
-        number, scored = _number_in(config.data.sources, path), _number_in(config.evaluate.sources, path)
-        if root is not None and (number, scored) != (None, None):
-            raise ConfigError(f"--root: {path} is data of the run, whose run file says where its media are")
-        if number is not None:
-            opened = _open(config, registry, config.data.sources[number], _place_of(number))
-            sources.append(opened.part("held_out", config.data.held_out))
-            continue
-        if scored is not None:
-            opened = _open(config, registry, config.evaluate.sources[scored], _place_of(scored, SCORED))
-            sources.append(_to_score(opened))
+        known = _known(config, path)
+        if known is not None:
+            _refuse_root(root, path)
+            opened = _open(config, registry, *known)
+            is_trained = isinstance(known[0], SourceConfig)
+            sources.append(opened.part("held_out", config.data.held_out) if is_trained else _to_score(opened))
             continue
         for other in config.data.sources:
             if overlap(Path(path), Path(other.path)):
@@ -162,25 +158,55 @@ def open_named(
     return _distinct(sources, "--data", "score them one after the other")
 
 
-def _open_as_it_is(config: RunConfig, registry: Registry, path: str, root: Path | None) -> Parts:
+def open_asked(
+    config: RunConfig, registry: Registry, paths: Sequence[str], *, root: Path | None = None
+) -> list[Source]:
+    """What a saved run is to continue: all documents of each, in their order, of which none needs an answer.
+
+    Args:
+        root: as of ``open_named``.
+
+    Raises: as ``open_named``.
+    """
+    sources = []
+    for path in paths:
+        if (known := _known(config, path)) is None:
+            parts = _open_as_it_is(config, registry, path, root, asked=True)
+        else:
+            _refuse_root(root, path)
+            parts = _open(config, registry, *known, asked=True)
+        sources.append(parts.whole())
+    return _distinct(sources, "--data", "name them one after the other")
+
+
+def _refuse_root(root: Path | None, path: str) -> None:
+    if root is not None:
+        raise ConfigError(f"--root: {path} is data of the run, whose run file says where its media are")
+
+
+def _open_as_it_is(
+    config: RunConfig, registry: Registry, path: str, root: Path | None, *, asked: bool = False
+) -> Parts:
     """A source that is named without settings but ``root``, whose advice would be to give others."""
     try:
-        return _open(config, registry, SourceConfig(path=path, root=root))
+        return _open(config, registry, SourceConfig(path=path, root=root), asked=asked)
     except DataError as error:
         if "columns: {" not in str(error):
             raise
         raise type(error)(
-            f"{error}; data that are named to be scored take neither, only data.sources of a run do: write rows in "
-            "which the columns have these names"
+            f"{error}; data that are named to be {'continued' if asked else 'scored'} take neither, only data.sources "
+            "of a run do: write rows in which the columns have these names"
         ) from error
 
 
-def _number_in(entries: Sequence[DocumentsConfig], path: str) -> int | None:
-    """Which of them has this path or name; None where none has."""
-    for number, entry in enumerate(entries):
-        known = (entry.path, entry.name or short_name(entry.path))
-        if path in known or _place(Path(path)) == _place(Path(entry.path)):
-            return number
+def _known(config: RunConfig, path: str) -> tuple[DocumentsConfig, str] | None:
+    """Which source of the run has this path or name, and its place there; None where none has."""
+    every: dict[str, Sequence[DocumentsConfig]] = {"data.sources": config.data.sources, SCORED: config.evaluate.sources}
+    for place, entries in every.items():
+        for number, entry in enumerate(entries):
+            known = (entry.path, entry.name or short_name(entry.path))
+            if path in known or _place(Path(path)) == _place(Path(entry.path)):
+                return entry, _place_of(number, place)
     return None
 
 
@@ -196,7 +222,9 @@ def overlap(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and (one.is_relative_to(other) or other.is_relative_to(one))
 
 
-def _open(config: RunConfig, registry: Registry, entry: DocumentsConfig, where: str = "") -> Parts:
+def _open(
+    config: RunConfig, registry: Registry, entry: DocumentsConfig, where: str = "", *, asked: bool = False
+) -> Parts:
     """A source, which stands at ``where`` in the run file; empty where it does not."""
     return open_parts(
         entry.path,
@@ -208,6 +236,7 @@ def _open(config: RunConfig, registry: Registry, entry: DocumentsConfig, where: 
         root=entry.root,
         options=entry.options,
         where=where,
+        asked=asked,
     )
 
 

@@ -65,7 +65,12 @@ class Turns:
 
 def is_chat(document: Document) -> bool:
     """Whether the document has turns."""
-    return any(isinstance(segment, Mark) and segment.name in ROLES for segment in document.segments)
+    return any(map(is_turn, document.segments))
+
+
+def is_turn(segment: Segment) -> bool:
+    """Whether a turn begins with it."""
+    return isinstance(segment, Mark) and segment.name in ROLES
 
 
 def _trimmed(segments: Iterable[Segment]) -> Iterator[Segment]:

@@ -283,6 +283,11 @@ def _by_suffix(files: Sequence[str]) -> str:
     return listed(f"{count} {suffix}" for suffix, count in counts.most_common())
 
 
+def holds_data(files: Sequence[str]) -> bool:
+    """Whether a folder has files of data, of whatever kinds."""
+    return bool(_data_kinds(files))
+
+
 def _data_kinds(files: Sequence[str]) -> dict[str, list[str]]:
     """Suffix to the data files of that kind."""
     kinds: dict[str, list[str]] = {}

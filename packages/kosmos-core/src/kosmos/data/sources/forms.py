@@ -7,7 +7,8 @@
 | ``texts``: a list of ``user`` and ``assistant`` | The Cauldron, FineVision | a chat |
 | ``prompt``, ``completion`` | TRL | a text that goes on |
 
-``history`` of the first two holds earlier turns, each a list of two. ``input`` may be missing.
+``history`` of the first two holds earlier turns, each a list of two. ``input`` may be missing, and so may the last
+answer of a row that is asked.
 """
 
 from __future__ import annotations
@@ -50,25 +51,27 @@ def form_of(there: Callable[[str], bool], holds: Callable[[str], bool]) -> str |
     return next((ask for ask, answer in ASKS.items() if holds(ask) and there(answer)), None)
 
 
-def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str]) -> list[Turn]:
+def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool = False) -> list[Turn]:
     """A row's chat in the words of the OpenAI API.
 
     Args:
         form: as ``form_of`` tells it, but for ``prompt``.
         value: what the row holds for a role, None where it has none.
         column: what errors call a role.
+        asked: whether the last answer may be missing, and is empty then.
 
     Raises:
         SampleError: a turn is no text, or an answer is empty.
     """
     if form == TEXTS:
-        pairs = list(_pairs(value(TEXTS), column(TEXTS)))
+        pairs = list(_pairs(value(TEXTS), column(TEXTS), asked=asked))
     else:
-        asked = text_value(value(form), column(form))
+        question = text_value(value(form), column(form))
         more = value("input")
         if more not in (None, ""):
-            asked = "\n".join(part for part in (asked, text_value(more, column("input"))) if part)
-        pairs = [*_history(value("history"), column("history")), (asked, _answer(form, value, column))]
+            question = "\n".join(part for part in (question, text_value(more, column("input"))) if part)
+        answer = _answer(form, value, column, asked=asked)
+        pairs = [*_history(value("history"), column("history")), (question, answer)]
     return [
         {"role": role, "content": content}
         for pair in pairs
@@ -76,27 +79,33 @@ def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str]) 
     ]
 
 
-def going_on(value: Callable[[str], Any], column: Callable[[str], str]) -> tuple[Text, Text]:
-    """A prompt and what is learned to follow it; arguments and errors as of ``turns``."""
-    return Text(text_value(value(GOES_ON), column(GOES_ON))), Text(_answer(GOES_ON, value, column), train=True)
+def going_on(
+    value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool = False
+) -> tuple[Text] | tuple[Text, Text]:
+    """A prompt and what is learned to follow it, if anything does; arguments and errors as of ``turns``."""
+    prompt, answer = Text(text_value(value(GOES_ON), column(GOES_ON))), _answer(GOES_ON, value, column, asked=asked)
+    return (prompt, Text(answer, train=True)) if answer else (prompt,)
 
 
-def _answer(form: str, value: Callable[[str], Any], column: Callable[[str], str]) -> str:
+def _answer(form: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool) -> str:
     answer = ASKS[form]
+    if asked and value(answer) in (None, ""):
+        return ""
     text = text_value(value(answer), column(answer))
     if not text.strip():
         raise SampleError(f"{column(answer)} is empty")
     return text
 
 
-def _pairs(texts: Any, name: str) -> Iterator[tuple[str, str]]:
+def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:
     if not isinstance(texts, list | tuple) or not texts:
         raise SampleError(f"{name}: expected a list that is not empty, got {kind_of(texts)}")
     for number, pair in enumerate(texts):
         where = f"{name}[{number}]"
         if not isinstance(pair, Mapping):
             raise SampleError(f"{where}: expected an object with user and assistant, got {kind_of(pair)}")
-        yield _text(pair, "user", where), _text(pair, "assistant", where)
+        unanswered = asked and number == len(texts) - 1 and pair.get("assistant") in (None, "")
+        yield _text(pair, "user", where), "" if unanswered else _text(pair, "assistant", where)
 
 
 def _text(pair: Mapping[str, Any], key: str, where: str) -> str:

@@ -116,6 +116,8 @@ class ClassFolderTable:
     """Modality of each file: [rows]."""
     splits: PackedKinds[Split | None]
     """What the outermost folder says, where it is named as a split: [rows]."""
+    named: bool = True
+    """Whether the names of the folders are texts; else there are none."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -128,11 +130,14 @@ class ClassFolderTable:
 
     def row(self, index: int) -> Row:
         file = self.files[index]
-        return {self.modalities[index]: file, "text": file.split("/")[-2]}
+        return {self.modalities[index]: file, **self._said(file)}
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         for file, modality, split in zip(self.files, self.modalities, self.splits, strict=True):
-            yield {modality: file, "text": file.split("/")[-2], "id": file, "split": split}
+            yield {modality: file, **self._said(file), "id": file, "split": split}
+
+    def _said(self, file: str) -> dict[str, str]:
+        return {"text": file.split("/")[-2]} if self.named else {}
 
     def row_blocks(self) -> None:
         return None

@@ -32,6 +32,9 @@ CHATS = ("messages", "conversations")
 ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *messages.OFFERED, "id", "split", "clip")
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
 
+ANSWERS = ("text", *forms.ASKS.values())
+"""Roles of what is learned, which a row that is asked may lack."""
+
 FILE_NAME = "file_name"
 """Column that names a row's medium, of the modality that its suffix means, as ``datasets`` has it in metadata files."""
 
@@ -85,6 +88,8 @@ class DefaultLayout:
     """Whether ``text`` only describes a row's ``file``, so that it never stands for the text of a missing one."""
     suffixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Suffix to the modalities that may be meant by it, for media whose column says no modality."""
+    asked: bool = False
+    """Whether rows are there to be continued, so that none needs anything to learn."""
 
     def column(self, role: str) -> str:
         """The column that stands for a role or a modality."""
@@ -92,13 +97,16 @@ class DefaultLayout:
 
     def value(self, row: Row, role: str) -> Any:
         """The value of a role; null where the row has none and none was asked for by name."""
-        if role in self.columns:
+        if role in self.columns and not (self.asked and role in ANSWERS and self._top(role, row) not in row):
             return look_up(row, self.columns[role])
         return row.get(role)
 
     def check(self, columns: Collection[str]) -> None:
         for role, path in self.columns.items():
-            require_column(path, columns, f"columns.{role}")
+            if not (self.asked and role in ANSWERS):
+                require_column(path, columns, f"columns.{role}")
+        if self.asked and (FILE_NAME in columns or self._media_tops(columns)):
+            return
         if not self._tops(("segments", *CHATS), columns) and not self._form(columns):
             asked = f"; a question and its answer are {pair}" if (pair := forms.likely_columns(columns)) else ""
             name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{asked}"
@@ -180,7 +188,11 @@ class DefaultLayout:
         def there(role: str) -> bool:
             return self._top(role, columns) in columns
 
-        return forms.form_of(there, lambda role: there(role) and holds(self._top(role, columns)))
+        def may_answer(role: str) -> bool:
+            # A question without an answer; beside a text, which is the answer there, it says nothing in training.
+            return there(role) or (self.asked and self.column("text") not in columns)
+
+        return forms.form_of(may_answer, lambda role: there(role) and holds(self._top(role, columns)))
 
     def _chat_media(self, row: Row) -> dict[str, str]:
         """Modality to the column that the row's chat takes media from: one that was named, else one in the plural."""
@@ -225,7 +237,7 @@ class DefaultLayout:
         form = self._form(row, lambda column: row[column] is not None)
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
-            turns = held.before(forms.turns(form, partial(self.value, row), self.column))
+            turns = held.before(forms.turns(form, partial(self.value, row), self.column, asked=self.asked))
             return self._read_chat(turns, self.column(form), held, row, root)
         clip = self.value(row, "clip")
         leading = [
@@ -234,16 +246,19 @@ class DefaultLayout:
             for medium in read_media(modality, look_up(row, self.columns.get(modality, column)), root, clip)
         ]
         if form is not None:
-            return (*leading, *forms.going_on(partial(self.value, row), self.column))
+            return (*leading, *forms.going_on(partial(self.value, row), self.column, asked=self.asked))
         if self.manifest and not media and row.get("file") is not None:
             raise SampleError(_missing_file(row["file"], root))
+        if leading and self.asked and self.value(row, "text") in (None, ""):
+            return tuple(leading)
         return (*leading, self._learned(row))
 
     def _read_chat(self, turns: Any, name: str, held: messages.RowMedia, row: Row, root: Path) -> tuple[Segment, ...]:
         """As ``messages.read``, with what stands beside the chat."""
         for role in messages.OFFERED:
             messages.check_none_offered(self.value(row, role), self.column(role))
-        return tuple(messages.read(turns, name, held, root, system=self.value(row, "system")))
+        system = self.value(row, "system")
+        return tuple(messages.read(turns, name, held, root, system=system, asked=self.asked))
 
     def _learned(self, row: Row) -> Text:
         """The text of a row."""

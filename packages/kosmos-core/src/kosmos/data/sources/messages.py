@@ -156,7 +156,9 @@ def needs(turns: Any, name: str) -> frozenset[str]:
     return frozenset(found - {"text"})
 
 
-def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None) -> Iterator[Segment]:
+def read(
+    turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None, asked: bool = False
+) -> Iterator[Segment]:
     """Segments of a chat: the role's mark, the content, ``<|end|>`` for each turn.
 
     A part that only says ``{"type": "image"}`` takes the row's next image, and so does ``<image>`` in a text.
@@ -165,6 +167,7 @@ def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None
         name: what errors call the chat.
         own: the media beside the chat; all of them have to be taken.
         system: text of the system's turn, where the chat has none of its own.
+        asked: whether the assistant may have said nothing yet.
 
     Raises:
         SampleError: the chat is malformed, nothing in it is the assistant's, or a medium of the row has no place.
@@ -183,7 +186,7 @@ def read(turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None
         for kind, part in parts:
             yield from _segments(kind, part, own, root, where, train)
         yield Mark(END, train=train)
-    if not answers:
+    if not answers and not asked:
         raise SampleError(f"{name}: no turn of the assistant with text to learn from")
     own.check_all_taken()
 

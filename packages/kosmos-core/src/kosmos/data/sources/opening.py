@@ -14,6 +14,7 @@ from kosmos.data.document import Blocks, Document, Source
 from kosmos.data.foreign import calling
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources import folders
+from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.joined import join
@@ -57,6 +58,10 @@ class Parts(Protocol):
         """
         ...
 
+    def whole(self) -> Source:
+        """All documents, in their order."""
+        ...
+
 
 def open_source(path: str, *, split: Split, held_out: float = 0.05, **given: Any) -> Source:
     """The documents of one part of a data set.
@@ -85,6 +90,7 @@ def open_parts(
     root: Path | None = None,
     options: Mapping[str, Any] | None = None,
     where: str = "",
+    asked: bool = False,
 ) -> Parts:
     """A data set, whose every row is looked at once for both parts.
 
@@ -101,6 +107,7 @@ def open_parts(
         root: folder that the media which rows name are in; None is that of the file.
         options: of a registered dataset, or ``chunk_chars`` and ``max_text_bytes`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
+        asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
 
     Raises:
         ConfigError: a wrong template, column role or option.
@@ -122,6 +129,7 @@ def open_parts(
         columns=columns or {},
         root=checked_root(root, where),
         options=read_options(options or {}, where),
+        asked=asked,
     )
     return _open_path(request, registry)
 
@@ -166,6 +174,13 @@ class _Registered:
         if len(source) == 0:
             raise EmptySplit(f"dataset {self.path!r}: its {split} part is empty")
         return source if self.name in (None, source.name) else Renamed(str(self.name), source)
+
+    def whole(self) -> Source:
+        """What it holds out, if anything: some make what is trained on anew for ever."""
+        try:
+            return self.part("held_out", 0.0)
+        except EmptySplit:
+            return self.part("train", 0.0)
 
 
 def _registered(
@@ -267,6 +282,9 @@ def _from_folder(path: Path, request: Request) -> Parts:
     if (pairs := find_pairs(path, files, suffixes, asked, request.left_out)) is not None:
         layout.check({*pairs.modalities.values(), "text"})
         return finish(pairs, layout, request)
+    if request.asked and (media := bare_media(path, files, suffixes, request.left_out)) is not None:
+        layout.check(set(media.modalities.kinds))
+        return finish(media, layout, request)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
         layout.check({*classes.modalities.kinds, "text"})

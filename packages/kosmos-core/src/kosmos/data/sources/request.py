@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kosmos.data.document import Source
 from kosmos.data.sources import folders
@@ -58,6 +59,8 @@ class Request:
     root: Path | None = None
     """Where the media are that rows name, if not beside the file."""
     left_out: Counter[str] = field(default_factory=Counter)
+    asked: bool = False
+    """Whether the documents are there to be continued."""
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -79,7 +82,8 @@ class Request:
                 raise ConfigError(f"columns.{role}: no modality and no role; {turned or there}")
         if self.template is not None:
             return parse_template(self.template, self.known, columns)
-        return DefaultLayout(self.known, columns, suffixes=folders.suffix_table(self.specs, self.modalities, ()))
+        suffixes = folders.suffix_table(self.specs, self.modalities, ())
+        return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked)
 
 
 def read_options(options: Mapping[str, Any], where: str) -> FileOptions:
@@ -115,9 +119,15 @@ class Examined:
         if len(rows) == 0:
             path, usable = self.request.path, int(self.facts.usable.sum())
             raise EmptySplit(f"{path}: its {split} part is empty: none of its {usable} rows belong to it")
-        most = self.request.options.max_text_bytes
-        held = frozenset(self.facts.held)
-        return RowSource(self.request.name, self.table, self.layout, rows, self.left_out, most, held)
+        return self._of(rows)
+
+    def whole(self) -> Source:
+        return self._of(np.flatnonzero(self.facts.usable))
+
+    def _of(self, rows: NDArray[np.int64]) -> Source:
+        most, held = self.request.options.max_text_bytes, frozenset(self.facts.held)
+        folder = str(Path(self.request.path).parent)
+        return RowSource(self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder)
 
 
 def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = False) -> Examined:

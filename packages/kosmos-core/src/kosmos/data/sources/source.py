@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Segment, Text
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.media import resolve
 from kosmos.data.sources.scan_cache import Record
 from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
 from kosmos.errors import DataError, SampleError
@@ -35,6 +36,20 @@ class Extent(NamedTuple):
     files: tuple[Path, ...]
     rows: str
     """Which rows of them, for comparison."""
+
+
+MAX_NAME = 4096
+"""Longest text that is looked at as the name of a file."""
+
+
+class Names(NamedTuple):
+    """What data call a document, its row and its files: nothing that only this machine knows them by."""
+
+    document: str
+    row: str | int | None
+    """The row's own id; None where it has none."""
+    files: Mapping[Path, str]
+    """What the row calls each of the files that it names."""
 
 
 AT_ONCE_BYTES = 64 << 20
@@ -86,6 +101,8 @@ class RowSource:
     """Most bytes of text in a document."""
     modalities: frozenset[str] | None = None
     """Those that any usable row of the table holds, for what warns of one that none does; None is not known."""
+    folder: str = "."
+    """What holds the file or folder of the data."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -112,12 +129,40 @@ class RowSource:
             raise type(error)(f"{origin}: {error}") from error
         return Document(origin, segments)
 
+    def names(self, index: int) -> Names:
+        """What the data call document ``index``. Raises SampleError where its row cannot be read."""
+        number = int(self.rows[index])
+        row, root = self.table.row(number), self.table.root(number)
+        identity = row.get(self.layout.columns.get("id", "id"))
+        files = {file: name for name in _texts_of(row) if (file := _file_of(name, root)) is not None}
+        name = self.origin(index).removeprefix(f"{self.folder}/")
+        return Names(name, identity if isinstance(identity, str | int) else None, files)
+
     def _check(self, segments: tuple[Segment, ...]) -> None:
         if not segments:
             raise SampleError("no text and no media")
         size = sum(len(s.text.encode()) for s in segments if isinstance(s, Text))
         if size > self.max_text_bytes:
             raise SampleError(f"{size:,} bytes of text, over the limit of {self.max_text_bytes:,} (max_text_bytes)")
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """The texts in a value of a row, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_of(inner)
+
+
+def _file_of(name: str, root: Path) -> Path | None:
+    """The file below ``root`` that a text names, if it does."""
+    if len(name) > MAX_NAME:
+        return None
+    try:
+        return resolve(root, name)
+    except SampleError:
+        return None
 
 
 @dataclass(frozen=True)
