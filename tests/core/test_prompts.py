@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from kosmos.compose import compose
 from kosmos.config import SourceConfig
 from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Mark
-from kosmos.generate import prompt_of
+from kosmos.generate import asked_of, prompt_of
 from kosmos.run_sources import chats_among, open_sources
 from support.backbones import SERIES
 from support.runs import small_run, ticks_registry
@@ -107,6 +108,33 @@ def test_the_prompt_of_a_chat_is_token_for_token_what_training_has_in_front_of_t
         assert ids == before_the_answer(planner, document)
         lengths.add(len(ids))
     assert len(lengths) == 4
+
+
+def test_a_chat_that_ends_with_the_users_turn_opens_the_assistants(chats):
+    planner, documents, _ = chats
+    for document in documents:
+        prompt, expected = prompt_of(document)
+        *asked, opened = prompt.segments
+        assert opened == Mark("<|assistant|>")
+        open_chat, nothing = asked_of(Document("d", tuple(asked)))
+        assert (nothing, planner.prompt(open_chat).token_ids.tolist()) == (None, before_the_answer(planner, document))
+        again, said = asked_of(document)
+        assert (again.segments, said) == (prompt.segments, expected)
+
+
+def test_the_last_turn_of_the_assistant_is_the_answer_however_it_is_learned(chats):
+    _, (document, *_), _ = chats
+    prompt, expected = prompt_of(document)
+    unlearned = [replace(s, train=False) if isinstance(s, Text | Mark) else s for s in document.segments]
+    assert prompt_of(Document("d", tuple(unlearned))) is None
+    again, said = asked_of(Document("d", tuple(unlearned)))
+    assert (again.segments, said) == (prompt.segments, expected)
+
+
+def test_a_document_without_an_answer_is_asked_as_a_whole():
+    for segments in ((Text("a", train=True),), (Media("ticks", SERIES),), (Media("ticks", SERIES), Text("b"))):
+        prompt, expected = asked_of(Document("d", segments))
+        assert (prompt.segments, expected) == (segments, None)
 
 
 def test_the_command_lays_out_a_chat_as_python_does(chats):

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from kosmos.compose import Composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
-from kosmos.data.document import Document
+from kosmos.data.document import Document, Mark, Text
 from kosmos.data.foreign import calling
+from kosmos.data.marks import ASSISTANT
 from kosmos.data.plan import decode_cells
 from kosmos.data.transfer import to_device
+from kosmos.data.turns import is_turn
 from kosmos.errors import ConfigError, SampleError, TrainingError
 from kosmos.model.protocols import Backbone
 from kosmos.model.segments import Segments
@@ -234,6 +236,23 @@ def prompt_of(document: Document) -> tuple[Document, str] | None:
     if len(segments) < 2 or not segments[-1].train or getattr(segments[-2], "train", False):
         return None
     return Document(document.origin, tuple(segments[:-1])), segments[-1].text
+
+
+def asked_of(document: Document) -> tuple[Document, str | None]:
+    """What to continue and what is expected, as ``prompt_of``; of a document without an answer all of it, and None.
+
+    A chat opens the assistant's turn, as ``chat_prompt`` does, unless it ends with one, which is its answer.
+    """
+    if (parts := prompt_of(document)) is not None:
+        return parts
+    turns = [place for place, segment in enumerate(document.segments) if is_turn(segment)]
+    if not turns:
+        return document, None
+    before, last = document.segments[: turns[-1]], document.segments[turns[-1] :]
+    if last[0] != Mark(ASSISTANT):
+        return Document(document.origin, (*document.segments, Mark(ASSISTANT))), None
+    answer = "".join(segment.text for segment in last if isinstance(segment, Text))
+    return Document(document.origin, (*before, last[0])), answer or None
 
 
 def _most_likely(logits: Tensor) -> Tensor:
