@@ -8,8 +8,8 @@ import torch
 from kosmos import Document, Media, SampleError, Text, generate_text
 from kosmos.compose import compose
 from kosmos.data.marks import END, EOS
-from kosmos.evaluate.generated import generate_answers
-from kosmos.generate import generate_ids, generate_together, prompt_batch, prompt_of, ready_prompt
+from kosmos.evaluate.generated import Generated, Writing, continue_documents, generate_answers
+from kosmos.generate import asked_of, generate_ids, generate_together, prompt_batch, prompt_of, ready_prompt
 from support.backbones import BACKBONES, SERIES, composed, documents
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
@@ -63,6 +63,23 @@ def test_answers_are_those_of_each_document_alone_in_its_order(parts, monkeypatc
     for answer in answers:
         prompt, expected = prompt_of(by_origin[answer.origin])
         assert (answer.expected, answer.text) == (expected, generate_text(parts, prompt, **given))
+
+
+def test_documents_that_are_sampled_get_what_each_gets_alone(parts):
+    given = {"device": torch.device("cpu"), "dtype": torch.float32}
+    source, how = TicksSource("train", 6, broken=(2,)), Writing(max_new_tokens=5, temperature=1.0, top_k=9, seed=3)
+    bad = []
+    groups = list(
+        continue_documents(
+            parts, source, (4, 2, 0, 5), asked_of, how, leave_out=lambda *told: bad.append(told), **given
+        )
+    )
+    assert [[answer.origin for answer in group] for group in groups] == [["ticks 4"], ["ticks 0"], ["ticks 5"]]
+    for row, (answer,) in zip((4, 0, 5), groups, strict=True):
+        prompt, expected = prompt_of(source.document(row))
+        alone = generate_text(parts, prompt, max_new_tokens=5, temperature=1.0, top_k=9, seed=3, **given)
+        assert answer == Generated(f"ticks {row}", expected, alone, prompt="<ticks>", media=(None,))
+    assert [(row, str(error)) for row, error in bad] == [(2, "holds values that are no numbers")]
 
 
 def test_cached_greedy_generation_equals_the_whole_row_anew_for_each_token(parts):

@@ -7,9 +7,11 @@ import math
 import pytest
 import torch
 
+from kosmos.config import ComponentConfig
 from kosmos.errors import PluginError
-from kosmos.evaluate.generated import Generated, score_answers
+from kosmos.evaluate.generated import Generated, score_answers, text_metrics
 from kosmos.evaluate.score import _Tally
+from kosmos.plugins import load_core
 
 ANSWERS = [Generated("one", "b", "b"), Generated("two", "a", "c")]
 
@@ -37,6 +39,15 @@ def test_a_metric_that_raises_is_named():
         PluginError, match=r"metric divides raised ZeroDivisionError: .* \(test_metrics_of_plugins\.py:"
     ):
         score_answers(ANSWERS, {"same": same, "divides": divides})
+
+
+def test_metrics_are_named_beside_those_of_the_run_whose_options_stay():
+    registry = load_core()
+    metrics = text_metrics(registry, [ComponentConfig(name="bleu", order=2)], ["word_error_rate", "bleu", "bleu"])
+    assert list(metrics) == ["exact_match", "bleu", "word_error_rate"]
+    assert metrics["bleu"](["a b c"], ["a b d"]) > 0  # by four words it would be 0
+    with pytest.raises(PluginError, match="metric 'word_error_rat': unknown; did you mean word_error_rate"):
+        text_metrics(registry, [], ["word_error_rat"])
 
 
 @pytest.mark.parametrize("given", ["0.5", None, [0.5], torch.ones(2)])

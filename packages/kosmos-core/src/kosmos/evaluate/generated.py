@@ -1,9 +1,10 @@
-"""Score texts that the model really generates, document by document."""
+"""Texts that the model really generates for the documents of a source, and their scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import SupportsFloat
 
 import torch
@@ -11,16 +12,20 @@ import torch
 from kosmos.compose import Composition
 from kosmos.config import ComponentConfig
 from kosmos.data.batch import ReadyDocument
-from kosmos.data.document import Source
+from kosmos.data.document import Document, Mark, Source, Text
 from kosmos.data.foreign import calling, first_line
 from kosmos.data.mixture import Mixture
+from kosmos.data.sources.source import Names, RowSource
 from kosmos.errors import PluginError, SampleError, own_line
 from kosmos.evaluate.metrics import TextMetric
-from kosmos.generate import generate_text, generate_together, prompt_of, ready_prompt, room_behind
+from kosmos.generate import GREEDY_BELOW, generate_text, generate_together, prompt_of, ready_prompt, room_behind
 from kosmos.plugins import Registry
 
 AT_ONCE = 32
 """Documents that are continued together, where the backbone can."""
+
+Ask = Callable[[Document], tuple[Document, str | None] | None]
+"""What to continue of a document, and what is expected, where something is; None passes over it."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,38 @@ class Generated:
     """What became of one document."""
 
     origin: str
-    expected: str
+    """What the data call it."""
+    expected: str | None
     text: str
+    prompt: str = ""
+    """What stood before: text as it is, a mark by its name, a medium as ``<image>``."""
+    media: tuple[str | None, ...] = ()
+    """What the data call the file of each medium; None where it is in none."""
+    id: str | int | None = None
+    """The row's own; None where it has none."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How documents are continued: arguments of ``generate_text``."""
+
+    max_new_tokens: int = 256
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+    """Of each document anew, so that none hangs on those before it."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A prompt, and the answer that is still without its text."""
+
+    prompt: Document
+    answer: Generated
+
+    def with_text(self, text: str) -> Generated:
+        return Generated(**{**vars(self.answer), "text": text})
 
 
 def generate_answers(
@@ -41,53 +76,135 @@ def generate_answers(
     max_documents: int,
     max_new_tokens: int = 256,
 ) -> list[Generated]:
+    """All answers of ``answer_documents``."""
+    groups = answer_documents(
+        composition, source, device=device, dtype=dtype, max_documents=max_documents, max_new_tokens=max_new_tokens
+    )
+    return [answer for group in groups for answer in group]
+
+
+def answer_documents(
+    composition: Composition,
+    source: Source,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    max_documents: int,
+    max_new_tokens: int = 256,
+) -> Iterator[list[Generated]]:
     """Greedy continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
 
     Documents that cannot be read are left out: ``score`` names them.
     """
     mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
-    backbone = composition.model.backbone
-    answers: list[Generated] = []
-    group: list[tuple[str, str, ReadyDocument]] = []
+    rows = (mixture.row(0, draw) for draw in range(mixture.limit(0)))
+    how = Writing(max_new_tokens=max_new_tokens)
+    return continue_documents(composition, source, rows, prompt_of, how, device=device, dtype=dtype)
 
-    def write_out() -> None:
-        prompts = [prompt for _, _, prompt in group]
-        written = generate_together(composition, prompts, max_new_tokens=max_new_tokens, device=device, dtype=dtype)
-        for (origin, expected, _), ids in zip(group, written, strict=True):
-            answers.append(Generated(origin, expected, composition.tokenizer.decode(ids)))
+
+def continue_documents(
+    composition: Composition,
+    source: Source,
+    rows: Iterable[int],
+    ask: Ask,
+    how: Writing,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    leave_out: Callable[[int, SampleError], None] = lambda row, error: None,
+) -> Iterator[list[Generated]]:
+    """What the model writes behind what is asked of documents, in their order and in groups, each as it is finished.
+
+    Args:
+        rows: of ``source``.
+        leave_out: told of each row that cannot be used.
+
+    Raises:
+        ConfigError: whatever ``ask`` raises.
+        TrainingError: as ``generate_text``.
+    """
+    together = hasattr(composition.model.backbone, "new_batch_cache") and how.temperature < GREEDY_BELOW
+    group: list[tuple[_Asked, ReadyDocument]] = []
+
+    def write_out() -> list[Generated]:
+        prompts = [prompt for _, prompt in group]
+        written = generate_together(composition, prompts, max_new_tokens=how.max_new_tokens, device=device, dtype=dtype)
+        decode = composition.tokenizer.decode
+        found = [asked.with_text(decode(ids)) for (asked, _), ids in zip(group, written, strict=True)]
         group.clear()
+        return found
 
-    for draw in range(mixture.limit(0)):
+    for row in rows:
         try:
-            with calling(source, "document"):
-                document = source.document(mixture.row(0, draw))
-            if (parts := prompt_of(document)) is None:
+            if (asked := _read(source, row, ask)) is None:
                 continue
-            if not hasattr(backbone, "new_batch_cache"):
-                text = generate_text(composition, parts[0], max_new_tokens=max_new_tokens, device=device, dtype=dtype)
-                answers.append(Generated(document.origin, parts[1], text))
-                continue
-            prompt = ready_prompt(composition, parts[0])
-            room_behind(backbone, len(prompt.plan), max_new_tokens)
-        except SampleError:
+            if not together:
+                text = generate_text(composition, asked.prompt, **asdict(how), device=device, dtype=dtype)
+            else:
+                prompt = ready_prompt(composition, asked.prompt)
+                room_behind(composition.model.backbone, len(prompt.plan), how.max_new_tokens)
+        except SampleError as error:
+            leave_out(row, error)
+            continue
+        if not together:
+            yield [asked.with_text(text)]
             continue
         # No more tokens at once than memory sufficed for in training.
-        tokens = sum(len(other.plan) for _, _, other in group) + len(prompt.plan)
+        tokens = sum(len(other.plan) for _, other in group) + len(prompt.plan)
         if group and (len(group) == AT_ONCE or tokens > composition.planner.max_tokens):
-            write_out()
-        group.append((document.origin, parts[1], prompt))
+            yield write_out()
+        group.append((asked, prompt))
     if group:
-        write_out()
-    return answers
+        yield write_out()
 
 
-def text_metrics(registry: Registry, wanted: Sequence[ComponentConfig]) -> dict[str, TextMetric]:
-    """``exact_match`` and the metrics of the run file, by name."""
+def _read(source: Source, row: int, ask: Ask) -> _Asked | None:
+    """What is asked of a row, and all that is known of its answer. Raises SampleError where it cannot be used."""
+    with calling(source, "document"):
+        document = source.document(row)
+    if (parts := ask(document)) is None:
+        return None
+    prompt, expected = parts
+    names = source.names(row) if isinstance(source, RowSource) else Names(document.origin, None, {})
+    media = tuple(_name(medium.source, names.files) for medium in prompt.media)
+    answer = Generated(names.document, expected, "", prompt=shown(prompt), media=media, id=names.row)
+    return _Asked(prompt, answer)
+
+
+def _name(medium: object, files: Mapping[Path, str]) -> str | None:
+    """What the data call a medium's file. One that no row names is named by its last part, as a path is a machine's."""
+    return files.get(medium, medium.name) if isinstance(medium, Path) else None
+
+
+def shown(document: Document) -> str:
+    """A document as text: a mark by its name, a medium as ``<image>``."""
+    parts = []
+    for segment in document.segments:
+        match segment:
+            case Text(text):
+                parts.append(text)
+            case Mark(name):
+                parts.append(name)
+            case _:
+                parts.append(f"<{segment.modality}>")
+    return "".join(parts)
+
+
+def text_metrics(
+    registry: Registry, wanted: Sequence[ComponentConfig], named: Sequence[str] = ()
+) -> dict[str, TextMetric]:
+    """``exact_match``, the metrics of the run file, and those ``named`` that are not among them; by name.
+
+    Raises:
+        ConfigError: an option is wrong.
+        PluginError: a metric is absent, or cannot be made.
+    """
     metrics: dict[str, TextMetric] = {"exact_match": registry.build("metric", "exact_match")}
     for number, metric in enumerate(wanted):
         path = f"evaluate.metrics.{number}"
         metrics[metric.name] = registry.build("metric", metric.name, options=metric.options, path=path)
-    return metrics
+    more = [name for name in dict.fromkeys(named) if name not in metrics]
+    return metrics | {name: registry.build("metric", name, path="--metric") for name in more}
 
 
 def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
@@ -99,7 +216,7 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
     found: dict[str, float] = {}
     for name, metric in metrics.items() if answers else ():
         try:
-            value: object = metric([a.text for a in answers], [a.expected for a in answers])
+            value: object = metric([a.text for a in answers], [a.expected or "" for a in answers])
         except Exception as error:  # a seam: code of plugins
             where = own_line(error, getattr(metric, "__module__", ""))
             raise PluginError(f"metric {name} raised {first_line(error)}{where}") from error
