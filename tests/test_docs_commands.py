@@ -89,7 +89,7 @@ def parse_run(name: str, command: Any, arguments: list[str], registry: Registry)
 
 def parse_generate(arguments: list[str], registry: Registry) -> None:
     context = typer.main.get_command(generate.app).make_context("generate", arguments)
-    assert generate.read_segments(context.args, list(registry.specs("modality")))
+    assert generate.read_segments(context.args, list(registry.specs("modality"))) or context.params["data"]
 
 
 def parse_other(name: str, arguments: list[str], registry: Registry) -> None:

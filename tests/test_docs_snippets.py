@@ -16,7 +16,10 @@ import torch
 from kosmos import Document, Segments, Text, chat_prompt, load_run
 from kosmos.cli import main
 from kosmos.data.sources import open_source
+from kosmos.data.sources.opening import open_parts
 from kosmos.data.tokenizer import train_tokenizer
+from kosmos.data.turns import is_chat
+from kosmos.generate import asked_of
 from kosmos.plugins import load_plugins
 from kosmos.run_file import make_run
 from kosmos.train.run import train_model
@@ -147,16 +150,30 @@ def test_transformers_reads_a_language_model_as_the_page_says(with_a_run_of_hf: 
 
 @pytest.mark.parametrize("block", blocks("json", "rows"), ids=str)
 def test_the_rows_of_the_guide_are_documents(block: Block, tmp_path: Path) -> None:
-    for name in re.findall(r'"([\w/]+\.(?:png|jpg|flac))"', block.text):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"medium")
-    (tmp_path / "rows.jsonl").write_text(block.text, encoding="utf-8")
-    rows = [json.loads(line) for line in block.text.splitlines()]
-    path, known = str(tmp_path / "rows.jsonl"), ("image", "audio")
+    rows, path, known = *_write(block, tmp_path), ("image", "audio")
     parts = [open_source(path, split=s, registry=load_plugins(), modalities=known) for s in _splits(rows)]
     documents = [part.document(i) for part in parts for i in range(len(part))]
     assert len(documents) == len(rows)
     assert all(any(getattr(segment, "train", False) for segment in d.segments) for d in documents)
+
+
+@pytest.mark.parametrize("block", blocks("json", "asked"), ids=str)
+def test_the_rows_without_answers_can_be_asked(block: Block, tmp_path: Path) -> None:
+    rows, path = _write(block, tmp_path)
+    source = open_parts(path, registry=load_plugins(), modalities=("image",), asked=True).whole()
+    asked = [asked_of(source.document(i)) for i in range(len(source))]
+    assert len(asked) == len(rows) > 1
+    assert all(next(prompt.media).modality == "image" and expected is None for prompt, expected in asked)
+    assert [is_chat(prompt) for prompt, _ in asked] == [False, False, True, True]
+
+
+def _write(block: Block, folder: Path) -> tuple[list[Any], str]:
+    """The rows of a block, and a file of them beside their media."""
+    for name in re.findall(r'"([\w/]+\.(?:png|jpg|flac))"', block.text):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"medium")
+    (folder / "rows.jsonl").write_text(block.text, encoding="utf-8")
+    return [json.loads(line) for line in block.text.splitlines()], str(folder / "rows.jsonl")
 
 
 def _splits(rows: list[Any]) -> list[Any]:

@@ -17,11 +17,12 @@ _OF_ITS_OWN = re.compile(r"[^\s:,;()'\"]*[\d/.][^\s:,;()'\"]*")
 """Words of a cause that other documents have otherwise, such as a file's name, a place or a size."""
 
 
-def incident_lines(incidents: Sequence[Incident], what: str) -> Iterator[str]:
+def incident_lines(incidents: Sequence[Incident], what: str, all_of_them: str = "--json names all") -> Iterator[str]:
     """The first documents of each cause, and how many more have it: of 100,000 lines nobody reads the causes.
 
     Args:
-        what: has become of them, which each line begins with, such as ``left out``. The command has ``--json``.
+        what: has become of them, which each line begins with, such as ``left out``.
+        all_of_them: how to see those that are not named; empty where there is no way.
     """
     by_cause: dict[str, list[Incident]] = {}
     for incident in incidents:
@@ -31,4 +32,11 @@ def incident_lines(incidents: Sequence[Incident], what: str) -> Iterator[str]:
     for cause, found in by_cause.items():
         yield from (f"{what}: {i.origin}: {i.cause}" for i in found[:MAX_NAMED])
         if len(found) > MAX_NAMED:
-            yield f"{what}: {len(found) - MAX_NAMED:,} more: {cause} (--json names all)"
+            more = f" ({all_of_them})" if all_of_them else ""
+            yield f"{what}: {len(found) - MAX_NAMED:,} more: {cause}{more}"
+
+
+def root_advice(incidents: Sequence[Incident], root: str | None) -> str:
+    """What to do, behind a message, where media are not there and no folder of theirs was named."""
+    absent = any("no such file" in incident.cause for incident in incidents)
+    return "; if their media are in another folder, name it with --root" if absent and not root else ""

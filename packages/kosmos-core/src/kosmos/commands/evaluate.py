@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import Step, as_step, check_free, refuse_empty, refuse_ranks
-from kosmos.commands.causes import incident_lines
+from kosmos.commands.answers import AnswerLines
+from kosmos.commands.arguments import Step, as_step, check_free, check_given_once, refuse_empty, refuse_ranks
+from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kosmos.data.document import Source
-    from kosmos.evaluate.generated import Generated
+    from kosmos.evaluate.metrics import TextMetric
     from kosmos.train.saved import SavedRun
+
+MAX_NEW_TOKENS = 256
+"""Of each answer, where nothing else is said."""
 
 
 def evaluate(
@@ -43,6 +47,16 @@ def evaluate(
     generate: Annotated[
         int, typer.Option(min=0, help="Also generate the answers of so many documents of each source, and score them.")
     ] = 0,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"Most tokens of an answer that --generate writes; by default {MAX_NEW_TOKENS}."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Score what --generate writes by this too, beside the run's metrics; may be repeated."
+        ),
+    ] = None,
     answers: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="New file of JSON lines: what --generate writes, and what was expected."),
@@ -59,11 +73,13 @@ def evaluate(
     refuse_ranks("kosmos eval")
     _check_data(data or (), root)
     _check_answers(answers, generate)
+    _check_generated({"--max-new-tokens": max_new_tokens, "--metric": metric or None}, generate)
     run = load_run(Path(output), step=as_step(step))
     for line in run.warnings():
         _warn(line)
     composition = run.composition
     config, registry = composition.config, composition.registry
+    metrics = _metrics(run, metric or ()) if generate else {}
     sources = _named(run, data, root) if data else open_held_out(config, registry)
     if not sources:
         raise DataError(f"{output}: its data have no held-out part; name documents with --data")
@@ -73,15 +89,14 @@ def evaluate(
     )  # fmt: skip
     result = {"output": output, "step": run.step, **asdict(scores)}
     if generate:
-        result["generated"] = _generated(run, sources, generate, answers)
+        result["generated"] = _generated(run, sources, generate, max_new_tokens or MAX_NEW_TOKENS, metrics, answers)
     if as_json:
         print(one_line(result))
     else:
         print("\n".join([*table(result), *incident_lines(scores.incidents, "left out")]))
     if not scores.overall.documents:
         of = ", ".join(data or [output])
-        absent = any("no such file" in incident.cause for incident in scores.incidents)
-        advice = "; if their media are in another folder, name it with --root" if data and absent and not root else ""
+        advice = root_advice(scores.incidents, root) if data else ""
         raise DataError(f"{of}: no document could be scored; those left out are named with why{advice}")
 
 
@@ -100,10 +115,7 @@ def _check_data(paths: Sequence[str], root: str | None) -> None:
     refuse_empty("--root", root)
     if root is not None and not paths:
         raise ConfigError("--root: says where the media of --data are; the run file says it of the run's own data")
-    for path in paths:
-        refuse_empty("--data", path)
-        if paths.count(path) > 1:
-            raise ConfigError(f"--data {path}: is given twice; give each source once")
+    check_given_once(paths)
 
 
 def _check_answers(file: str | None, generate: int) -> None:
@@ -114,32 +126,47 @@ def _check_answers(file: str | None, generate: int) -> None:
         raise ConfigError("--answers: takes what --generate N writes; say how many, such as --generate 100")
 
 
+def _check_generated(options: Mapping[str, object], generate: int) -> None:
+    for option, value in options.items():
+        if value is not None and not generate:
+            raise ConfigError(f"{option}: is for what --generate N writes; say how many, such as --generate 100")
+
+
+def _metrics(run: SavedRun, named: Sequence[str]) -> dict[str, TextMetric]:
+    """Those of the run file, and others by name. One that is absent is refused before anything is scored."""
+    from kosmos.evaluate.generated import text_metrics
+
+    for name in named:
+        refuse_empty("--metric", name)
+    return text_metrics(run.composition.registry, run.composition.config.evaluate.metrics, named)
+
+
 def _generated(
-    run: SavedRun, sources: Sequence[Source], count: int, answers: str | None
+    run: SavedRun,
+    sources: Sequence[Source],
+    count: int,
+    max_new_tokens: int,
+    metrics: Mapping[str, TextMetric],
+    answers: str | None,
 ) -> dict[str, dict[str, float]]:
     """Metrics of really generated answers, by source; the answers themselves as lines of a file, if one is named."""
-    from kosmos.evaluate.generated import generate_answers, score_answers, text_metrics
+    from kosmos.evaluate.generated import Generated, answer_documents, score_answers
 
-    composition = run.composition
-    metrics = text_metrics(composition.registry, composition.config.evaluate.metrics)
     scores: dict[str, dict[str, float]] = {}
-    for source in sources:
-        found = generate_answers(composition, source, device=run.device, dtype=run.dtype, max_documents=count)
-        if answers is not None:
-            _write(found, source.name, Path(answers))
-        scores[source.name] = {"documents": len(found), **score_answers(found, metrics)}
+    with AnswerLines(answers) as lines:
+        for source in sources:
+            found: list[Generated] = []
+            for group in answer_documents(
+                run.composition, source, device=run.device, dtype=run.dtype, max_documents=count,
+                max_new_tokens=max_new_tokens,
+            ):  # fmt: skip
+                found += group
+                if answers is not None:
+                    lines.write(group, source.name)
+            scores[source.name] = {"documents": len(found), **score_answers(found, metrics)}
+    if answers is not None and not lines.count:
+        _warn(f"--answers {answers}: not written: no document has an answer that is there to be generated")
     return scores
-
-
-def _write(found: Sequence[Generated], source: str, file: Path) -> None:
-    from kosmos.train.output import as_json
-
-    rows = [{"source": source, "document": a.origin, "expected": a.expected, "answer": a.text} for a in found]
-    try:
-        with file.open("a", encoding="utf-8", errors="backslashreplace") as lines:
-            lines.writelines(as_json(row) + "\n" for row in rows)
-    except OSError as error:
-        raise ConfigError(f"--answers {file}: cannot write ({error.strerror}); name another file") from error
 
 
 def table(result: dict[str, Any]) -> list[str]:

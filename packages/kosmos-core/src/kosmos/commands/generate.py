@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from kosmos.commands.arguments import Step, as_step, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, check_free, check_given_once, refuse_empty, refuse_ranks
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 
+if TYPE_CHECKING:
+    from kosmos.evaluate.generated import Writing
+    from kosmos.train.saved import SavedRun
+
 MAX_SEED = 2**64 - 1
 """The largest that torch takes."""
-OPTIONS = ("max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system")
+OPTIONS = (
+    "max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system", "data", "root", "answers",
+    "max-documents",
+)  # fmt: skip
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -35,6 +43,26 @@ class _FolderFirst(TyperCommand):
 def generate(
     context: typer.Context,
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Continue each document of a file or folder: what stands before its answer, or all of it; may be "
+            "repeated. A --prompt follows each.",
+        ),
+    ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Folder of the media that rows of --data name; by default that of each file.")
+    ] = None,
+    answers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="New file of JSON lines for what --data gives; by default standard output gets them."
+        ),
+    ] = None,
+    max_documents: Annotated[
+        int | None, typer.Option(min=1, help="Most documents of each --data: its first. By default all.")
+    ] = None,
     chat: Annotated[
         bool,
         typer.Option("--chat", help="Ask as a user and let the assistant answer: for models that learned from chats."),
@@ -52,15 +80,19 @@ def generate(
     """Generate text: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
 
     Media (--MODALITY FILE) and prompts (--prompt TEXT) are read in the order given. With --chat they are the turn
-    of a user, laid out with the marks of turns as in training on messages.
+    of a user, laid out with the marks of turns as in training on messages. With --data each document of a file or
+    folder is continued.
     """
     if output.startswith("-"):
         option = output.partition("=")[0]
         raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
     refuse_ranks("kosmos generate")
     _check_text("--system", system or "")
+    _check_data(data or (), {"--root": root, "--answers": answers, "--max-documents": max_documents})
 
-    from kosmos.generate import check_sampling, generate_text
+    from kosmos.commands.continued import Asking, continue_data
+    from kosmos.evaluate.generated import Writing
+    from kosmos.generate import check_sampling
     from kosmos.run_sources import chats_among
     from kosmos.train.saved import load_run
 
@@ -70,24 +102,51 @@ def generate(
         print(f"warning: {line}", file=sys.stderr)
     modalities = list(run.composition.planner.routes)
     segments = read_segments(context.args, modalities, installed=run.composition.registry.specs("modality"))
+    for name in placeholders_among(segments, modalities):
+        print(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
+    how = Writing(max_new_tokens, temperature, top_k, top_p, seed)
+    if data:
+        asking = Asking(_texts_alone(segments), chat, system)
+        continue_data(run, data, root, asking, how, answers=answers, max_documents=max_documents)
+        return
     if not segments:
         media = f" or a medium, such as --{modalities[0]} FILE" if modalities else ""
         raise ConfigError(f"nothing to continue: give --prompt TEXT{media}")
     if not chat and system is None and (learned := chats_among(run.composition.config.data.sources)):
         print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
-    for name in placeholders_among(segments, modalities):
-        print(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
-    document = prompt_document(segments, chat=chat, system=system)
+    print(_continued(run, prompt_document(segments, chat=chat, system=system), how))
+
+
+def _continued(run: SavedRun, document: Document, how: Writing) -> str:
+    """What the model writes. Raises SampleError, which names the files, where it cannot be asked."""
+    from kosmos.generate import generate_text
+
     try:
-        text = generate_text(
-            run.composition, document,
-            max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
-            device=run.device, dtype=run.dtype,
-        )  # fmt: skip
+        return generate_text(run.composition, document, **asdict(how), device=run.device, dtype=run.dtype)
     except SampleError as error:
         files = ", ".join(str(m.source) for m in document.media)
         raise SampleError(f"{files or 'the prompt'}: {error}") from error
-    print(text)
+
+
+def _check_data(paths: Sequence[str], of_data: Mapping[str, str | int | None]) -> None:
+    """Raises ConfigError where an option is empty, goes without --data, or names a file that is there."""
+    check_given_once(paths)
+    for option, value in of_data.items():
+        if value is not None and not paths:
+            raise ConfigError(f"{option}: is for the documents of --data PATH; name some, or leave it out")
+        refuse_empty(option, None if value is None else str(value))
+    if (file := of_data["--answers"]) is not None:
+        check_free("--answers", str(file))
+
+
+def _texts_alone(segments: Sequence[Text | Media]) -> tuple[Text, ...]:
+    """Prompts that stand behind each document. Raises ConfigError where a medium is among them."""
+    for segment in segments:
+        if isinstance(segment, Media):
+            raise ConfigError(
+                f"--{segment.modality}: beside --data the media are those of the documents; leave one of them out"
+            )
+    return tuple(segment for segment in segments if isinstance(segment, Text))
 
 
 def placeholders_among(segments: Sequence[Text | Media], modalities: Sequence[str]) -> list[str]:

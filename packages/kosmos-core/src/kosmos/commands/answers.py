@@ -1,0 +1,72 @@
+"""Answers as lines of JSON: of ``kosmos eval --generate`` and ``kosmos generate --data``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kosmos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kosmos.evaluate.generated import Generated
+
+
+class AnswerLines:
+    """A new file of answers, or standard output. The file is made with the first line: without one there is none."""
+
+    def __init__(self, file: str | None) -> None:
+        self._file = None if file is None else Path(file)
+        self._lines: TextIO | None = None
+        self.count = 0
+        """Lines that were written."""
+
+    def __enter__(self) -> AnswerLines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lines is not None and self._file is not None:
+            with suppress(OSError):  # of what could not be written, which was said
+                self._lines.close()
+
+    def write(self, answers: Sequence[Generated], source: str) -> None:
+        """Add lines, which stay there whatever happens next.
+
+        Raises:
+            ConfigError: the file cannot be written, or somebody has made it meanwhile.
+        """
+        from kosmos.train.output import as_json
+
+        text = "".join(as_json(answer_row(answer, source)) + "\n" for answer in answers)
+        if self._file is None:
+            print(text, end="", flush=True)
+        elif text:
+            self._write(text, self._file)
+        self.count += len(answers)
+
+    def _write(self, text: str, file: Path) -> None:
+        try:
+            if self._lines is None:
+                self._lines = file.open("x", encoding="utf-8", errors="backslashreplace")
+            self._lines.write(text)
+            self._lines.flush()
+        except OSError as error:
+            kept = f"; its first {self.count:,} answers are there" if self.count else ""
+            raise ConfigError(f"--answers {file}: cannot write ({error.strerror}){kept}; name another file") from error
+
+
+def answer_row(answer: Generated, source: str) -> dict[str, Any]:
+    """An answer as the columns of a line."""
+    return {
+        "source": source,
+        "document": answer.origin,
+        **({} if answer.id is None else {"id": answer.id}),
+        "prompt": answer.prompt,
+        "media": list(answer.media),
+        **({} if answer.expected is None else {"expected": answer.expected}),
+        "answer": answer.text,
+    }

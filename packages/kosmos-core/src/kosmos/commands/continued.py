@@ -1,0 +1,135 @@
+"""``kosmos generate OUTPUT --data PATH``: what the model writes behind each document of a file or folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kosmos.commands.answers import AnswerLines
+from kosmos.commands.causes import incident_lines, root_advice
+from kosmos.data.chat import chat_prompt
+from kosmos.data.document import Document, Source, Text
+from kosmos.data.foreign import calling
+from kosmos.data.quarantine import Incident
+from kosmos.data.sources.folders import counts_files
+from kosmos.data.turns import is_chat
+from kosmos.errors import ConfigError, DataError, SampleError
+from kosmos.names import listed
+
+if TYPE_CHECKING:
+    from kosmos.evaluate.generated import Writing
+    from kosmos.train.saved import SavedRun
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What is asked of each document: what stands before its answer, and what the command line says behind that."""
+
+    typed: tuple[Text, ...]
+    chat: bool
+    """Whether it is the turn of a user."""
+    system: str | None
+    """Of the turn in front of it; its text makes it a chat."""
+
+    def __call__(self, document: Document) -> tuple[Document, str | None]:
+        """What to continue, and what is expected. Raises ConfigError where a chat is to be asked something else."""
+        from kosmos.generate import asked_of
+
+        prompt, expected = asked_of(document)
+        if is_chat(prompt):
+            if self.typed or self.system is not None:
+                option = "--prompt" if self.typed else "--system"
+                raise ConfigError(
+                    f"{option}: {document.origin} is a chat, which says itself what is asked; leave it out"
+                )
+            return prompt, expected
+        content: list[Any] = [Text(part.text) if isinstance(part, Text) else part for part in prompt.segments]
+        content += self.typed
+        if self.chat or self.system is not None:
+            return chat_prompt(content, system=self.system or "", origin=document.origin), expected
+        return Document(document.origin, tuple(content)), expected
+
+
+def continue_data(
+    run: SavedRun,
+    paths: Sequence[str],
+    root: str | None,
+    asking: Asking,
+    how: Writing,
+    *,
+    answers: str | None,
+    max_documents: int | None,
+) -> None:
+    """Write a line for each document, in their order, and name those that cannot be used.
+
+    Raises:
+        ConfigError: the answers cannot be written, or what is asked does not go with the documents.
+        DataError: the data cannot be opened, or none of the documents could be used.
+    """
+    from kosmos.evaluate.generated import continue_documents
+    from kosmos.run_sources import open_asked
+
+    config, registry = run.composition.config, run.composition.registry
+    sources = open_asked(config, registry, paths, root=Path(root) if root else None)
+    _say(line for source in sources for line in _passed_over(source, list(config.modalities)))
+    _hint_at_chats(run, sources, asking)
+    incidents: list[Incident] = []
+    with AnswerLines(answers) as lines:
+        for source in sources:
+            rows = range(len(source) if max_documents is None else min(max_documents, len(source)))
+            for group in continue_documents(
+                run.composition, source, rows, asking, how, device=run.device, dtype=run.dtype,
+                leave_out=partial(_note, incidents, source),
+            ):  # fmt: skip
+                lines.write(group, source.name)
+    _say(incident_lines(incidents, "left out", ""))
+    if not lines.count:
+        advice = root_advice(incidents, root)
+        raise DataError(
+            f"{', '.join(paths)}: no document could be continued; those left out are named with why{advice}"
+        )
+    if answers is not None:
+        print(f"{lines.count:,} answers in {answers}")
+
+
+def _say(lines: Iterator[str]) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def _note(incidents: list[Incident], source: Source, row: int, error: SampleError) -> None:
+    known = getattr(source, "origin", None)
+    origin = str(known(row)) if known else f"{source.name}: row {row}"
+    incidents.append(Incident(origin, source.name, error.code, str(error).removeprefix(f"{origin}: ")))
+
+
+def _passed_over(source: Source, modalities: Sequence[str]) -> Iterator[str]:
+    """What opening the source has left out."""
+    for what, count in getattr(source, "left_out", {}).items():
+        if counts_files(what):
+            yield f"left out: {source.name}: {count:,} {'file' if count == 1 else 'files'} ({what})"
+        else:
+            has, hold = listed(modalities) if modalities else "text alone", "row holds" if count == 1 else "rows hold"
+            yield f"left out: {source.name}: {count:,} {hold} {what}; the run has {has}"
+
+
+def _hint_at_chats(run: SavedRun, sources: Sequence[Source], asking: Asking) -> None:
+    """Where the run learned from chats and the documents, by the first of each source, are none."""
+    from kosmos.run_sources import chats_among
+
+    learned = None if asking.chat or asking.system is not None else chats_among(run.composition.config.data.sources)
+    if learned and not all(map(_begins_with_chat, sources)):
+        print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
+
+
+def _begins_with_chat(source: Source) -> bool:
+    """Whether its first document is a chat, or cannot be read."""
+    try:
+        with calling(source, "document"):
+            return is_chat(source.document(0))
+    except SampleError:
+        return True

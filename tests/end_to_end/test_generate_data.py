@@ -1,0 +1,188 @@
+"""``kosmos generate --data`` and the answers of ``kosmos eval``: a run of one step on pictures, and its lines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from kosmos.cli import main
+from support.command import SMALL, Started, lines_in
+from support.runs import rows_of
+
+Call = Callable[..., tuple[int, list[str], list[str]]]
+FEW = ("--max-new-tokens", 6)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("trained") / "run"
+    few = (*SMALL, "--steps", 1, "data.workers=0", "evaluate.max_documents=2", "evaluate.metrics=[word_error_rate]")
+    assert main([str(a) for a in ("train", "--modalities", "image", "--output", output, *few)]) == 0
+    return output
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """Run the command in this process beside two pictures: exit status, and the lines of both streams."""
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("a", 0), ("b", 1)):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        noise = np.random.default_rng(seed).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / "photos" / f"{name}.png")
+
+    def run(*args: object) -> tuple[int, list[str], list[str]]:
+        status = main([str(a) for a in args])
+        captured = capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err.splitlines()
+
+    return run
+
+
+def write(*rows: dict[str, Any], name: str = "rows.jsonl") -> str:
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name
+
+
+PICTURE = {"id": "first", "image": "photos/a.png"}
+QUESTION = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is this?"}]}]
+CHAT = {"id": 2, "image": "photos/b.png", "messages": QUESTION, "split": "test"}
+CAPTION = {"image": "photos/b.png", "text": "a cat", "split": "train"}
+
+
+@pytest.mark.parametrize("how", [(), ("--temperature", "0.9", "--top-p", "0.9", "--seed", "4")])
+def test_answers_are_those_of_one_call_each_and_what_cannot_be_read_is_named(
+    call: Call, trained: Path, how: tuple[str, ...]
+) -> None:
+    (Path("photos") / "words.png").write_text("these are words")
+    bad = {"image": "photos/none.png"}, {"image": "photos/words.png"}
+    rows = write(PICTURE, bad[0], CHAT, bad[1], CAPTION, {"prompt": "Once"}, {"audio": "x.wav"})
+    status, said, named = call("generate", trained, "--data", rows, "--answers", "answers.jsonl", *FEW, *how)
+    assert (status, said) == (0, ["4 answers in answers.jsonl"])
+    assert named[0] == "left out: rows: 1 row holds audio; the run has image"
+    assert [line.partition(": image: ")[0] for line in named[1:2]] == ["left out: rows.jsonl:2"]
+    assert named[2].startswith("left out: rows.jsonl:4: ") and "not a picture that can be read" in named[2]
+    assert len(named) == 3
+    alone = [
+        ("--image", "photos/a.png"),
+        ("--chat", "--image", "photos/b.png", "--prompt", "What is this?"),
+        ("--image", "photos/b.png"),
+        ("--prompt", "Once"),
+    ]
+    answers = ["\n".join(call("generate", trained, *one, *FEW, *how)[1]) for one in alone]
+    found = rows_of(Path("answers.jsonl"))
+    assert ["\n".join(line.pop("answer").splitlines()) for line in found] == answers
+    chat = "<|user|><image>What is this?<|end|><|assistant|>"
+    caption = {"prompt": "<image>", "media": ["photos/b.png"], "expected": "a cat"}
+    assert found == [
+        {"source": "rows", "document": "rows.jsonl:1", "id": "first", "prompt": "<image>", "media": ["photos/a.png"]},
+        {"source": "rows", "document": "rows.jsonl:3", "id": 2, "prompt": chat, "media": ["photos/b.png"]},
+        {"source": "rows", "document": "rows.jsonl:5", **caption},
+        {"source": "rows", "document": "rows.jsonl:6", "prompt": "Once", "media": []},
+    ]
+
+
+def test_a_folder_of_pictures_is_asked_one_thing(call: Call, trained: Path, tmp_path: Path) -> None:
+    asked = ("--chat", "--prompt", "What is this?", *FEW)
+    status, lines, named = call("generate", trained, "--data", tmp_path / "photos", "--max-documents", 1, *asked)
+    assert (status, len(lines), named) == (0, 1, [])
+    alone = call("generate", trained, "--image", "photos/a.png", *asked)[1]
+    found = json.loads(lines[0])
+    assert found.pop("answer").splitlines() == alone
+    prompt = "<|user|><image>What is this?<|end|><|assistant|>"
+    assert found == {"source": "photos", "document": "photos/a.png", "prompt": prompt, "media": ["a.png"]}
+    assert str(tmp_path) not in lines[0]
+
+
+def test_media_may_be_elsewhere(call: Call, trained: Path) -> None:
+    rows = write({"image": "a.png"})
+    status, _, named = call("generate", trained, "--data", rows, *FEW, "--answers", "a.jsonl")
+    assert (status, len(named)) == (3, 2)
+    assert named[1] == (
+        "error[data]: rows.jsonl: no document could be continued; those left out are named with why; if their media "
+        "are in another folder, name it with --root"
+    )
+    assert not Path("a.jsonl").exists()
+    assert call("generate", trained, "--data", rows, *FEW, "--answers", "a.jsonl", "--root", "photos")[0] == 0
+    assert [line["media"] for line in rows_of(Path("a.jsonl"))] == [["a.png"]]
+
+
+MISTAKES = {
+    "--answers a.jsonl --prompt x": "--answers: is for the documents of --data PATH",
+    "--root photos --prompt x": "--root: is for the documents of --data PATH",
+    "--data rows.jsonl --answers rows.jsonl": "rows.jsonl: exists already; name another file, or remove it",
+    "--data rows.jsonl --image photos/a.png": "--image: beside --data the media are those of the documents",
+    "--data rows.jsonl --prompt x": "--prompt: rows.jsonl:1 is a chat, which says itself what is asked; leave it out",
+    "--data rows.jsonl --system x": "--system: rows.jsonl:1 is a chat, which says itself what is asked; leave it out",
+    "--data rows.jsonl --data rows.jsonl": "--data rows.jsonl: is given twice; give each source once",
+    "--data rows.jsonl --top-k 3": "top_k, top_p: say what is sampled from",
+    "--data=": "--data: the value is empty",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_a_mistake_is_one_line(call: Call, trained: Path, arguments: str) -> None:
+    write(CHAT)
+    status, said, lines = call("generate", trained, *arguments.split())
+    assert (status, said, len(lines)) == (2, [], 1)
+    assert lines[0].startswith(f"error[config]: {MISTAKES[arguments]}")
+
+
+def test_an_interrupted_file_keeps_what_is_finished(call: Call, trained: Path, tmp_path: Path) -> None:
+    rows, answers = tmp_path / write(*[{"prompt": str(number)} for number in range(20_000)]), tmp_path / "a.jsonl"
+    run = Started("generate", trained, "--data", rows, "--answers", answers, "--max-new-tokens", 2)
+    run.wait_for(lambda: lines_in(answers) > 0)
+    run.send(signal.SIGINT)
+    assert run.end() == (130, "error[interrupted]: stopped (SIGINT)\n")
+    found = rows_of(answers)
+    assert 0 < len(found) < 20_000
+    assert [line["prompt"] for line in found] == [str(number) for number in range(len(found))]
+
+
+def test_scoring_says_how_much_is_written_and_by_what_it_is_scored(call: Call, trained: Path) -> None:
+    rows = write(CAPTION, {**CAPTION, "id": "second", "text": "a dog"})
+    scored = ("eval", trained, "--data", rows, "--workers", 0, "--generate", 2, "--json")
+    status, (line,), _ = call(*scored, "--max-new-tokens", 1, "--metric", "bleu", "--answers", "a.jsonl")
+    assert status == 0
+    assert list(json.loads(line)["generated"]["rows"]) == ["documents", "exact_match", "word_error_rate", "bleu"]
+    found = rows_of(Path("a.jsonl"))
+    assert all(len(line["answer"]) <= 1 for line in found)
+    assert [(line.get("id"), line["expected"], line["media"]) for line in found] == [
+        (None, "a cat", ["photos/b.png"]), ("second", "a dog", ["photos/b.png"]),
+    ]  # fmt: skip
+    status, said, lines = call(*scored, "--metric", "blue")
+    assert (status, said, len(lines)) == (3, [], 1)
+    assert lines[0].startswith("error[plugin]: metric 'blue': unknown; did you mean bleu?")
+    for option in ("--max-new-tokens=3", "--metric=bleu"):
+        status, _, (line,) = call("eval", trained, option)
+        assert (status, line) == (
+            2, f"error[config]: {option.partition('=')[0]}: is for what --generate N writes; say how many, such as "
+            "--generate 100",
+        )  # fmt: skip
+
+
+def test_no_empty_file_is_left_where_nothing_was_written(call: Call, trained: Path) -> None:
+    given = ("--workers", 0, "--generate", 5, "--answers", "a.jsonl")
+    assert call("eval", trained, "--data", write({"messages": QUESTION[:1], "image": "photos/a.png"}), *given)[0] == 3
+    assert not Path("a.jsonl").exists()
+    status, _, lines = call("eval", trained, "--data", write({"text": "no answer in it"}), *given)
+    assert (status, lines) == (
+        0, ["warning: --answers a.jsonl: not written: no document has an answer that is there to be generated"],
+    )  # fmt: skip
+    assert not Path("a.jsonl").exists()
+
+
+def test_a_run_of_chats_says_that_plain_documents_are_none(call: Call, trained: Path, tmp_path: Path) -> None:
+    chats = tmp_path / write({"messages": [{"role": "user", "content": "x"}]}, name="chats.jsonl")
+    config = shutil.copytree(trained, tmp_path / "run") / "run.yaml"
+    config.write_text(config.read_text().replace("sources: []", f"sources: [{chats}]"))
+    _, _, (hint,) = call("generate", "run", "--data", write({"prompt": "x"}), *FEW)
+    assert hint == f"hint: {chats} holds chats; with --chat the run is asked as they ask"
+    assert call("generate", "run", "--data", write(CHAT), *FEW)[2] == []
