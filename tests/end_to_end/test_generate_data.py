@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from kosmos.cli import main
+from kosmos_vision.images import ImageProcessor
 from support.command import SMALL, Started, lines_in
 from support.runs import rows_of
 
@@ -186,3 +187,35 @@ def test_a_run_of_chats_says_that_plain_documents_are_none(call: Call, trained: 
     _, _, (hint,) = call("generate", "run", "--data", write({"prompt": "x"}), *FEW)
     assert hint == f"hint: {chats} holds chats; with --chat the run is asked as they ask"
     assert call("generate", "run", "--data", write(CHAT), *FEW)[2] == []
+
+
+def test_what_plugins_print_is_no_part_of_the_answer(
+    call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = ImageProcessor.decode
+    monkeypatch.setattr(ImageProcessor, "decode", lambda *given: print("decoding") or decode(*given))
+    rows = write(CAPTION)
+    commands = [
+        ("eval", trained, "--data", rows, "--workers", 0, "--generate", 1, "--json"),
+        ("generate", trained, "--data", rows, *FEW),
+        ("data", "--modalities", "image", "--data", rows, "--check", "--workers", 0, "--json"),
+    ]
+    for command in commands:
+        status, said, errors = call(*command)
+        assert status == 0 and "decoding" in errors
+        assert [type(json.loads(line)) for line in said] == [dict]
+    _, said, errors = call("generate", trained, "--image", "photos/a.png", *FEW)
+    assert "decoding" in errors and "decoding" not in said
+
+
+def test_scores_of_a_run_whose_data_have_changed_come_with_a_warning(call: Call, tmp_path: Path) -> None:
+    data = [{"text": f"line {number}"} for number in range(40)]
+    rows, few = write(*data), (*SMALL, "--steps", 1, "data.workers=0", "evaluate.max_documents=2")
+    assert call("train", "--modalities", "text", "--data", rows, "--output", "run", *few)[0] == 0
+    assert not call("eval", "run", "--workers", 0)[2]
+    write(*data[:30])
+    (warning,) = call("eval", "run", "--workers", 0)[2]
+    assert warning == (
+        "warning: rows: 28 documents to train on, 38 when the run was trained; their number decides which are held "
+        "out, so it may have been trained on some that are scored"
+    )

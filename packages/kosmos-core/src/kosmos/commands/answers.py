@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ class AnswerLines:
     def __init__(self, file: str | None) -> None:
         self._file = None if file is None else Path(file)
         self._lines: TextIO | None = None
+        self._shown = sys.stdout  # as it is now: meanwhile it may be another for what plugins print
         self.count = 0
         """Lines that were written."""
 
@@ -43,7 +45,7 @@ class AnswerLines:
 
         text = "".join(as_json(answer_row(answer, source)) + "\n" for answer in answers)
         if self._file is None:
-            print(text, end="", flush=True)
+            print(text, end="", flush=True, file=self._shown)
         elif text:
             self._write(text, self._file)
         self.count += len(answers)

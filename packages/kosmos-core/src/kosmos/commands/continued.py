@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.answers import AnswerLines
+from kosmos.commands.arguments import aside
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Source, Text
@@ -74,11 +75,11 @@ def continue_data(
     from kosmos.run_sources import open_asked
 
     config, registry = run.composition.config, run.composition.registry
-    sources = open_asked(config, registry, paths, root=Path(root) if root else None)
-    _say(line for source in sources for line in _passed_over(source, list(config.modalities)))
-    _hint_at_chats(run, sources, asking)
     incidents: list[Incident] = []
-    with AnswerLines(answers) as lines:
+    with AnswerLines(answers) as lines, aside():
+        sources = open_asked(config, registry, paths, root=Path(root) if root else None)
+        _say(line for source in sources for line in _passed_over(source, list(config.modalities)))
+        _hint_at_chats(run, sources, asking)
         for source in sources:
             rows = range(len(source) if max_documents is None else min(max_documents, len(source)))
             for group in continue_documents(

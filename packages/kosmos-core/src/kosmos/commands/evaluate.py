@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.answers import AnswerLines
-from kosmos.commands.arguments import Step, as_step, check_free, check_given_once, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, aside, check_free, check_given_once, refuse_empty, refuse_ranks
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.errors import ConfigError, DataError
 
@@ -65,7 +65,6 @@ def evaluate(
 ) -> None:
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
     from kosmos.evaluate.score import score
-    from kosmos.run_sources import open_held_out
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
@@ -74,22 +73,21 @@ def evaluate(
     _check_data(data or (), root)
     _check_answers(answers, generate)
     _check_generated({"--max-new-tokens": max_new_tokens, "--metric": metric or None}, generate)
-    run = load_run(Path(output), step=as_step(step))
-    for line in run.warnings():
-        _warn(line)
-    composition = run.composition
-    config, registry = composition.config, composition.registry
-    metrics = _metrics(run, metric or ()) if generate else {}
-    sources = _named(run, data, root) if data else open_held_out(config, registry)
-    if not sources:
-        raise DataError(f"{output}: its data have no held-out part; name documents with --data")
-    scores = score(
-        composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents,
-        workers=helpers_of_rank(1) if workers is None else workers,
-    )  # fmt: skip
-    result = {"output": output, "step": run.step, **asdict(scores)}
-    if generate:
-        result["generated"] = _generated(run, sources, generate, max_new_tokens or MAX_NEW_TOKENS, metrics, answers)
+    with aside():
+        run = load_run(Path(output), step=as_step(step))
+        for line in run.warnings():
+            _warn(line)
+        metrics = _metrics(run, metric or ()) if generate else {}
+        sources = _named(run, data, root) if data else _held_out(run)
+        if not sources:
+            raise DataError(f"{output}: its data have no held-out part; name documents with --data")
+        scores = score(
+            run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents,
+            workers=helpers_of_rank(1) if workers is None else workers,
+        )  # fmt: skip
+        result = {"output": output, "step": run.step, **asdict(scores)}
+        if generate:
+            result["generated"] = _generated(run, sources, generate, max_new_tokens or MAX_NEW_TOKENS, metrics, answers)
     if as_json:
         print(one_line(result))
     else:
@@ -102,6 +100,16 @@ def evaluate(
 
 def _warn(line: str) -> None:
     print(f"warning: {line}", file=sys.stderr)
+
+
+def _held_out(run: SavedRun) -> list[Source]:
+    """What the run holds out, with a warning where its data are others now."""
+    from kosmos.run_sources import open_both
+
+    sources, held_out = open_both(run.composition.config, run.composition.registry)
+    for line in run.other_data(sources):
+        _warn(line)
+    return held_out
 
 
 def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kosmos.commands.arguments import Step, as_step, check_free, check_given_once, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, aside, check_free, check_given_once, refuse_empty, refuse_ranks
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
@@ -97,7 +97,8 @@ def generate(
     from kosmos.train.saved import load_run
 
     check_sampling(temperature, top_k, top_p)
-    run = load_run(Path(output), step=as_step(step))
+    with aside():
+        run = load_run(Path(output), step=as_step(step))
     for line in run.warnings():
         print(f"warning: {line}", file=sys.stderr)
     modalities = list(run.composition.planner.routes)
@@ -122,7 +123,8 @@ def _continued(run: SavedRun, document: Document, how: Writing) -> str:
     from kosmos.generate import generate_text
 
     try:
-        return generate_text(run.composition, document, **asdict(how), device=run.device, dtype=run.dtype)
+        with aside():
+            return generate_text(run.composition, document, **asdict(how), device=run.device, dtype=run.dtype)
     except SampleError as error:
         files = ", ".join(str(m.source) for m in document.media)
         raise SampleError(f"{files or 'the prompt'}: {error}") from error
