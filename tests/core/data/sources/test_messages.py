@@ -235,7 +235,28 @@ def test_chats_of_sharegpt_are_read_as_those_of_openai(open_, rows):
 
 def test_errors_name_the_column_of_a_chat(open_, rows):
     source = open_(rows({"conversations": [{"from": "tool", "value": "x"}]}))
-    with pytest.raises(SampleError, match=r"conversations\[0\].role: unknown role 'tool'"):
+    with pytest.raises(SampleError, match=r"conversations\[0\]\.from: unknown role 'tool'"):
+        source.document(0)
+
+
+@pytest.mark.parametrize(
+    ("turn", "cause"),
+    [
+        ({"form": "human", "value": "Q"}, r"talk\[0\]: no 'from'; did you mean form\?"),
+        ({"from": "humn", "value": "Q"}, r"talk\[0\]\.from: unknown role 'humn'; did you mean human\?"),
+        ({"from": "human", "valeu": "Q"}, r"talk\[0\]: no 'value'; did you mean valeu\?"),
+        ({"from": "human", "value": None}, r"talk\[0\]\.value: expected text or a list of parts, got null"),
+        ({"role": None, "content": None, "from": "humn", "value": "Q"}, r"talk\[0\]\.from: unknown role 'humn'"),
+        ({"rôle": "user", "content": "Q"}, r"talk\[0\]: no 'role'; did you mean rôle\?"),
+        ({"role": "usr", "content": "Q"}, r"talk\[0\]\.role: unknown role 'usr'; did you mean user\?"),
+        ({"role": "user", "value": "Q"}, r"talk\[0\]: no 'content'; there are: role, value"),
+        ({"role": None, "content": "Q", "from": None}, r"talk\[0\]\.role: unknown role None"),
+        ({"text": "Q"}, r"talk\[0\]: no 'role'; there are: text"),
+    ],
+)
+def test_errors_name_the_keys_that_a_turn_has(open_, rows, turn, cause):
+    source = open_(rows({"talk": [turn, ANSWER]}, {"talk": chat("Q")}), columns={"conversations": "talk"})
+    with pytest.raises(SampleError, match=cause):
         source.document(0)
 
 
@@ -277,7 +298,8 @@ BAD = [
     ([{"role": "robot", "content": "x"}], r"messages\[0\].role: unknown role 'robot'"),
     ([{"role": ["user"], "content": "x"}], r"messages\[0\].role: unknown role"),
     ([{"role": "user", "content": 3}], r"messages\[0\].content: expected text or a list of parts, got a number"),
-    ([{"role": "user"}], "got null"),
+    ([{"role": "user"}], r"messages\[0\]: no 'content'; there are: role"),
+    ([{"role": "user", "content": None}], "got null"),
     ([user({"text": "x"})], r"messages\[0\].content\[0\]: expected an object with a type"),
     ([user({"type": "text", "text": None}), ANSWER], "expected text, got null"),
     (["hi"], r"messages\[0\]: expected an object, got a string"),

@@ -220,7 +220,7 @@ def test_chats_take_their_media_from_columns_in_the_plural(open_, table):
     source = open_(table(columns), columns={"messages": "chat"})
     assert [m.source for m in source.document(0).media] == [b"x"]
     for missing in (1, 2):
-        with pytest.raises(SampleError, match=r"messages\[0\]: image part holds no medium, and the row has none"):
+        with pytest.raises(SampleError, match=r"chat\[0\]: image part holds no medium, and the row has none"):
             source.document(missing)
     assert open_(table(columns), columns={"messages": "chat"}, modalities=()).left_out == {"image": 1}
 

@@ -177,8 +177,10 @@ class DefaultLayout:
         return role if path is None else top_column(path, columns)
 
     def _chat(self, row: Row) -> tuple[Any, str] | None:
-        """The turns of the row's chat, and the role that they stand under."""
-        return next(((turns, role) for role in CHATS if (turns := self.value(row, role)) is not None), None)
+        """The turns of the row's chat, and the column that they stand in."""
+        return next(
+            ((turns, self.column(role)) for role in CHATS if (turns := self.value(row, role)) is not None), None
+        )
 
     def _form(self, columns: Collection[str], holds: Callable[[str], bool] = lambda column: True) -> str | None:
         """As ``forms.form_of``, by columns; None where one was named for the text."""

@@ -26,6 +26,10 @@ ROLE_MARKS = {
     "assistant": ASSISTANT,
     "gpt": ASSISTANT,
 }
+Keys = tuple[str, str]
+"""Those of a turn that hold its role and its content."""
+OPENAI: Keys = ("role", "content")
+SHAREGPT: Keys = ("from", "value")
 _CALLS = "calls of tools", "the content as text"
 _THOUGHTS = "thoughts beside the content", "it as text, or leave them out"
 _OFFERED = "tools that are offered", "the text of the system, or leave them out"
@@ -117,26 +121,47 @@ def part_kind(part: Any, where: str) -> str:
     return kind.removeprefix("input_").removeprefix("output_").removesuffix("_url")
 
 
-def _parts(turn: Mapping[str, Any], where: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """The parts of one turn, with their kinds."""
-    content = turn.get("content")
+def _parts(turn: Mapping[str, Any], key: str, where: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The parts of one turn, with their kinds. ``key`` is that of its content."""
+    content = turn.get(key)
     if isinstance(content, str):
         return [("text", {"text": content})]
     if not isinstance(content, list | tuple):
-        raise SampleError(f"{where}.content: expected text or a list of parts, got {kind_of(content)}")
-    return [(part_kind(part, f"{where}.content[{n}]"), part) for n, part in enumerate(content)]
+        _check_there(turn, key, where)
+        raise SampleError(f"{where}.{key}: expected text or a list of parts, got {kind_of(content)}")
+    return [(part_kind(part, f"{where}.{key}[{n}]"), part) for n, part in enumerate(content)]
 
 
-def _turns(turns: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each turn with its place, in the words of the OpenAI API."""
+def _role(turn: Mapping[str, Any], key: str, where: str) -> str:
+    """The mark of a turn's role, which stands under ``key``."""
+    role = turn.get(key)
+    if not isinstance(role, str) or role not in ROLE_MARKS:
+        _check_there(turn, key, where)
+        raise SampleError(f"{where}.{key}: unknown role {role!r:.40}{did_you_mean(str(role), ROLE_MARKS)}")
+    return ROLE_MARKS[role]
+
+
+def _check_there(turn: Mapping[str, Any], key: str, where: str) -> None:
+    """Raises SampleError where a turn has no such key, as where it is mistyped."""
+    if key not in turn:
+        raise SampleError(f"{where}: no {key!r}{did_you_mean(key, turn)}")
+
+
+def _turns(turns: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any], Keys]]:
+    """Each turn with its place and the keys that its role and its content are, or should be, under."""
     if not isinstance(turns, list | tuple) or not turns:
         raise SampleError(f"{name}: expected a list that is not empty, got {kind_of(turns)}")
     for number, turn in enumerate(turns):
         if not isinstance(turn, dict | Mapping):  # to ask a dict whether it is a Mapping takes ten times as long
             raise SampleError(f"{name}[{number}]: expected an object, got {kind_of(turn)}")
-        if turn.get("role") is None and turn.get("from") is not None:
-            turn = {**turn, "role": turn["from"], "content": turn.get("value")}
-        yield f"{name}[{number}]", turn
+        yield f"{name}[{number}]", turn, OPENAI if turn.get("role") is not None else _keys(turn)
+
+
+def _keys(turn: Mapping[str, Any]) -> Keys:
+    """Of a turn without a role by this name. One key of a pair tells which other was meant."""
+    if turn.get("from") is not None:  # a table may have all four columns
+        return SHAREGPT
+    return OPENAI if any(key in turn for key in OPENAI) or not any(key in turn for key in SHAREGPT) else SHAREGPT
 
 
 def needs(turns: Any, name: str) -> frozenset[str]:
@@ -149,10 +174,10 @@ def needs(turns: Any, name: str) -> frozenset[str]:
         SampleError: the chat is malformed.
     """
     found: set[str] = set()
-    for where, turn in _turns(turns, name):
-        if not isinstance(turn.get("content"), str):
+    for where, turn, (_, content) in _turns(turns, name):
+        if not isinstance(turn.get(content), str):
             _check_all_said(turn, where)
-            found.update(kind for kind, _ in _parts(turn, where))
+            found.update(kind for kind, _ in _parts(turn, content, where))
     return frozenset(found - {"text"})
 
 
@@ -174,15 +199,12 @@ def read(
     """
     answers = 0
     yield from _system(system, turns)
-    for where, turn in _turns(turns, name):
+    for where, turn, (key, content) in _turns(turns, name):
         _check_all_said(turn, where)
-        parts = _parts(turn, where)
-        role = turn.get("role")
-        if not isinstance(role, str) or role not in ROLE_MARKS:
-            raise SampleError(f"{where}.role: unknown role {role!r:.40}{did_you_mean(str(role), ROLE_MARKS)}")
-        train = ROLE_MARKS[role] == ASSISTANT and _is_learned(turn, where)
+        role, parts = _role(turn, key, where), _parts(turn, content, where)
+        train = role == ASSISTANT and _is_learned(turn, where)
         answers += train and any(kind == "text" and str(part.get("text") or "").strip() for kind, part in parts)
-        yield Mark(ROLE_MARKS[role])
+        yield Mark(role)
         for kind, part in parts:
             yield from _segments(kind, part, own, root, where, train)
         yield Mark(END, train=train)
