@@ -92,6 +92,9 @@ def test_a_text_that_is_named_goes_first(open_, rows):
         ({"texts": []}, "texts: expected a list that is not empty, got an empty list"),
         ({"texts": ["x"]}, r"texts\[0\]: expected an object with user and assistant, got a string"),
         ({"texts": [{"user": "x"}]}, r"texts\[0\].assistant: expected text, got null"),
+        ({"texts": [{"user": "x", "assistant": ""}]}, r"texts\[0\].assistant is empty"),
+        ({"texts": [{"user": "x", "assistant": "y"}, {"user": "x", "assistant": " "}]}, r"texts\[1\].assistant is"),
+        ({"query": "Add.", "response": "2", "history": [["x", "y"], ["x", ""]]}, r"history\[1\]\[1\] is empty"),
         ({"instruction": "Add.", "text": None}, "text: expected text, got null"),
     ],
 )

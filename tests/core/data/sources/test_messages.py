@@ -162,6 +162,26 @@ def test_tools_beside_a_chat_are_seen_in_tables_and_under_other_names(open_, tmp
         assert [source.document(n).segments for n in (1, 2, 3)] == [source.document(1).segments] * 3
 
 
+@pytest.mark.parametrize("empty", ["", " \n", [], [{"type": "text", "text": ""}]])
+def test_an_empty_answer_among_others_costs_the_row(open_, rows, empty):
+    turns = [*chat("Q"), *chat("And?")[:1], {**ANSWER, "content": empty}, *chat("So?")]
+    with pytest.raises(SampleError, match=r'messages\[3\]\.content: the answer is empty; write it, or "loss": false'):
+        open_(rows({"messages": turns})).document(0)
+    shared = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": empty}, {"from": "gpt", "value": "A"}]
+    with pytest.raises(SampleError, match=r"conversations\[1\]\.value: the answer is empty"):
+        open_(rows({"conversations": shared})).document(0)
+
+
+def test_empty_turns_that_are_not_learned_cost_nothing(open_, rows):
+    silent = {**ANSWER, "content": "", "loss": False}
+    assert taken(open_(rows({"messages": [{"role": "user", "content": ""}, silent, *chat("Q")]})))
+    pictured = {**ANSWER, "content": [{"type": "image", "image": "a.png"}]}
+    assert taken(open_(rows({"messages": [*chat("Q"), *chat("And?")[:1], pictured]})))
+    calls = {**ANSWER, "content": "", "tool_calls": [{"function": {"name": "f"}}]}
+    with pytest.raises(SampleError, match=r"messages\[1\]\.tool_calls: calls of tools are not read"):
+        open_(rows({"messages": [*chat("Q")[:1], calls, *chat("Q")]})).document(0)
+
+
 @pytest.mark.parametrize(
     "key", [{"loss": False}, {"loss": 0}, {"weight": 0}, {"loss_scale": 0.0}, {"train": False, "loss": True}]
 )

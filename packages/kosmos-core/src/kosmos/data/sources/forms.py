@@ -91,10 +91,7 @@ def _answer(form: str, value: Callable[[str], Any], column: Callable[[str], str]
     answer = ASKS[form]
     if asked and value(answer) in (None, ""):
         return ""
-    text = text_value(value(answer), column(answer))
-    if not text.strip():
-        raise SampleError(f"{column(answer)} is empty")
-    return text
+    return _not_empty(text_value(value(answer), column(answer)), column(answer))
 
 
 def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:
@@ -104,12 +101,18 @@ def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:
         where = f"{name}[{number}]"
         if not isinstance(pair, Mapping):
             raise SampleError(f"{where}: expected an object with user and assistant, got {kind_of(pair)}")
-        unanswered = asked and number == len(texts) - 1 and pair.get("assistant") in (None, "")
-        yield _text(pair, "user", where), "" if unanswered else _text(pair, "assistant", where)
+        user = text_value(pair.get("user"), f"{where}.user")
+        if asked and number == len(texts) - 1 and pair.get("assistant") in (None, ""):
+            yield user, ""
+            continue
+        yield user, _not_empty(text_value(pair.get("assistant"), f"{where}.assistant"), f"{where}.assistant")
 
 
-def _text(pair: Mapping[str, Any], key: str, where: str) -> str:
-    return text_value(pair.get(key), f"{where}.{key}")
+def _not_empty(answer: str, where: str) -> str:
+    """Raises SampleError where an answer says nothing: the model would learn to say nothing."""
+    if not answer.strip():
+        raise SampleError(f"{where} is empty")
+    return answer
 
 
 def _history(history: Any, name: str) -> Iterator[tuple[str, str]]:
@@ -121,4 +124,4 @@ def _history(history: Any, name: str) -> Iterator[tuple[str, str]]:
         where = f"{name}[{number}]"
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise SampleError(f"{where}: expected a list of two, what was asked and what was answered")
-        yield text_value(pair[0], where), text_value(pair[1], where)
+        yield text_value(pair[0], where), _not_empty(text_value(pair[1], where), f"{where}[1]")

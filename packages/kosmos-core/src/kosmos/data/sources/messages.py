@@ -195,21 +195,28 @@ def read(
         asked: whether the assistant may have said nothing yet.
 
     Raises:
-        SampleError: the chat is malformed, nothing in it is the assistant's, or a medium of the row has no place.
+        SampleError: the chat is malformed, an answer in it is empty or there is none, or a medium of the row has no
+            place.
     """
-    answers = 0
+    answers, silent = 0, ""
     yield from _system(system, turns)
     for where, turn, (key, content) in _turns(turns, name):
         _check_all_said(turn, where)
         role, parts = _role(turn, key, where), _parts(turn, content, where)
         train = role == ASSISTANT and _is_learned(turn, where)
-        answers += train and any(kind == "text" and str(part.get("text") or "").strip() for kind, part in parts)
+        if train:
+            said = any(kind == "text" and str(part.get("text") or "").strip() for kind, part in parts)
+            answers += said
+            if not said and all(kind == "text" for kind, _ in parts):
+                silent = silent or f"{where}.{content}"
         yield Mark(role)
         for kind, part in parts:
             yield from _segments(kind, part, own, root, where, train)
         yield Mark(END, train=train)
     if not answers and not asked:
         raise SampleError(f"{name}: no turn of the assistant with text to learn from")
+    if silent:  # its end alone would be learned: to answer with nothing
+        raise SampleError(f'{silent}: the answer is empty; write it, or "loss": false into the turn')
     own.check_all_taken()
 
 
