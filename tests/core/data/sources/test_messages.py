@@ -199,6 +199,28 @@ def test_a_turn_that_is_learned_in_part_is_refused(open_, rows):
         open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "loss": 1, "weight": 0.5}]})).document(0)
 
 
+GROUNDED = {"ref": ["a dog"], "bbox": [[331.5, 761.4, 853.5, 1594.8]]}
+
+
+@pytest.mark.parametrize("asked", ["Find <ref-object>.", "What is in <bbox>?"])
+@pytest.mark.parametrize("objects", [GROUNDED, str(GROUNDED), None])
+def test_a_text_that_stands_open_for_an_object_costs_the_row(open_, rows, asked, objects):
+    says = (
+        r"\[0\]: <(bbox|ref-object)> stands for something in objects, which is not read; write its name or place into"
+    )
+    for row in ({"messages": chat(asked)}, {"query": asked, "response": "A"}):
+        with pytest.raises(SampleError, match=says):
+            open_(rows({**row, "objects": objects})).document(0)
+        assert asked in taken(open_(rows(row)))  # a chat about ms-swift, or tags
+    assert taken(open_(rows({"messages": chat("What?"), "objects": objects})))
+
+
+def test_objects_beside_a_chat_are_seen_in_tables(open_, tmp_path):
+    pq.write_table(pa.table({"messages": [chat("<bbox>?")], "objects": [GROUNDED]}), tmp_path / "chats.parquet")
+    with pytest.raises(SampleError, match="<bbox> stands for something in objects"):
+        open_(tmp_path / "chats.parquet").document(0)
+
+
 def test_a_system_text_beside_the_chat_is_its_first_turn(open_, rows):
     (first, text, *_) = open_(rows({"messages": chat("Q"), "system": "Be brief."})).document(0).segments
     assert (first, text) == (Mark(SYSTEM), Text("Be brief."))

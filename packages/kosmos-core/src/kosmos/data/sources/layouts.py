@@ -114,7 +114,7 @@ class DefaultLayout:
             require_column(self.column("text"), columns, "text", advice)
 
     def used(self, columns: Collection[str]) -> set[str]:
-        return {*self._tops((*ROLES, FILE_NAME), columns), *self._media_tops(columns)}
+        return {*self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns), *self._media_tops(columns)}
 
     def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
         light = self._tops(("id", "split", "segments", *CHATS, FILE_NAME), columns)
@@ -259,8 +259,8 @@ class DefaultLayout:
         """As ``messages.read``, with what stands beside the chat."""
         for role in messages.OFFERED:
             messages.check_none_offered(self.value(row, role), self.column(role))
-        system = self.value(row, "system")
-        return tuple(messages.read(turns, name, held, root, system=system, asked=self.asked))
+        system, objects = self.value(row, "system"), messages.OBJECTS in row
+        return tuple(messages.read(turns, name, held, root, system=system, objects=objects, asked=self.asked))
 
     def _learned(self, row: Row) -> Text:
         """The text of a row."""

@@ -46,6 +46,13 @@ BESIDE_CONTENT = {
 }
 """Keys of a turn under which the OpenAI API, and others after it, have what belongs to what is said."""
 
+OBJECTS = "objects"
+"""Column of ms-swift's rows with the names and places of things in a picture."""
+_OBJECT = re.compile("<(?:ref-object|bbox)>")
+"""What stands for the next of them in a text. What ms-swift writes in its place hangs on the model that it trains: the
+marks around it, and whether places are in pixels or in thousandths of the picture, of which only the row's author can
+know which are meant."""
+
 LEARNED = ("loss", "loss_scale", "weight", "train")
 """Keys by which ms-swift (the first two), the OpenAI API and our own segments say whether a turn is learned."""
 
@@ -182,7 +189,14 @@ def needs(turns: Any, name: str) -> frozenset[str]:
 
 
 def read(
-    turns: Any, name: str, own: RowMedia, root: Path, *, system: Any = None, asked: bool = False
+    turns: Any,
+    name: str,
+    own: RowMedia,
+    root: Path,
+    *,
+    system: Any = None,
+    objects: bool = False,
+    asked: bool = False,
 ) -> Iterator[Segment]:
     """Segments of a chat: the role's mark, the content, ``<|end|>`` for each turn.
 
@@ -192,11 +206,12 @@ def read(
         name: what errors call the chat.
         own: the media beside the chat; all of them have to be taken.
         system: text of the system's turn, where the chat has none of its own.
+        objects: whether the row has a column ``OBJECTS``, for which texts may have places.
         asked: whether the assistant may have said nothing yet.
 
     Raises:
-        SampleError: the chat is malformed, an answer in it is empty or there is none, or a medium of the row has no
-            place.
+        SampleError: the chat is malformed, an answer in it is empty or there is none, a medium of the row has no place,
+            or an object has one.
     """
     answers, silent = 0, ""
     yield from _system(system, turns)
@@ -211,11 +226,13 @@ def read(
                 silent = silent or f"{where}.{content}"
         yield Mark(role)
         for kind, part in parts:
+            if objects and kind == "text":
+                _check_no_object(part, where)
             yield from _segments(kind, part, own, root, where, train)
         yield Mark(END, train=train)
     if not answers and not asked:
         raise SampleError(f"{name}: no turn of the assistant with text to learn from")
-    if silent:  # its end alone would be learned: to answer with nothing
+    if silent and not asked:  # its end alone would be learned: to answer with nothing
         raise SampleError(f'{silent}: the answer is empty; write it, or "loss": false into the turn')
     own.check_all_taken()
 
@@ -248,6 +265,15 @@ def check_none_offered(tools: Any, name: str) -> None:
 def _not_read(where: str, key: str) -> str:
     what, advice = BESIDE_CONTENT[key]
     return f"{where}: {what} are not read; write them into {advice}"
+
+
+def _check_no_object(part: Mapping[str, Any], where: str) -> None:
+    """Raises SampleError where a text stands open for an object: it would be learned as it is."""
+    if (found := _OBJECT.search(str(part.get("text") or ""))) is not None:
+        raise SampleError(
+            f"{where}: {found[0]} stands for something in {OBJECTS}, which is not read; write its name or place into "
+            "the text, as the model is to say it"
+        )
 
 
 def _is_something(value: Any) -> bool:
