@@ -228,6 +228,30 @@ def test_chats_that_are_cut_are_told_and_texts_that_are_cut_are_not(rows, capsys
         ] * expected
 
 
+def turns(roles: str) -> dict[str, Any]:
+    """A row with a chat of these roles, by their first letters."""
+    names = {"s": "system", "u": "user", "a": "assistant"}
+    return {"messages": [{"role": names[role], "content": f"{role} says"} for role in roles], "split": "train"}
+
+
+def test_turns_out_of_order_are_counted_in_one_line(rows, capsys):
+    chats = ["ua", "sua", "uaua", "au", "uua", "uaa", "usua", "uau", "saua"]
+    rows.write_text("".join(json.dumps(turns(roles)) + "\n" for roles in chats))
+    for more in ([], ["--check"]):
+        out = data(capsys, rows, "data.held_out=0", *more)[1]
+        (told,) = (line for line in out.splitlines() if "out of order" in line)
+        assert told == (
+            "warning   rows: 6 of 9 documents looked at have turns out of order (the assistant's turn first: 2; one "
+            "role twice in turn: 2; the system's turn not first: 1; the user's turn last, so that nothing is learned "
+            f"of it: 2), such as {rows}:4; training takes them as they are"
+        )
+
+
+def test_turns_in_order_and_documents_without_turns_are_no_matter(rows, capsys):
+    rows.write_text("".join(json.dumps(row) + "\n" for row in (turns("ua"), turns("suaua"), {"text": "Alone."})))
+    assert "out of order" not in data(capsys, rows)[1]
+
+
 @pytest.mark.parametrize("share", [0.75, 0.25])
 def test_texts_that_spell_special_tokens_are_told_where_most_do(rows, capsys, tmp_path, share):
     rendered = "<|user|>What is this?<|end|>\n<|assistant|>A cat.<|end|>"

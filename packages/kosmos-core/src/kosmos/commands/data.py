@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kosmos.data.quarantine import Incident
     from kosmos.data.shown import Stretch
     from kosmos.data.tokenizer import Tokenizer
+    from kosmos.data.turn_order import TurnOrder
 
 OPTIONS = ("--modalities", "--data", "--documents", "--check", "--workers", "--json", "--help")
 NO_COMMANDS = {
@@ -70,6 +71,12 @@ class Figures:
     """Special tokens that at least half of the documents spell in their text."""
     cut: int
     """Documents that take more than a row and hold what is not learned, such as chats."""
+    disordered: int
+    """Documents whose turns follow each other oddly."""
+    oddities: dict[str, int]
+    """How many of them in which way."""
+    first_disordered: str
+    """Origin of the first of them."""
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -122,7 +129,7 @@ def data_(
         backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
         tokenizer=composition.tokenizer,
     )  # fmt: skip
-    warnings = [*doubtful, *_rendered(figures), *_cut(figures, composition.planner)]
+    warnings = [*doubtful, *_rendered(figures), *_cut(figures, composition.planner), *_disordered(figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
     result: dict[str, Any] = {"sources": told, "scored": scored, "warnings": warnings, "shown": shown}
@@ -159,20 +166,26 @@ def look(
     from kosmos.compose import make_feed
     from kosmos.data.lane import Lane
     from kosmos.data.shown import stretches
+    from kosmos.data.turn_order import TurnOrder
 
     lane = Lane(make_feed(composition, sources), 0)
     figures, shown = {}, []
     for number, source in enumerate(sources):
-        plans = [lane.plans(number, draw) for draw in range(min(LOOKED_AT, len(source)))]
-        usable = [pieces for pieces in plans if pieces]
-        figures[source.name] = _figures(usable, composition.planner.tokenizer) if usable else None
+        usable, order = [], TurnOrder()
+        for draw in range(min(LOOKED_AT, len(source))):
+            document, pieces = lane.read(number, draw)
+            if document is not None and pieces:
+                usable.append(pieces)
+                order.look(lane.feed.mixture.row(number, draw), document)
+        figures[source.name] = _figures(usable, order, composition.planner.tokenizer) if usable else None
         for plan in (piece for pieces in usable[:wanted] for piece in pieces[:1]):
             shown.append(Shown(source.name, plan.origin, len(plan), stretches(plan, composition.planner)))
     return figures, shown, lane.incidents
 
 
-def _figures(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> Figures:
+def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, tokenizer: Tokenizer) -> Figures:
     from kosmos.data.shown import spelled
+    from kosmos.data.turn_order import ODDITIES
 
     lengths = [sum(map(len, pieces)) for pieces in documents]
     plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
@@ -181,6 +194,7 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) 
     return Figures(
         len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
         spelled(documents, tokenizer), sum(map(_is_cut, documents)),
+        order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
     )  # fmt: skip
 
 
@@ -200,6 +214,17 @@ def _cut(figures: dict[str, Figures | None], planner: Planner) -> Iterator[str]:
             yield (
                 f"{name}: {of.cut} of {of.looked_at} documents looked at take more than {most:,} tokens and are cut, "
                 f"so that what is learned may stand apart from what was asked; {raised}"
+            )
+
+
+def _disordered(figures: dict[str, Figures | None]) -> Iterator[str]:
+    """Warnings of chats whose turns follow each other as hardly anybody means."""
+    for name, of in figures.items():
+        if of is not None and of.disordered:
+            ways = "; ".join(f"{way}: {count:,}" for way, count in of.oddities.items())
+            yield (
+                f"{name}: {of.disordered} of {of.looked_at} documents looked at have turns out of order ({ways}), such "
+                f"as {of.first_disordered}; training takes them as they are"
             )
 
 

@@ -196,6 +196,10 @@ class Lane:
 
     def plans(self, source: int, draw: int) -> list[DocumentPlan]:
         """Of a draw; none where it cannot be used, which ``incidents`` tells."""
+        return self.read(source, draw)[1]
+
+    def read(self, source: int, draw: int) -> tuple[Document | None, list[DocumentPlan]]:
+        """The document of a draw, where it could be read, and its ``plans``."""
         row = self.feed.mixture.row(source, draw)
         document: Document | None = None
         try:
@@ -204,10 +208,10 @@ class Lane:
                 plans = [p for p in self.feed.planner.plan(document) if np.count_nonzero(p.train)]
             if not plans:
                 raise SampleError("holds nothing to learn: no text that the loss looks at")
-            return [self._to_wait(source, plan) for plan in plans]
+            return document, [self._to_wait(source, plan) for plan in plans]
         except SampleError as error:
             self._quarantine(document.origin if document else self.origin(source, row), source, error)
-            return []
+            return document, []
 
     def _to_wait(self, source: int, plan: DocumentPlan) -> DocumentPlan:
         """The plan, without its media where too much waits already."""
