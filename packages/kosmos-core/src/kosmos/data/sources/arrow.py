@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kosmos.data.foreign import first_line
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features
+from kosmos.data.sources.media import THERE
 from kosmos.errors import KosmosError, SampleError
 
 
@@ -59,7 +60,7 @@ def read_rows(table: Any, features: Features) -> Iterator[dict[str, Any] | Sampl
 def shadow_rows(
     table: Any, present: Mapping[str, NDArray[np.bool_]], features: Features
 ) -> Iterator[Row | SampleError]:
-    """Rows for ``Table.scan``: the values of some columns, and ``True`` for each medium that is there.
+    """Rows for ``Table.scan``: the values of some columns, and ``THERE`` for each medium that is there.
 
     Args:
         table: the columns whose values matter.
@@ -68,8 +69,18 @@ def shadow_rows(
     for index, row in enumerate(read_rows(table, features)):
         if not isinstance(row, SampleError):
             for name, there in present.items():
-                row[name] = True if there[index] else None
+                row[name] = THERE if there[index] else None
         yield row
+
+
+def plain_columns(schema: Any) -> list[str]:
+    """The columns of a table that hold texts, numbers and the like: no bytes, lists or objects."""
+    return [field.name for field in schema if not (pa.types.is_nested(field.type) or _is_binary(field.type))]
+
+
+def _is_binary(kind: Any) -> bool:
+    checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+    return any(check(kind) for check in checks)
 
 
 def present_values(values: Any) -> NDArray[np.bool_]:

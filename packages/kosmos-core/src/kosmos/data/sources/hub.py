@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.data.foreign import first_line
-from kosmos.data.sources.arrow import present_values, read_row, reading, shadow_rows
+from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, read_features
 from kosmos.data.sources.joined import JoinedTable
@@ -51,7 +51,7 @@ class HubTable:
             layout.check(self.columns)
         except DataError as error:
             raise DataError(f"{self.label}: {error}") from error
-        used = layout.used(self.columns)
+        used = layout.used(self.columns).union(*layout.scanned(self.columns))
         self.columns = tuple(name for name in self.columns if name in used)
         self.dataset = self.dataset.select_columns(list(self.columns))
 
@@ -61,7 +61,7 @@ class HubTable:
         return read_row(table, 0, self.features)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
-        light, media = layout.scanned(self.columns)
+        light, media = layout.scanned(self.columns, plain_columns(self.dataset.features.arrow_schema))
         looked_at = self.dataset.select_columns([*light, *media]) if light or media else None
         for begin in range(0, len(self), _BATCH):
             end = min(begin + _BATCH, len(self))

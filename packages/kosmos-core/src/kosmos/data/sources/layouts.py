@@ -20,11 +20,12 @@ from kosmos.data.sources.columns import (
     did_you_mean,
     kind_of,
     look_up,
+    parse_path,
     require_column,
     text_value,
     top_column,
 )
-from kosmos.data.sources.media import holds_medium, read_media, resolve
+from kosmos.data.sources.media import WELL_KNOWN, holds_medium, is_medium, read_media, resolve
 from kosmos.errors import SampleError
 
 CHATS = ("messages", "conversations")
@@ -55,12 +56,16 @@ class Layout(Protocol):
         """Those of a table's columns that ``segments`` may look at, and the id and the split."""
         ...
 
-    def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
-        """Columns whose values ``needs`` and the split depend on; columns of media, which may be shown as ``True``."""
+    def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
+        """Columns whose values ``needs`` and the split depend on; columns of media, which may be shown as ``THERE``.
+
+        Args:
+            plain: those of no bytes, lists or objects, so that their values cost little.
+        """
         ...
 
     def needs(self, row: Row) -> frozenset[str]:
-        """Modalities of the row's media. Media may stand in the row as ``True`` in place of their bytes.
+        """Modalities of the row's media. Media may stand in the row as ``THERE`` in place of their bytes.
 
         Raises:
             SampleError: the row has no readable form.
@@ -116,14 +121,26 @@ class DefaultLayout:
     def used(self, columns: Collection[str]) -> set[str]:
         return {*self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns), *self._media_tops(columns)}
 
-    def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
+    def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         light = self._tops(("id", "split", "segments", *CHATS, FILE_NAME), columns)
-        return light, [top for top in self._media_tops(columns) if top not in light]
+        absent = [column for column in self._absent if column in columns]
+        light += [top for top in absent if top in plain]  # what stands there tells whether it is a medium
+        return light, [top for top in (*self._media_tops(columns), *absent) if top not in light]
 
     def _media_tops(self, columns: Collection[str]) -> list[str]:
         """The columns that may hold media."""
         tops = self._tops(self.modalities, columns)
         return tops + [plural for _, plural in self._plurals if plural in columns and plural not in tops]
+
+    @cached_property
+    def _absent(self) -> dict[str, str]:
+        """``WELL_KNOWN`` columns that neither an installed modality nor ``columns`` gives a meaning."""
+        named = {path for whole in self.columns.values() for path in (whole, str(parse_path(whole)[0]))}
+        return {c: m for c, m in WELL_KNOWN.items() if m not in self.modalities and c not in named}
+
+    def _absent_media(self, row: Row) -> Iterator[str]:
+        """The modalities of what those hold."""
+        return (modality for column, modality in self._absent.items() if column in row and is_medium(row[column]))
 
     def _tops(self, roles: Collection[str], columns: Collection[str]) -> list[str]:
         """The columns that hold some roles, each once."""
@@ -217,7 +234,8 @@ class DefaultLayout:
     @cached_property
     def _beside_text(self) -> frozenset[str] | None:
         """Columns without which a row is text alone; None where one of them is named otherwise."""
-        columns = frozenset(("segments", *CHATS, FILE_NAME, *self.modalities, *(plural for _, plural in self._plurals)))
+        plurals = (plural for _, plural in self._plurals)
+        columns = frozenset(("segments", *CHATS, FILE_NAME, *self.modalities, *plurals, *self._absent))
         return columns if columns.isdisjoint(self.columns) else None
 
     def needs(self, row: Row) -> frozenset[str]:
@@ -227,8 +245,10 @@ class DefaultLayout:
             return frozenset(kind for kind, _ in segment_kinds(parts) if kind != "text")
         if (chat := self._chat(row)) is not None:
             # What the row's own columns hold is needed too: where no turn takes it, the row is refused.
-            return messages.needs(*chat) | self._chat_media(row).keys()
-        return frozenset(self.media_of(row))
+            needed = messages.needs(*chat) | self._chat_media(row).keys()
+        else:
+            needed = frozenset(self.media_of(row))
+        return needed.union(self._absent_media(row)) if self._absent else needed
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
         if (parts := self.value(row, "segments")) is not None:

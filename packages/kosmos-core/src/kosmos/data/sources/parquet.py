@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.foreign import first_line
 from kosmos.data.free_memory import memory
-from kosmos.data.sources.arrow import present_values, read_row, reading, shadow_rows
+from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layouts import Layout
@@ -186,8 +186,8 @@ class ParquetTable:
         return KEPT.get((self.path, self._changed, self.columns, group), read)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
-        light, media = layout.scanned(self.columns)
         with pq.ParquetFile(self.path) as file:
+            light, media = layout.scanned(file.schema_arrow.names, plain_columns(file.schema_arrow))
             for group in range(file.num_row_groups):
                 try:
                     with reading(f"row group {group}"):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Segment, Text
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.media import resolve
+from kosmos.data.sources.media import WELL_KNOWN, resolve
 from kosmos.data.sources.scan_cache import Record
 from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
 from kosmos.errors import DataError, SampleError
@@ -74,7 +74,7 @@ class Table(Protocol):
         ...
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
-        """Every row in order, as cheaply as possible: media may be ``True`` in place of their bytes."""
+        """Every row in order, as cheaply as possible: media may be ``THERE`` in place of their bytes."""
         ...
 
     def row_blocks(self) -> RowBlocks | None:
@@ -260,7 +260,7 @@ class Examiner:
             raise row
         needs = self.layout.needs(row)
         if not needs and self.foreign is not None and (key := self.foreign(row, table, index)) is not None:
-            return frozenset({key})
+            return frozenset({WELL_KNOWN.get(key, key)})
         return needs
 
     def _hash(self, row: Row | SampleError, index: int) -> int:

@@ -27,6 +27,7 @@ from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.folders import modality_of, suffix_of
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.media import THERE
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.scan_cache import Record, ScanRecord
 from kosmos.data.sources.source import Extent
@@ -81,7 +82,7 @@ class TarTable:
         def shadow(file: int, suffix: str) -> Any:
             if suffix in light or suffix == JSON:
                 return self._value(file, suffix)
-            return True if suffix in self.binary else ""
+            return THERE if suffix in self.binary else ""
 
         for index in range(len(self)):
             try:

@@ -79,7 +79,8 @@ class TemplateLayout:
         paths += [self.columns.get(role, role) for role in ("id", "split", "clip")]
         return {top for path in paths if (top := top_column(path, columns)) in columns}
 
-    def scanned(self, columns: Collection[str]) -> tuple[list[str], list[str]]:
+    def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
+        del plain
         return [top for role in ("id", "split") if (top := self.columns.get(role, role)) in columns], []
 
     def needs(self, row: Row) -> frozenset[str]:
