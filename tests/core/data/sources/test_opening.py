@@ -114,6 +114,20 @@ def test_files_of_other_kinds_are_refused(open_, tmp_path):
         open_(tmp_path)
 
 
+def test_a_folder_of_json_files_is_told_to_be_named_file_by_file(open_, tmp_path):
+    for name in ("a.json", "b.json", "README.md", "notes.docx"):
+        (tmp_path / name).write_text('[{"text": "x"}]')
+    each = rf"\(--data {tmp_path}/a.json, --data {tmp_path}/b.json\)$"
+    for root in (None, tmp_path):
+        with pytest.raises(DataError, match=f"a folder of .json files is not read as a whole; name each.* {each}"):
+            open_(tmp_path, root=root)
+    (tmp_path / "c.jsonl").write_text('{"text": "x"}')
+    assert len(open_(tmp_path, root=tmp_path)) == 1
+    (tmp_path / "c.jsonl").rename(tmp_path / "c.png")
+    with pytest.raises(DataError, match="holds media and no texts of theirs"):
+        open_(tmp_path)
+
+
 def test_a_folder_of_media_alone_is_told_what_texts_it_needs(open_, tmp_path):
     for name in ("one.mp4", "two.mp4", "3.png", "notes.docx"):
         (tmp_path / name).write_bytes(b"x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -277,6 +277,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     asked = set(request.modalities)
+    _refuse_lists(path, files, suffixes)
     if request.root is not None and folders.data_files(path, files) is None:
         raise ConfigError(f"{path}: root is for rows that name media; of a folder of media leave it out")
     if (pairs := find_pairs(path, files, suffixes, asked, request.left_out)) is not None:
@@ -294,6 +295,14 @@ def _from_folder(path: Path, request: Request) -> Parts:
             folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & asked])
         return _from_files(path, found[1], found[0], request)
     raise DataError(f"{path}: {folders.what_lacks(files, suffixes)}")
+
+
+def _refuse_lists(path: Path, files: Sequence[str], suffixes: Collection[str]) -> None:
+    """Raises DataError where .json files are all that a folder holds of data and media: each is a list of its own."""
+    lists = [name for name in files if folders.suffix_of(name) == ".json" and not folders.tells_of_data(name)]
+    if lists and folders.data_files(path, files) is None and not any(folders.suffix_of(n) in suffixes for n in files):
+        each = listed((f"--data {path / name}" for name in lists), at_most=3)
+        raise DataError(f"{path}: a folder of .json files is not read as a whole; name each file as a source ({each})")
 
 
 def _from_manifest(path: Path, request: Request) -> Parts:
