@@ -13,8 +13,8 @@ import pytest
 from kosmos.components import ModalitySpec
 from kosmos.data.document import Source
 from kosmos.data.sources import open_source
-from kosmos.data.sources.media import is_medium
 from kosmos.data.sources.texts import texts_of
+from kosmos.data.sources.well_known import is_medium
 from kosmos.errors import DataError
 from kosmos.hookspecs import hookimpl
 from kosmos.plugins import Registry

@@ -25,7 +25,8 @@ from kosmos.data.sources.columns import (
     text_value,
     top_column,
 )
-from kosmos.data.sources.media import WELL_KNOWN, holds_medium, is_medium, read_media, resolve
+from kosmos.data.sources.media import holds_medium, read_media, resolve
+from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.errors import SampleError
 
 CHATS = ("messages", "conversations")
@@ -138,9 +139,11 @@ class DefaultLayout:
         named = {path for whole in self.columns.values() for path in (whole, str(parse_path(whole)[0]))}
         return {c: m for c, m in WELL_KNOWN.items() if m not in self.modalities and c not in named}
 
-    def _absent_media(self, row: Row) -> Iterator[str]:
+    def _absent_media(self, row: Row) -> frozenset[str]:
         """The modalities of what those hold."""
-        return (modality for column, modality in self._absent.items() if column in row and is_medium(row[column]))
+        if self._absent.keys().isdisjoint(row):  # as of most rows
+            return frozenset()
+        return frozenset(m for column, m in self._absent.items() if column in row and is_medium(row[column]))
 
     def _tops(self, roles: Collection[str], columns: Collection[str]) -> list[str]:
         """The columns that hold some roles, each once."""
@@ -248,7 +251,7 @@ class DefaultLayout:
             needed = messages.needs(*chat) | self._chat_media(row).keys()
         else:
             needed = frozenset(self.media_of(row))
-        return needed.union(self._absent_media(row)) if self._absent else needed
+        return needed | self._absent_media(row) if self._absent else needed
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
         if (parts := self.value(row, "segments")) is not None:

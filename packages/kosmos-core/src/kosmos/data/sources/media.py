@@ -26,24 +26,10 @@ NO_FILES: Final = Path(os.devnull)
 THERE: Final = b"there"
 """Stands in a row for a medium whose bytes nobody asked for yet."""
 
-WELL_KNOWN: Final = {f"{name}{ending}": name for name in ("image", "audio", "video") for ending in ("", "s")}
-"""Columns in which others have media (``datasets``, ms-swift, LLaMA-Factory, LLaVA), each with what they are called.
-
-Whether somebody has installed them is another matter: where nobody has, their rows are no rows of plain text.
-"""
-_SUFFIXES = frozenset(
-    ".avif .bmp .gif .heic .jpeg .jpg .png .svg .tif .tiff .webp "
-    ".aac .aif .aiff .amr .au .flac .m4a .mp3 .oga .ogg .opus .wav .wma "
-    ".3gp .avi .flv .m4v .mkv .mov .mp4 .mpeg .mpg .ogv .ts .webm .wmv".split()
-)
-"""Of files that others name there. It only tells a name from a title; what can be read is for plugins to say."""
-_HOLDS = ("bytes", "path", "url", "data", "array")
-"""Keys of an object that is a medium."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=//|[^\\/])")
 _PLAIN = re.compile(r"(?!\s*\Z)[^/\\:\0]+(?:/[^/\\:\0]+)*")
 """Names that nothing below can object to, but for ``..``."""
 _SET_ROOT = "name files below it, or set root of the source to the folder that holds them"
-_ADDRESS = re.compile(r"data:[^,\s]*,|[A-Za-z][A-Za-z0-9+.-]+://\S+\Z", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
@@ -208,22 +194,6 @@ def holds_medium(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(part is not None for part in value.values())
     return value is not None
-
-
-def is_medium(value: Any) -> bool:
-    """Whether what stands in a ``WELL_KNOWN`` column is a medium, without a plugin that could tell.
-
-    Bytes are, a text that ends as names of such files do or is an address, an object with one of ``_HOLDS``, and a list
-    with any of these. A title, a description, a number and a yes or no are none.
-    """
-    if isinstance(value, str):
-        last = value[value.rfind(".") :].rstrip().lower() if "." in value else ""
-        return last in _SUFFIXES or _ADDRESS.match(value) is not None
-    if isinstance(value, list | tuple):
-        return any(map(is_medium, value))
-    if isinstance(value, Mapping):
-        return any(value.get(key) is not None for key in _HOLDS)
-    return isinstance(value, bytes | FileSpan)
 
 
 def _is_decoded(item: Any) -> bool:

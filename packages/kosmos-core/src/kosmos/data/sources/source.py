@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Segment, Text
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.media import WELL_KNOWN, resolve
+from kosmos.data.sources.media import resolve
 from kosmos.data.sources.scan_cache import Record
 from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
+from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError, SampleError
 
 
