@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import Data, Modalities, one_file, refuse_said_twice, short_options, split_extra
+from kosmos.commands.arguments import Data, Modalities, aside, one_file, refuse_said_twice, short_options, split_extra
 from kosmos.commands.causes import incident_lines
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
@@ -118,17 +118,18 @@ def data_(
     from kosmos.train.doubts import doubts
     from kosmos.train.output import as_json as one_line
 
-    registry = load_plugins(config.plugins)
-    composition = compose(config, registry, draw=False)
-    sources, held_out = open_both(config, registry)
-    wanted = (0 if check else 3) if documents is None else documents
-    figures, shown, incidents = look(composition, sources, wanted)
-    model = composition.model
-    doubtful = doubts(
-        config, sources, resumed=False,
-        backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
-        tokenizer=composition.tokenizer,
-    )  # fmt: skip
+    with aside():
+        registry = load_plugins(config.plugins)
+        composition = compose(config, registry, draw=False)
+        sources, held_out = open_both(config, registry)
+        wanted = (0 if check else 3) if documents is None else documents
+        figures, shown, incidents = look(composition, sources, wanted)
+        model = composition.model
+        doubtful = list(doubts(
+            config, sources, resumed=False,
+            backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
+            tokenizer=composition.tokenizer,
+        ))  # fmt: skip
     warnings = [*doubtful, *_rendered(figures), *_cut(figures, composition.planner), *_disordered(figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
@@ -140,7 +141,8 @@ def data_(
     if check:
         every = [*sources, *held_out]
         number = helpers_of_rank(1) if workers is None else workers
-        incidents = decode_all(composition, every, workers=number, show=not as_json)
+        with aside():
+            incidents = decode_all(composition, every, workers=number, show=not as_json)
         result["checked"] = sum(map(len, every))
     result["incidents"] = incidents
     if as_json:
