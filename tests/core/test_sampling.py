@@ -86,6 +86,14 @@ def weights_gone_wrong(parts, value):
         weight.copy_(before)
 
 
+def test_an_encoder_whose_features_are_not_finite_is_named(parts, monkeypatch):
+    *_, document = documents()
+    encoder = parts.model.streams["ticks"].encoder
+    monkeypatch.setattr(encoder, "forward", lambda values, grids: torch.full((len(values), encoder.width), math.nan))
+    with pytest.raises(TrainingError, match=r"no token 1 .*: streams\.ticks\.encoder: .* features are not finite$"):
+        generate_text(parts, document, max_new_tokens=3)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
 @pytest.mark.parametrize("given", [{}, {"temperature": 1.0}, {"temperature": 0.5, "top_k": 3, "top_p": 0.9}])
 def test_weights_that_are_not_finite_write_nothing(parts, given, value):

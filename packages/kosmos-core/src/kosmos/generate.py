@@ -19,6 +19,8 @@ from kosmos.data.plan import decode_cells
 from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
 from kosmos.errors import ConfigError, SampleError, TrainingError
+from kosmos.model.not_finite import part_not_finite, weight_not_finite
+from kosmos.model.omni import OmniModel
 from kosmos.model.protocols import Backbone
 from kosmos.model.segments import Segments
 from kosmos.runtime.devices import autocast
@@ -105,7 +107,7 @@ def generate_ids(
         while len(ids) < max_new_tokens:
             logits = hidden[-1].to(projection.dtype) @ projection
             token = _choose(logits, temperature, top_k, top_p, random)
-            _check_chosen(token, document.origin, len(ids))
+            _check_chosen(token, document.origin, len(ids), composition.model, batch)
             if token in ends:
                 break
             ids.append(token)
@@ -151,7 +153,7 @@ def generate_together(
             tokens = _most_likely(hidden.to(projection.dtype) @ projection).tolist()
             on = []
             for place, (document, token) in enumerate(zip(going, tokens, strict=True)):
-                _check_chosen(token, prompts[document].plan.origin, len(ids[document]))
+                _check_chosen(token, prompts[document].plan.origin, len(ids[document]), composition.model, batch)
                 if token not in ends:
                     ids[document].append(token)
                     if len(ids[document]) < left[document]:
@@ -261,13 +263,13 @@ def _most_likely(logits: Tensor) -> Tensor:
     return tokens.where(most.isfinite(), NO_TOKEN)
 
 
-def _check_chosen(token: int, origin: str, written: int) -> None:
+def _check_chosen(token: int, origin: str, written: int, model: OmniModel, prompt: PackedBatch) -> None:
     """Raises TrainingError where no token could be chosen behind so many."""
     if token == NO_TOKEN:
-        raise TrainingError(
-            f"{origin}: the model gives no token {written + 1} a probability (its logits are not finite): its run went "
-            "wrong and its weights are of no use; take an earlier checkpoint (--step)"
-        )
+        no_token = f"{origin}: the model gives no token {written + 1} a probability (its logits are not finite)"
+        part = None if (weight := weight_not_finite(model)) else part_not_finite(model, [prompt])
+        weights = f"{weight or 'its run went wrong and its weights are of no use'}; take an earlier checkpoint (--step)"
+        raise TrainingError(f"{no_token}: {part or weights}")
 
 
 def _choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, random: torch.Generator) -> int:

@@ -12,15 +12,18 @@ from kosmos.data.batch import PackedBatch
 from kosmos.model.omni import OmniModel, Stream
 
 
-def not_finite_in(model: OmniModel, batches: Iterable[PackedBatch]) -> str | None:
+def weight_not_finite(model: OmniModel) -> str | None:
+    """The first weight that is not finite, in words."""
+    found = (name for name, parameter in model.named_parameters() if not _is_finite(parameter))
+    return next((f"the weight {name} is not finite" for name in found), None)
+
+
+def part_not_finite(model: OmniModel, batches: Iterable[PackedBatch]) -> str | None:
     """The first part whose numbers are not finite, in words; None where it is none before the backbone.
 
     Args:
-        batches: the rows of the step, on the model's device.
+        batches: rows, on the model's device.
     """
-    for name, parameter in model.named_parameters():
-        if not _is_finite(parameter):
-            return f"the weight {name} is not finite"
     with torch.no_grad():
         for batch in batches:
             for name, module in model.streams.items():

@@ -13,7 +13,7 @@ import torch
 
 from kosmos.config import GuardConfig
 from kosmos.data.batch import PackedBatch
-from kosmos.model.not_finite import not_finite_in
+from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import autocast
 
@@ -36,7 +36,7 @@ class Finding:
 def whence(model: OmniModel, batches: Iterable[PackedBatch], device: torch.device, dtype: torch.dtype) -> str:
     """In brackets, where numbers of a step that are not finite came from; empty where that cannot be told."""
     with autocast(device, dtype):
-        found = not_finite_in(model, (batch.to(device) for batch in batches))
+        found = weight_not_finite(model) or part_not_finite(model, (batch.to(device) for batch in batches))
     return f" ({found})" if found else ""
 
 
