@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config_turns": {"chats", "names", "strict"},
     "config": FOUND | {"config_turns", "strict"},
     "mistakes": {"config", "elsewhere", "names"},
-    "run_file": FOUND | {"config", "mistakes", "chats"},
+    "run_file": FOUND | {"config", "mistakes", "chats", "strict"},
     "runtime": SURFACE | {"collector", "ending"},
     "data": FOUND | {"files", "chats"},
     "model": FOUND | {"data", "runtime"},

@@ -367,3 +367,13 @@ def test_a_run_file_may_be_named_by_a_str_and_is_not_taken_for_its_fields(tmp_pa
 )
 def test_plugins_may_be_written_as_other_lists_are(given: object, plugins: list[str] | None) -> None:
     assert make_run({"plugins": given}).plugins == plugins
+
+
+def test_an_item_may_be_set_of_a_list_that_a_name_alone_stands_for() -> None:
+    given = parse_overrides(["evaluate.sources=a,b.jsonl", "evaluate.sources.0.name=val", "data.sources=c"])
+    run = make_run(
+        given, parse_overrides(["data.sources.0.weight=2", "trackers=tensorboard,wandb", "trackers.1.project=x"])
+    )
+    assert [(s.path, s.name) for s in run.evaluate.sources] == [("a,b.jsonl", "val")]
+    assert [(s.path, s.weight) for s in run.data.sources] == [("c", 2)]
+    assert [tracker.options for tracker in run.trackers] == [{}, {"project": "x"}]

@@ -216,6 +216,6 @@ def test_scores_of_a_run_whose_data_have_changed_come_with_a_warning(call: Call,
     write(*data[:30])
     (warning,) = call("eval", "run", "--workers", 0)[2]
     assert warning == (
-        "warning: rows: 28 documents to train on, 38 when the run was trained; their number decides which are held "
-        "out, so it may have been trained on some that are scored"
+        "warning: rows: 28 documents to train on, 38 when the run was trained; unless the data state a split, others "
+        "are held out now, and some that are scored may have been trained on"
     )

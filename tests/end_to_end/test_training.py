@@ -157,7 +157,7 @@ def test_a_source_of_which_nothing_can_be_used_is_named_by_its_scores_and_ends_t
     data = {"tokens_per_pack": 32, "lanes": 1, "workers": 0, "sources": sources}
     reporter = Saying()
     with pytest.raises(
-        QuarantineFull, match=r"dead: all of the first \d+ samples were bad; the last: .*dead\.jsonl:\d+: "
+        QuarantineFull, match=r"dead: none of the first \d+ samples can be used; the last: .*dead\.jsonl:\d+: "
     ):
         train_model(small_run(tmp_path / "run", modalities=[], train={"steps": 300}, data=data), reporter=reporter)
     assert "warning: no held-out document of dead could be read, so the scores say nothing of it" in reporter.said

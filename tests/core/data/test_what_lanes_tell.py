@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -96,17 +97,27 @@ def test_the_budget_of_bad_samples_is_what_is_borne():
 
 
 def test_a_source_that_gives_bad_samples_alone_is_not_borne_beside_larger_ones():
-    bad = [Incident("a", "small", "sample", "c")]
-    for share, useful, more in ((0.5, {"large"}, 40), (1.0, {"large"}, 90), (0.5, {"large", "small"}, 90)):
+    def bad(first, last, times=1):
+        return [Incident(f"a:{number}", "small", "sample", "c") for number in range(first, last)] * times
+
+    few = bad(0, 3, times=60)  # of three samples, again and again
+    for share, more, useful in (
+        (0.5, bad(50, 90), ()),
+        (1.0, bad(50, 190), ()),
+        (0.5, bad(50, 190), {"small"}),
+        (0.5, few, ()),
+    ):
         budget = Budget(share)
-        budget.add(600, bad * 50, {"large"})
+        budget.add(900, bad(0, 50), {"large"})
         again = Budget(share)
-        again.load(budget.state())
-        again.add(600, bad * more, useful)  # 90 in all, or the share bears all, or it has given one since
+        again.load(json.loads(json.dumps(budget.state())))
+        again.add(900, more, {"large", *useful})
     budget = Budget(0.5)
-    budget.add(600, bad * 60, {"large"})
-    with pytest.raises(QuarantineFull, match="small: all of the first 100 samples were bad; the last: a: c; mend this"):
-        budget.add(600, bad * 40, {"large"})
+    budget.add(900, bad(0, 60), {"large"})
+    with pytest.raises(
+        QuarantineFull, match="small: none of the first 100 samples can be used; the last: a:99: c; mend"
+    ):
+        budget.add(900, bad(60, 100), {"large"})
 
 
 def test_a_decoder_that_ends_its_process_is_to_blame():

@@ -6,12 +6,15 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from kosmos import load_run
 from kosmos.checkpoint.folder import committed, step_of
+from kosmos.checkpoint.saver import Saver
 from kosmos.cli import main
 from kosmos.errors import CheckpointError, ConfigError
-from kosmos.train.best import best_step, losses
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.best import best_step, losses, ranked
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -36,8 +39,11 @@ class Said(Reporter):
         self.lines.append(line)
 
 
-def row(step, loss, documents=4):
-    return {"step": step, "held_out": {"overall": {"documents": documents, "loss": loss}}}
+def row(step, loss, documents=4, source="a", unread=0):
+    """Of a scoring; an old one where nothing was left unread."""
+    more = {"unread": {source: unread}} if unread else {}
+    told = {"overall": {"documents": documents, "loss": loss}, "source": {source: {"documents": documents}}, **more}
+    return {"step": step, "held_out": told}
 
 
 def steps_of(run):
@@ -58,6 +64,16 @@ def test_the_best_is_the_first_of_the_lowest_among_those_that_compare():
     assert best_step(rows, [1, 4, 6]) is None
     assert best_step([*rows, row(8, float("nan")), row(9, 5.0, documents=0)], [7, 8, 9]) == 7
     assert best_step([]) is None
+
+
+def test_scorings_compare_where_the_same_was_tried_and_as_much_was_read():
+    flaky = [row(1, 2.0), row(2, 0.5, documents=3, unread=1), row(3, 3.0)]
+    assert losses(flaky) == {1: 2.0, 3: 3.0}  # what one document less gives wins nothing
+    assert losses(flaky[:2]) == {1: 2.0}  # nor does it make what was before incomparable
+    always = [row(1, 2.0, documents=3, unread=1), row(2, 1.0, documents=3, unread=1)]
+    assert best_step(always) == 2
+    others = [row(1, 0.5, source="easy"), row(2, 3.0), row(3, 2.5)]
+    assert losses(others) == {2: 3.0, 3: 2.5}
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +114,40 @@ def test_the_best_stays_while_a_run_is_resumed_and_one_that_is_lost_is_passed_ov
     assert steps_of(run) == [14, best]
     shutil.rmtree(run / "checkpoints" / f"step-{best:08d}")
     resume_run(run, {"train": {"steps": 16}}, registry=registry)
-    assert steps_of(run) == [16, 14]
+    assert steps_of(run) == [16, best_step(rows_of(run / "held_out.jsonl"), {14, 15})]  # none before is there
+
+
+def test_a_damaged_best_is_passed_over_by_who_takes_it_and_by_who_prunes(worse, tmp_path, capsys):
+    registry, run = ticks_registry(), tmp_path / "run"
+    shutil.copytree(worse[0], run)
+    resume_run(run, {"train": {"steps": 13}, "checkpoint": {"keep_last": 3}}, registry=registry)
+    best, saved = lowest(run), steps_of(run)
+    (run / "checkpoints" / f"step-{best:08d}" / "state.json").write_text("{}")
+    next_best = ranked(rows_of(run / "held_out.jsonl"), set(saved) - {best})[0]
+    found = load_run(run, step="best", device="cpu", registry=registry)
+    assert found.step == next_best and f"step-{best:08d}: state.json does not match" in found.warnings()[0]
+    assert main(["checkpoint", "ls", str(run)]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines() if " best " in line] == [str(next_best)]
+    assert main(["checkpoint", "prune", str(run), "--keep-last", "1"]) == 0
+    assert next_best in steps_of(run)
+
+
+def test_a_damaged_best_that_a_run_went_on_from_before_takes_the_place_of_no_whole_one(tmp_path):
+    rows = [row(step, loss) for step, loss in ((1, 2.0), (2, 3.0), (3, 1.0))]
+
+    def saver(keep_last):
+        return Saver(tmp_path, Parallel(), keep_last=keep_last, best=lambda steps: best_step(rows, steps))
+
+    first = saver(3)
+    for step in (1, 2, 3):
+        first.save(step, {"model.w": torch.ones(2)}, {"step": step})
+    first.wait()
+    (tmp_path / "step-00000003" / "state.json").write_text("{}")
+    second = saver(1)
+    second.went_on_from(2)
+    second.save(4, {"model.w": torch.ones(2)}, {"step": 4})
+    second.wait()
+    assert [step_of(checkpoint) for checkpoint in committed(tmp_path)] == [4, 1]
 
 
 def test_without_it_only_the_last_are_kept_and_best_is_among_them(tmp_path, capsys):
@@ -107,7 +156,7 @@ def test_without_it_only_the_last_are_kept_and_best_is_among_them(tmp_path, caps
     assert steps_of(run) == [6]
     assert load_run(run, step="best", device="cpu", registry=registry).step == 6
     (run / "held_out.jsonl").unlink()
-    with pytest.raises(CheckpointError, match="no checkpoint is of a step that was scored; checkpoints: 6; scored: no"):
+    with pytest.raises(CheckpointError, match="no whole checkpoint is of a step that was scored; checkpoints: 6; scor"):
         load_run(run, step="best", device="cpu", registry=registry)
     assert main(["export", str(run), str(tmp_path / "model.safetensors"), "--step", "bset"]) == 2
     assert "--step: expected the number of a step, or best, got 'bset'" in capsys.readouterr().err

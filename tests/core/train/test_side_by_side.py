@@ -98,19 +98,23 @@ def test_that_rows_could_be_computed_at_once_is_said_where_it_pays(
     lanes: int, threads: int, elements: int, told: int | None
 ) -> None:
     run = small_run(data={"lanes": lanes})
+    model = compose(run, ticks_registry()).model
     parameters = [torch.nn.Parameter(torch.empty(elements, device="meta"))]
     with threads_of_torch(threads):
-        found, line = open_side_by_side(run, parameters, torch.device("cpu"), processes=1)
+        found, line = open_side_by_side(run, model, parameters, torch.device("cpu"), processes=1)
         assert found is None and (line is not None) == (told is not None)
         assert told is None or f"train.lanes_at_once={told} is faster" in str(line)
-        assert open_side_by_side(run, parameters, torch.device("cpu"), processes=2) == (None, None)
+        assert open_side_by_side(run, model, parameters, torch.device("cpu"), processes=2) == (None, None)
+        model.streams["ticks"].encoder.takes_threads = False
+        assert open_side_by_side(run, model, parameters, torch.device("cpu"), processes=1) == (None, None)
 
 
 @pytest.mark.parametrize(("processes", "device"), [(2, "cpu"), (1, "cuda")])
 def test_elsewhere_lanes_go_one_after_another_and_the_run_says_so(processes: int, device: str) -> None:
     run = small_run(train={"lanes_at_once": 2, "compile": True})
-    check_at_once(run, compose(run, ticks_registry()).model, torch.device(device), processes=processes)
-    found, told = open_side_by_side(run, [], torch.device(device), processes=processes)
+    model = compose(run, ticks_registry()).model
+    check_at_once(run, model, torch.device(device), processes=processes)
+    found, told = open_side_by_side(run, model, [], torch.device(device), processes=processes)
     assert found is None and told is not None and "one process on a CPU" in told
 
 

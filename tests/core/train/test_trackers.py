@@ -260,8 +260,8 @@ def test_a_tracker_that_stands_twice_is_two_trackers(tmp_path, wandb_alone):
     assert len(files) == 2
     assert all(b"loss_by_modality/ticks" in written(file) for file in files)
     ids = json.loads((tmp_path / "run" / "wandb" / "ids.json").read_text())
-    assert sorted(ids) == ["one/run", "two/again"]
-    assert len(set(ids.values())) == 2
+    assert sorted(ids) == ["one/", "two/again"]
+    assert len({run_id for run_id, *_ in ids.values()}) == 2
 
 
 def test_an_observer_that_fails_without_a_word_is_told_by_the_kind_of_its_error(tmp_path, registry):
@@ -321,16 +321,21 @@ def test_weights_and_biases_takes_its_own_variables_where_the_run_file_says_noth
     listener = Listener()
     trackers = ["wandb", {"name": "wandb", "project": "stated", "run_name": "so", "online": False}]
     config = small_run(tmp_path / "run", trackers=trackers, train={"steps": 1, "warmup_steps": 0})
+    ids = tmp_path / "run" / "wandb" / "ids.json"
     train_model(config, registry=ticks_registry(), reporter=listener)
-    ids = json.loads((tmp_path / "run" / "wandb" / "ids.json").read_text())
-    assert set(ids) == {"stated/so"}  # the other one is off
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    resume_run(tmp_path / "run", {"train": {"steps": 2}}, registry=ticks_registry(), reporter=listener)
-    ids = json.loads((tmp_path / "run" / "wandb" / "ids.json").read_text())
-    assert set(ids) == {"stated/so", "shapes/first"}
+    assert set(json.loads(ids.read_text())) == {"stated/so"}  # the other one is off
+
+    def goes_on(steps, **variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(f"WANDB_{name}", value)
+        resume_run(tmp_path / "run", {"train": {"steps": steps}}, registry=ticks_registry(), reporter=listener)
+        return json.loads(ids.read_text())
+
+    first = goes_on(2, MODE="offline")
+    assert first["/"][1:] == ["shapes", "first"]
+    assert goes_on(3, PROJECT="other", NAME="second") == first  # it is one run, whatever they say now
     assert not [line for line in listener.said if "warning" in line]
-    monkeypatch.setenv("WANDB_MODE", "sometimes")
-    resume_run(tmp_path / "run", {"train": {"steps": 3}}, registry=ticks_registry(), reporter=listener)
+    goes_on(4, MODE="sometimes")
     assert [line for line in listener.said if "WANDB_MODE: expected online, offline, disabled, got 'sometimes'" in line]
 
 

@@ -16,7 +16,10 @@ from kosmos.chats import LAYOUTS
 from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, by_name
 from kosmos.errors import ConfigError
 from kosmos.mistakes import explain
+from kosmos.strict import names_are_a_list, one_is_a_list
 
+LISTS = ("sources", "trackers", "observers", "metrics")
+"""Fields with items that a name alone may stand for."""
 _Part = TypeVar("_Part", bound=ComponentConfig | None)
 _Entry = TypeVar("_Entry", bound=DocumentsConfig)
 
@@ -152,7 +155,10 @@ def merge(
         if key == "modalities" and isinstance(value, str | list | Mapping):
             merged[key] = _modalities(old, value, renames=renames)
             continue
-        if isinstance(old, list) and isinstance(value, Mapping) and all(str(number).isdecimal() for number in value):
+        numbered = isinstance(value, Mapping) and value and all(str(number).isdecimal() for number in value)
+        if numbered and isinstance(old, str) and key in LISTS:  # as the field itself reads it
+            old = one_is_a_list(old) if key == "sources" else names_are_a_list(old)
+        if numbered and isinstance(old, list):
             merged[key] = _lay_on_items(f"{path}{key}", old, value, renames=renames)
             continue
         if isinstance(value, Mapping):

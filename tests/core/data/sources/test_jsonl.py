@@ -254,5 +254,13 @@ def test_files_that_say_nothing_beside_one_that_is_held_out_are_trained_on(open_
     assert list(texts_of(open_(tmp_path / "two"))) == ["more"]
 
 
+def test_folders_of_files_may_be_called_test_for_what_they_hold(open_, rows, tmp_path):
+    for name in ("test", "blog"):
+        rows({"text": name}, name=f"set/{name}/a.jsonl")
+        for medium in ("a.png", "b.wav"):
+            (tmp_path / "set" / name / medium).unlink()
+    assert sorted(texts_of(open_(tmp_path / "set"))) == ["blog", "test"]
+
+
 def test_media_of_rows_are_media(open_, rows):
     assert isinstance(open_(rows({"image": "a.png", "text": "x"})).document(0).segments[0], Media)

@@ -46,11 +46,12 @@ def list_all(
     if as_json:
         print(json.dumps([asdict(one) for one in found]))
         return
-    scored = [one.held_out_loss for one in found if one.held_out_loss is not None]
+    scored = {one.step: one.held_out_loss for one in found if one.held_out_loss is not None and not one.problem}
+    best = min(scored, key=lambda step: (scored[step], step), default=None)
     for one in found:
         when = one.committed.replace("T", " ")[:19] or "-"
         loss = "" if one.held_out_loss is None else f"loss {one.held_out_loss:.4f}"
-        loss += " best" if scored and one.held_out_loss == min(scored) else ""
+        loss += " best" if one.step == best else ""
         told = f"  {loss:<16}" if scored else ""
         print(f"step {one.step:>10,}  {one.bytes / 2**20:>12,.1f} MiB  {when:<19}{told}  {one.problem or 'whole'}")
     if not found:
@@ -136,15 +137,16 @@ def _to_keep(
     output: str, keep_last: int | None, keep_every: int | None, keep_best: bool | None
 ) -> tuple[int, int | None, int | None]:
     """What the command states, or the run file: how many, of every so many steps, and the best one's step."""
-    from kosmos.checkpoint.folder import committed, step_of
+    from kosmos.checkpoint.folder import committed, step_of, verify
     from kosmos.run_file import make_run
-    from kosmos.train.best import best_step
+    from kosmos.train.best import ranked
     from kosmos.train.output import RunFolder
 
     run = RunFolder.open(Path(output))
     settings = make_run(run.read_config(), where=str(run.run_file)).checkpoint
     wants_best = settings.keep_best if keep_best is None else keep_best
-    best = best_step(run.scores(), [step_of(c) for c in committed(run.checkpoints)]) if wants_best else None
+    there = {step_of(checkpoint): checkpoint for checkpoint in committed(run.checkpoints)} if wants_best else {}
+    best = next((step for step in ranked(run.scores(), there) if verify(there[step]) is None), None)
     return keep_last or settings.keep_last, keep_every or settings.keep_every, best
 
 

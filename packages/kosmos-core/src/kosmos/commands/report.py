@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kosmos.commands.compared import beside, differences
+from kosmos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kosmos.train.output import RunFolder
 
 RECENT_STEPS = 100
 """Throughput is the median of so many last steps: the first ones warm up, single ones wait for a save."""
@@ -35,9 +39,20 @@ def report(
     if len(results) == 1:
         print(json.dumps(results[0], ensure_ascii=False) if as_json else "\n".join(table(results[0])))
         return
-    settings = differences([folder.read_config() for folder in folders])
+    settings = differences([_settings(folder) for folder in folders])
     both = {"differences": settings, "runs": results}
     print(json.dumps(both, ensure_ascii=False) if as_json else "\n".join(beside(results, settings)))
+
+
+def _settings(folder: RunFolder) -> dict[str, Any]:
+    """A run's settings, with what this version has for fields that the run's own did not know."""
+    from kosmos.run_file import make_run
+
+    written = folder.read_config()
+    try:
+        return make_run(written).model_dump(mode="json")
+    except ConfigError:  # of a version that knew others
+        return written
 
 
 def collect(folder: Path) -> dict[str, Any]:

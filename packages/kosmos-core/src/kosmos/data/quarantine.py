@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -31,8 +30,8 @@ class Budget:
         self.share = share
         self.drawn = 0
         self.bad = 0
-        self.useless: Counter[str] = Counter()
-        """Bad samples of sources that have given none to a row."""
+        self.useless: dict[str, set[str]] = {}
+        """Names of bad samples of sources that have given none to a row."""
         self.useful: set[str] = set()
         """The other sources."""
 
@@ -48,11 +47,11 @@ class Budget:
         """
         drawn, bad = self.drawn + drawn, self.bad + len(incidents)
         all_useful = self.useful.union(useful)
-        useless = self.useless + Counter(i.source for i in incidents if i.source not in all_useful)
-        for source in all_useful:
-            del useless[source]
-        if self.share < 1:
-            self._refuse_dead(useless, incidents)
+        useless = {source: set(bad) for source, bad in self.useless.items() if source not in all_useful}
+        for incident in incidents:
+            if incident.source not in all_useful and self.share < 1:
+                useless.setdefault(incident.source, set()).add(incident.origin)
+        self._refuse_dead(useless, incidents)
         if bad and drawn >= self.MIN_DRAWN and bad > self.share * drawn:
             last = incidents[-1] if incidents else None
             because = f"; the last: {last.origin}: {last.cause}" if last else ""
@@ -61,21 +60,22 @@ class Budget:
             )
         self.drawn, self.bad, self.useless, self.useful = drawn, bad, useless, all_useful
 
-    def _refuse_dead(self, useless: Mapping[str, int], incidents: Sequence[Incident]) -> None:
+    def _refuse_dead(self, useless: Mapping[str, Collection[str]], incidents: Sequence[Incident]) -> None:
         for incident in reversed(incidents):
-            if (count := useless.get(incident.source, 0)) >= self.MIN_DRAWN:
+            if (count := len(useless.get(incident.source, ()))) >= self.MIN_DRAWN:
                 raise QuarantineFull(
-                    f"{incident.source}: all of the first {count} samples were bad; the last: {incident.origin}: "
+                    f"{incident.source}: none of the first {count} samples can be used; the last: {incident.origin}: "
                     f"{incident.cause}; mend this source or leave it out (data.quarantine=1 bears it)"
                 )
 
     def state(self) -> dict[str, Any]:
-        by_source = {"useless": dict(self.useless), "useful": sorted(self.useful)}
+        by_source = {"useless": {s: sorted(bad) for s, bad in self.useless.items()}, "useful": sorted(self.useful)}
         return {"drawn": self.drawn, "bad": self.bad, **by_source}
 
     def load(self, state: dict[str, Any]) -> None:
         self.drawn, self.bad = state["drawn"], state["bad"]
-        self.useless, self.useful = Counter(state.get("useless", {})), set(state.get("useful", ()))  # older: none
+        self.useless = {source: set(bad) for source, bad in state.get("useless", {}).items()}  # older ones have none
+        self.useful = set(state.get("useful", ()))
 
 
 def incident_row(incident: Incident, step: int) -> dict[str, Any]:

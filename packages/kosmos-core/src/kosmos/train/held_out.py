@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +15,8 @@ def row_of(step: int, scores: Scores) -> dict[str, Any]:
     """Scores as a row of ``held_out.jsonl``."""
     parts = {"overall": asdict(scores.overall)}
     by = {kind: {n: asdict(s) for n, s in getattr(scores, f"by_{kind}").items()} for kind in ("modality", "source")}
-    return {"step": step, "held_out": {**parts, **by}}
+    unread = Counter(incident.source for incident in scores.incidents)
+    return {"step": step, "held_out": {**parts, **by, **({"unread": dict(unread)} if unread else {})}}
 
 
 def scores_of(row: Mapping[str, Any]) -> Scores | None:

@@ -251,7 +251,7 @@ class Trainer:
 
     def _open_backward(self) -> Backward:
         side_by_side, told = open_side_by_side(
-            self.config, self.parameters, self.device, processes=self.parallel.world_size
+            self.config, self.model, self.parameters, self.device, processes=self.parallel.world_size
         )
         if told:
             self.report(told)

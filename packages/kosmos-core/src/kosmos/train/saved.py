@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
-from kosmos.train.best import best_step, losses
+from kosmos.train.best import losses, ranked
 from kosmos.train.output import RunFolder, resume_command
 
 
@@ -57,8 +57,8 @@ class SavedRun:
         """
         now = [(source.name, len(source), self.documents.get(source.name)) for source in sources]
         return [
-            f"{name}: {count:,} documents to train on, {before:,} when the run was trained; their number decides which "
-            "are held out, so it may have been trained on some that are scored"
+            f"{name}: {count:,} documents to train on, {before:,} when the run was trained; unless the data state a "
+            "split, others are held out now, and some that are scored may have been trained on"
             for name, count, before in now
             if before not in (None, count)
         ]
@@ -125,7 +125,7 @@ def open_checkpoint(output: Path, step: int | Literal["best"] | None = None) -> 
         raise ConfigError(f"step {step}: {given} is the checkpoint of step {named}; leave one of them out")
     folder, step = RunFolder.open(output), named if step is None else step
     if step == "best":
-        step = _best(folder)
+        return folder, _load_best(folder)
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
     if loaded is None:
         again = resume_command(output)
@@ -133,14 +133,18 @@ def open_checkpoint(output: Path, step: int | Literal["best"] | None = None) -> 
     return folder, loaded
 
 
-def _best(folder: RunFolder) -> int:
-    """Of the run's checkpoints the one of the lowest held-out loss."""
+def _load_best(folder: RunFolder) -> Loaded:
+    """Of the run's whole checkpoints the one of the lowest held-out loss."""
     there = [step_of(checkpoint) for checkpoint in committed(folder.checkpoints)]
-    best = best_step(folder.scores(), there)
-    if best is None:
-        scored = listed(map(str, losses(folder.scores())))
-        raise CheckpointError(
-            f"{folder.checkpoints}: no checkpoint is of a step that was scored; checkpoints: "
-            f"{listed(map(str, sorted(there)))}; scored: {scored}; checkpoint.keep_best saves and keeps the best"
-        )
-    return best
+    rows, damaged = folder.scores(), list[str]()
+    for step in ranked(rows, there):
+        try:
+            return replace(load_step(folder.checkpoints, step), skipped=tuple(damaged))
+        except CheckpointError as error:
+            damaged.append(str(error))
+    why = f"damaged: {'; '.join(damaged)}; " if damaged else ""
+    raise CheckpointError(
+        f"{folder.checkpoints}: no whole checkpoint is of a step that was scored; {why}checkpoints: "
+        f"{listed(map(str, sorted(there)))}; scored: {listed(map(str, losses(rows)))}; checkpoint.keep_best saves and "
+        "keeps the best"
+    )

@@ -349,7 +349,7 @@ class Session:
             self.reporter.say(f"warning: {error}")
 
     def _is_best(self, step: int) -> bool:
-        return self.parallel.main_only(self.best.of) == step
+        return self.parallel.main_only(lambda: self.best.is_to_be_saved(step, self.saver.newest))
 
     def _wait_for_save(self) -> None:
         self.watch.at("waiting for the checkpoint")

@@ -41,14 +41,18 @@ def check_at_once(config: RunConfig, model: OmniModel, device: torch.device, *, 
         raise ConfigError(
             f"{WHERE}: not with train.compile=true on a CPU, whose programs take all cores; leave one out"
         )
-    for stream in model.streams.values():
-        if getattr(stream.encoder, "takes_threads", True) is False:
-            title = cast(Any, stream).titles["encoder"]
-            raise ConfigError(f"{WHERE}: {title} takes one row at a time, with these options; set {WHERE}=1")
+    if (title := _takes_one_row(model)) is not None:
+        raise ConfigError(f"{WHERE}: {title} takes one row at a time, with these options; set {WHERE}=1")
+
+
+def _takes_one_row(model: OmniModel) -> str | None:
+    """What errors call an encoder that cannot run in several threads, if there is one."""
+    streams = (cast(Any, stream) for stream in model.streams.values())
+    return next((s.titles["encoder"] for s in streams if getattr(s.encoder, "takes_threads", True) is False), None)
 
 
 def open_side_by_side(
-    config: RunConfig, parameters: Sequence[nn.Parameter], device: torch.device, *, processes: int
+    config: RunConfig, model: OmniModel, parameters: Sequence[nn.Parameter], device: torch.device, *, processes: int
 ) -> tuple[SideBySide | None, str | None]:
     """What computes rows at once, None where they are taken one after another; and what to tell the user, if anything.
 
@@ -57,7 +61,7 @@ def open_side_by_side(
     """
     wanted = config.train.lanes_at_once
     if wanted == 1:
-        return None, None if _elsewhere(device, processes) else _faster(config, parameters)
+        return None, None if _elsewhere(device, processes) else _faster(config, model, parameters)
     if _elsewhere(device, processes):
         return (
             None,
@@ -73,10 +77,11 @@ def open_side_by_side(
     return SideBySide(parameters, at_once) if at_once > 1 else None, told
 
 
-def _faster(config: RunConfig, parameters: Sequence[nn.Parameter]) -> str | None:
+def _faster(config: RunConfig, model: OmniModel, parameters: Sequence[nn.Parameter]) -> str | None:
     """What to tell where rows could be computed at once and are large enough for it to pay."""
     at_once = math.gcd(config.data.lanes, torch.get_num_threads())
-    if at_once == 1 or config.train.compile is True or sum(p.numel() for p in parameters) < WORTH:
+    refused = config.train.compile is True or _takes_one_row(model) is not None
+    if at_once == 1 or refused or sum(p.numel() for p in parameters) < WORTH:
         return None
     return f"rows are computed one after another: {WHERE}={at_once} is faster, and takes more memory (not with dropout)"
 

@@ -11,7 +11,7 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from time import sleep, time
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 from kosmos.config import ComponentConfig, RunConfig
 from kosmos.errors import ConfigError, cause, own_line
@@ -101,17 +101,19 @@ class WeightsAndBiases:
         os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
-        project = project or os.environ.get("WANDB_PROJECT") or "kosmos"
-        title = run_name or os.environ.get("WANDB_NAME") or output.name
         ids = _Ids(output / "wandb" / "ids.json")
+        stated = f"{project or ''}/{run_name or ''}"  # what the variables say may be another when the run goes on
+        known = ids.get(stated) or ids.get(f"{project or 'kosmos'}/{run_name or output.name}")
+        project = project or (known and known.project) or os.environ.get("WANDB_PROJECT") or "kosmos"
+        title = run_name or (known and known.title) or os.environ.get("WANDB_NAME") or output.name
         settings = wandb.Settings(init_timeout=30, console="off")
         # A second tracker of the same kind is a run of its own (create_new), by default it would be the first again.
         self.run = wandb.init(
-            project=project, name=title, id=ids.get(f"{project}/{title}"), resume="allow", reinit="create_new",
+            project=project, name=title, id=known and known.id, resume="allow", reinit="create_new",
             dir=str(output), config=dict(run), mode=_mode(online), settings=settings, allow_val_change=True,
         )  # fmt: skip
         if not self.run.disabled:  # else it has none
-            ids.put(f"{project}/{title}", self.run.id)
+            ids.put(stated, _Known(self.run.id, project, title))
 
     def log(self, row: Mapping[str, Any]) -> None:
         self.run.log(flat(row), step=row["step"])
@@ -129,19 +131,29 @@ def _mode(online: bool | None) -> _Mode:
     return cast(_Mode, wanted)
 
 
+class _Known(NamedTuple):
+    """A run of Weights & Biases."""
+
+    id: str
+    project: str | None = None
+    """None where an older version wrote it down."""
+    title: str | None = None
+
+
 class _Ids:
-    """Ids by project and name, in a JSON file."""
+    """Runs by what the run file states of project and name, in a JSON file."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.known: dict[str, str] = {}
+        self.known: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):  # a new run, or a file that a crash cut short
             self.known = dict(json.loads(file.read_text(encoding="utf-8")))
 
-    def get(self, key: str) -> str | None:
-        return self.known.get(key)
+    def get(self, key: str) -> _Known | None:
+        found = self.known.get(key)
+        return None if found is None else _Known(found) if isinstance(found, str) else _Known(*found)
 
-    def put(self, key: str, value: str) -> None:
+    def put(self, key: str, value: _Known) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         replace_text(self.file, json.dumps(self.known | {key: value}))
 

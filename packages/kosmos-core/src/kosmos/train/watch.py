@@ -169,10 +169,9 @@ class Watch:
             return None  # somebody moves, and whoever waits for them has a reason
         guilty = silent or {r for r in still if not everyone[r].waits} or still
         parts = [f"rank {r} {'does not answer' if r in silent else 'is'} in {everyone[r]}" for r in sorted(guilty)]
-        go_on = "Go on from the newest checkpoint; raise" if max(p.step for p in everyone.values()) > 1 else "Raise"
         return RankHangs(
-            f"no progress for {self.hang_s:g} s: {listed(parts, at_most=4)}; all ranks are stopped. {go_on} "
-            "train.hang_s if this was no hang"
+            f"no progress for {self.hang_s:g} s: {listed(parts, at_most=4)}; all ranks are stopped. Go on from the "
+            "newest checkpoint, if there is one; raise train.hang_s if this was no hang"
         )
 
     def _unchanged_s(self, what: tuple[int, str], value: int) -> float:

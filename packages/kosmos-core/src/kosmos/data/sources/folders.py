@@ -166,6 +166,18 @@ def splits_of_files(files: Sequence[str]) -> list[Split | None]:
     ]
 
 
+def splits_of_data(files: Sequence[str]) -> list[Split | None]:
+    """As ``splits_of_files``, of files of rows: a file's own name counts whatever others are called.
+
+    A single file is what was asked for, whatever it is called.
+    """
+    if len(files) < 2:
+        return [None] * len(files)
+    said = splits_of_files(files)
+    by_name = "held_out" in (split_of(stem_of(name.rpartition("/")[2])) for name in files)
+    return said if by_name else of_folders(said)
+
+
 def _split_of_folder(folder: str) -> Split | None:
     return next(filter(None, map(split_of, folder.split("/"))), None)
 

@@ -315,9 +315,7 @@ def _from_manifest(path: Path, request: Request) -> Parts:
 
 
 def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Request) -> Parts:
-    paths, splits = [folder / name for name in names], folders.splits_of_files(names)
-    if len(names) < 2:  # it is what was asked for, whatever it is called
-        splits = [None]
+    paths, splits = [folder / name for name in names], folders.splits_of_data(names)
     if suffix in (".jsonl", *DELIMITED):
         tables = [index_delimited(path) if suffix in DELIMITED else index_jsonl([path]) for path in paths]
         return finish(join(tables, splits), request.layout(), request, rows_vary=True)
