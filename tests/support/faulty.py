@@ -83,6 +83,16 @@ class DiesBetweenSamples:
         return (1,)
 
 
+class FailsBetweenSamples:
+    """Raises where rows are put together, which concerns no sample."""
+
+    cell_dtype = np.dtype(np.float32)
+
+    @property
+    def cell_shape(self) -> tuple[int, ...]:
+        raise KeyError("the table\nof cells")
+
+
 class DiesOnArrival(Numbered):
     """Ends the process that it is sent to."""
 

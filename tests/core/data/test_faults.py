@@ -19,7 +19,7 @@ from kosmos.data import supervisor
 from kosmos.data.feeder import StopWaiting, open_feeder
 from kosmos.data.lane import DECODE, PLAN
 from kosmos.errors import DataError, PluginError
-from support.faulty import DiesBetweenSamples, DiesOnArrival, Numbered, Plain
+from support.faulty import DiesBetweenSamples, DiesOnArrival, FailsBetweenSamples, Numbered, Plain
 from support.feeds import feed_of
 
 
@@ -220,6 +220,14 @@ def test_deaths_between_samples_end_the_run_with_what_would_help(monkeypatch):
     with pytest.raises(DataError, match=r"died 2 times in turn, the last time by SIGKILL between samples") as caught:
         take(feed, 1, workers=1)
     assert "lower data.workers or data.look_ahead" in str(caught.value)
+
+
+def test_what_a_worker_did_not_expect_is_one_line_with_its_place_in_the_plugin():
+    feed = feed_of(Plain(20), processor=FailsBetweenSamples())
+    said = r"^a data worker failed: KeyError: 'the table\\nof cells' \(support\.faulty, faulty\.py:\d+\)$"
+    with pytest.raises(DataError, match=said) as caught:
+        take(feed, 1, workers=1)
+    assert "Traceback (most recent call last)" in str(caught.value.__cause__)  # which --debug shows
 
 
 def test_a_worker_that_dies_as_it_starts_is_one_line():

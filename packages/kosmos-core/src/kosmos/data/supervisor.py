@@ -48,6 +48,13 @@ class StopWaiting(Exception):
     """The caller asked to stop while rows were waited for. No row is lost: state and order are as before the call."""
 
 
+class WorkerTraceback(Exception):
+    """Where in a worker an error came up, as text: the cause of what is raised here, which ``--debug`` shows."""
+
+    def __str__(self) -> str:
+        return f"\n{super().__str__()}"
+
+
 class Died:
     """Stands for a row where the process is dead."""
 
@@ -161,7 +168,8 @@ class Supervisor:
                 return item
             number, taken = item
             if not isinstance(number, int):
-                raise number(taken) if number else DataError(f"a data worker failed:\n{taken}")
+                text, trace = taken
+                raise number(text) from (WorkerTraceback(trace) if trace else None)
             self.ready[number].append(Taken(*taken))
         self.deaths = 0
         return self.ready[lane].pop(0)

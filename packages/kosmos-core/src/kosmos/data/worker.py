@@ -7,6 +7,7 @@ program rather than a fork: it shares no threads, locks or device with the train
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import sys
@@ -88,16 +89,34 @@ def _serve(feed: Any, given: dict[int, tuple[Share, Place]], rows: RowSender, ma
 
 def _report(rows: Connection, error: BaseException) -> None:
     """Send an error in place of a row: its kind and text, in the form of ``RowSender``, which may be what failed."""
-    from kosmos.errors import KosmosError
+    from kosmos.errors import DataError, KosmosError, cause
 
-    kind: type[BaseException] | None
+    kind: type[BaseException]
+    trace = ""
     if isinstance(error, MemoryError):
         kind, text = MemoryError, " ".join(["a data worker ran out of memory:", str(error), *_notes(error)])
     elif isinstance(error, KosmosError):
         kind, text = type(error), str(error)
     else:
-        kind, text = None, "".join(traceback.format_exception(error))
-    rows.send((pickle.dumps((kind, text)), None, []))
+        kind, text = DataError, f"a data worker failed: {cause(error)[:300]}{_place(error)}"
+        trace = "".join(traceback.format_exception(error))
+    rows.send((pickle.dumps((kind, (text, trace))), None, []))
+
+
+def _place(error: BaseException) -> str:
+    """Where an error came up: in the code of a plugin, where that is on the way to it."""
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    others = [(f, line) for f, line in frames if _package(f.f_globals.get("__name__")) not in _NOT_PLUGINS]
+    for frame, line in (others or frames)[-1:]:
+        return f" ({frame.f_globals.get('__name__')}, {os.path.basename(frame.f_code.co_filename)}:{line})"
+    return ""
+
+
+def _package(module: object) -> str:
+    return str(module).partition(".")[0]
+
+
+_NOT_PLUGINS = sys.stdlib_module_names | {"__main__", "kosmos", "numpy"}
 
 
 def _notes(error: BaseException) -> list[str]:
