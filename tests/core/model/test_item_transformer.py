@@ -58,7 +58,14 @@ def test_no_items_run_forward_and_backward() -> None:
     assert out.shape == (0, 16)
 
 
-@pytest.mark.parametrize(("width", "heads", "rotary"), [(10, 4, False), (12, 4, True), (8, 0, False)])
+@pytest.mark.parametrize(("width", "heads", "rotary"), [(10, 4, False), (12, 4, True)])
 def test_numbers_that_do_not_fit(width: int, heads: int, rotary: bool) -> None:
     with pytest.raises(ConfigError, match=r"heads: .* does not divide width"):
         Plain(width=width, layers=1, heads=heads, feed_forward=2, rotary=rotary)
+
+
+@pytest.mark.parametrize(("option", "value"), [("width", 0), ("width", -4), ("layers", -1), ("heads", 0)])
+def test_a_number_that_is_too_small_is_named(option: str, value: int) -> None:
+    numbers = {"width": 8, "layers": 1, "heads": 2, option: value}
+    with pytest.raises(ConfigError, match=rf"^{option}: expected [01] or more, got {value}$"):
+        Plain(**numbers, feed_forward=2)

@@ -34,14 +34,17 @@ class ItemTransformer(nn.Module):
             adds positions of its own, or its cells are a set.
 
     Raises:
-        ConfigError: the numbers do not fit each other.
+        ConfigError: one of the numbers is too small, or they do not fit each other.
     """
 
     compiles = True
 
     def __init__(self, *, width: int, layers: int, heads: int, feed_forward: int, rotary: bool = False) -> None:
         super().__init__()
-        if heads < 1 or width % heads or (rotary and width // heads % 2):
+        for name, value, least in (("width", width, 1), ("layers", layers, 0), ("heads", heads, 1)):
+            if value < least:
+                raise ConfigError(f"{name}: expected {least} or more, got {value}")
+        if width % heads or (rotary and width // heads % 2):
             even = " into heads of an even size" if rotary else ""
             raise ConfigError(f"heads: {heads} does not divide width {width}{even}")
         self.width, self.heads, self.rotary = width, heads, rotary
