@@ -16,7 +16,7 @@ from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.plan import Planner, Route, decode_cells
 from kosmos.data.slots import Fixed, OnePerCell
 from kosmos.data.tokenizer import load_tokenizer
-from kosmos.errors import PlanMismatch
+from kosmos.errors import PlanMismatch, PluginError
 from support.ticks import TicksProcessor
 
 MARKS = ("<ticks>", "</ticks>")
@@ -234,6 +234,11 @@ def test_cells_of_another_type_are_refused():
             lambda: MediaPlan(("<ticks>", (3, 1, 1))),
             r" raised TypeError: .*expected texts and Grids, got the tuple",
         ),
+        (
+            lambda: MediaPlan(("<ticks>", Grid(9.1, 1, 1))),
+            r" raised TypeError: grid \(9\.1, 1, 1\): expected whole numbers \(test_plan\.py:\d+\)$",
+        ),
+        (lambda: MediaPlan((Grid(None, 1, 1),)), r" raised TypeError: grid \(None, 1, 1\): expected whole numbers"),
         (lambda: ["<ticks>", Grid(3, 1, 1)], r": expected a MediaPlan, got list"),
         (lambda: None, r": expected a MediaPlan, got NoneType"),
     ],
@@ -246,6 +251,40 @@ def test_a_processor_that_gives_no_plan_is_named(made, said):
     planner = Planner(TOKENIZER, {"ticks": Route(Odd(4), "ticks", OnePerCell(), frozenset(MARKS))}, 64, {})
     with pytest.raises(SampleError, match=rf"^Odd\.plan{said}"):
         planner.plan(Document("d", (ticks(8), Text("x", train=True))))
+
+
+@pytest.mark.parametrize("number", [int, np.int64, np.uint8, np.array])
+def test_whole_numbers_of_numpy_plan_as_pythons_do(number):
+    plan = MediaPlan(("<ticks>", Grid(number(24), 1, 2)))
+    assert (plan, plan.cells) == (MediaPlan(("<ticks>", Grid(24, 1, 2))), 48)
+    assert {type(size) for size in plan.grids[0]} == {type(plan.cells)} == {int}
+
+
+def half(grid):
+    return grid.cells / 2
+
+
+def fails(grid):
+    return grid.cells // 0
+
+
+@pytest.mark.parametrize(
+    ("slots", "said"),
+    [
+        (half, r"half, asked for the grid \(3, 1, 1\), gave 1\.5; expected a whole number of slots$"),
+        (fails, r"fails, asked for the grid \(3, 1, 1\), failed: ZeroDivisionError: .* \(test_plan\.py:\d+\)$"),
+        (Fixed("2"), r"Fixed, asked for the grid \(3, 1, 1\), gave '2'; expected"),
+    ],
+)
+def test_a_slot_count_that_counts_nothing_is_named_with_its_stream(slots, said):
+    with pytest.raises(PluginError, match=rf"^streams\.ticks\.connector: its slot count {said}"):
+        planner_of(slots=slots).plan(Document("d", (ticks(10), Text("up", train=True))))
+
+
+def test_a_slot_count_may_give_numbers_of_numpy():
+    document = Document("d", (ticks(10), Text("up", train=True)))
+    [plan], [same] = (planner_of(slots=Fixed(number(5))).plan(document) for number in (int, np.int64))
+    assert plan.token_ids.tolist() == same.token_ids.tolist()
 
 
 def test_a_document_may_fill_a_row():

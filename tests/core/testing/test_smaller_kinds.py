@@ -78,6 +78,7 @@ def late_draw(self: Any) -> None:
 
 MUTANTS = [
     Mutant("Mean.counted", 2, "connector average", "slots-as-counted", "slots counts [2, 32]"),
+    Mutant("Mean.counted", 1.0, "connector average", "slots-as-counted", "slots counts 1.0 for an item of"),
     Mutant("Mean.crosses", True, "connector average", "packed-equals-alone", "slots differ"),
     Mutant("Mean.dead", True, "connector average", "gradient-everywhere", "linear.weight"),
     Mutant("Mean.spoils", True, "connector average", "given-stays", "forward changed grids"),

@@ -14,7 +14,7 @@ from kosmos.data.foreign import called, calling
 from kosmos.data.kept_plans import KeptPlans, plan_of
 from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
 from kosmos.data.processor import Grid, MediaPlan, Processor
-from kosmos.data.slots import SlotCount
+from kosmos.data.slots import SlotCount, count_slots
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import ROLES, Part, Turns, is_chat
 from kosmos.errors import ConfigError, PlanMismatch, SampleError
@@ -302,7 +302,7 @@ class _Draft:
         self.media.append(PlannedMedia(media, plan, route.stream))
 
     def grid(self, grid: Grid, route: Route) -> None:
-        end = self.length + route.slots(grid)
+        end = self.length + count_slots(route.slots, grid, route.stream)
         self.slots.setdefault(route.stream, []).append(np.arange(self.length, end, dtype=np.int32))
         self.length = end
 

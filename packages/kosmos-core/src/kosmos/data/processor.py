@@ -6,6 +6,7 @@ No torch here: plans are made in data workers and in tools that never load a mod
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ class MediaPlan:
     changed afterwards. ``recipe`` is whatever ``decode`` needs to do what was planned; plain picklable values.
 
     Raises:
-        TypeError: the layout holds something else.
+        TypeError: the layout holds something else, or a grid what is no whole number.
     """
 
     layout: tuple[str | Grid, ...]
@@ -49,8 +50,26 @@ class MediaPlan:
             what = f"the {type(strange[0]).__name__} {strange[0]!r:.40}"
             raise TypeError(f"the layout of a MediaPlan: expected texts and Grids, got {what}")
         grids = tuple([part for part in self.layout if isinstance(part, Grid)])
+        try:
+            cells: Any = sum([grid.cells for grid in grids])
+        except TypeError:
+            cells = None
+        if (
+            type(cells) is not int
+        ):  # some of them are numpy's, or no whole numbers; one look costs nothing where none is
+            object.__setattr__(self, "layout", tuple([_whole(p) if isinstance(p, Grid) else p for p in self.layout]))
+            grids = tuple([part for part in self.layout if isinstance(part, Grid)])
+            cells = sum([grid.cells for grid in grids])
         object.__setattr__(self, "grids", grids)
-        object.__setattr__(self, "cells", sum([grid.cells for grid in grids]))
+        object.__setattr__(self, "cells", cells)
+
+
+def _whole(grid: Grid) -> Grid:
+    """The grid in Python's own numbers. Raises TypeError where they are no whole ones."""
+    try:
+        return Grid(*map(index, grid))
+    except TypeError:
+        raise TypeError(f"grid {tuple(grid)!r:.60}: expected whole numbers") from None
 
 
 class Processor(Protocol):

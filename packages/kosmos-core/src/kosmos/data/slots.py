@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Protocol
+from operator import index
+from typing import Any, Protocol
 
+from kosmos.data.foreign import first_line
 from kosmos.data.processor import Grid
+from kosmos.errors import KosmosError, PluginError, own_line
 
 
 class SlotCount(Protocol):
@@ -46,3 +49,33 @@ class Fixed:
 
     def __call__(self, grid: Grid) -> int:
         return self.slots
+
+
+def count_slots(slots: SlotCount, grid: Grid, stream: str) -> int:
+    """The slots that an item fills, by the count of a stream's connector.
+
+    Raises:
+        PluginError: the count fails, or gives no whole number.
+    """
+    try:
+        count = slots(grid)
+    except Exception as error:  # a seam: code of plugins. A connector's concerns the run, not one sample
+        if isinstance(error, KosmosError | MemoryError):
+            raise
+        said = f"failed: {first_line(error)}{own_line(error, getattr(slots, '__module__', None))}"
+        raise PluginError(f"{_who(slots, grid, stream)} {said}") from error
+    return count if type(count) is int else _whole(count, slots, grid, stream)
+
+
+def _whole(count: Any, slots: SlotCount, grid: Grid, stream: str) -> int:
+    """As Python's ``int``: a count may be one of numpy's."""
+    try:
+        return index(count)
+    except TypeError:
+        said = f"gave {count!r:.40}; expected a whole number of slots"
+        raise PluginError(f"{_who(slots, grid, stream)} {said}") from None
+
+
+def _who(slots: SlotCount, grid: Grid, stream: str) -> str:
+    name = getattr(slots, "__qualname__", type(slots).__name__)
+    return f"streams.{stream}.connector: its slot count {name}, asked for the grid {tuple(grid)},"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,11 @@ def slots_as_counted(connector: ComponentUnderTest) -> None:
 
     def check(items: Sequence[Item]) -> None:
         out = module(*row(items, features()[0]))
-        counted = sum(slots(item.grid) for item in items)
+        counts = [slots(item.grid) for item in items]
+        for item, count in zip(items, counts, strict=True):
+            if not isinstance(count, Integral):
+                raise BrokenPromise(f"slots counts {count!r} for an item of {item} cells; expected a whole number")
+        counted = sum(counts)
         if tuple(out.shape) != (counted, WIDTH_OUT):
             raise BrokenPromise(f"{told(items)}: {list(out.shape)}; slots counts [{counted}, {WIDTH_OUT}]")
 

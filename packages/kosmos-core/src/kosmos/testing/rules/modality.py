@@ -13,7 +13,8 @@ import numpy as np
 from kosmos.data.document import Media
 from kosmos.data.foreign import called
 from kosmos.data.processor import Grid, MediaPlan
-from kosmos.errors import SampleError, cause, own_line
+from kosmos.data.slots import count_slots
+from kosmos.errors import PluginError, SampleError, cause, own_line
 from kosmos.testing import child
 from kosmos.testing.items import planned
 from kosmos.testing.jobs import digest
@@ -226,9 +227,13 @@ def cells_are_as_described(modality: ModalityUnderTest) -> None:
 def grids_hold_cells(modality: ModalityUnderTest) -> None:
     for medium in modality.media:
         for grid in planned(modality.route.processor, medium).grids:
-            slots = modality.route.slots(grid)
-            if min(grid) < 1 or not isinstance(slots, int) or slots < 1:
-                raise BrokenPromise(f"{described(medium)}: grid {tuple(grid)} fills {slots!r} slots")
+            try:
+                slots = count_slots(modality.route.slots, grid, modality.spec.name)
+            except PluginError as error:
+                raise BrokenPromise(f"{described(medium)}: {error}") from error
+            if min(grid) < 1 or slots < 1:
+                what = f"grid {tuple(grid)} fills {slots} slots; expected a cell and a slot, or more"
+                raise BrokenPromise(f"{described(medium)}: {what}")
 
 
 def _search(modality: ModalityUnderTest, check: Any) -> None:
