@@ -60,6 +60,16 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
     "option": (MODALITY.format("seed"), "modality 'seed' is refused: --seed is an option of kosmos generate or kosmos"),
     "key": (MODALITY.format("text"), "modality 'text' is refused: rows of data and the core mean something else by"),
+    "dotted": (MODALITY.format("a.b"), "modality 'a.b' is refused: expected letters, digits and single - or _ between"),
+    "lists": (
+        f"{HOOK}yield EncoderSpec(name='a,b', target='a:b', summary='')",
+        "encoder 'a,b' is refused: expected letters, digits and single - or _ between them, a letter first; give it",
+    ),
+    "strung": (
+        "@hookimpl\ndef kosmos_datasets(): yield DatasetSpec(name='d', target='a:b', summary='', modalities='imu')",
+        "kosmos_datasets raised ValueError: dataset d: modalities: expected a tuple of strings, got 'imu'; "
+        "did you mean ('imu',)?",
+    ),
     "target": (
         f"{HOOK}yield EncoderSpec(name='x', target='no_colon', summary='')",
         "kosmos_encoders raised ValueError: EncoderSpec(name='x', target='no_colon'): "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kosmos.names import did_you_mean, listed, nearest
+from kosmos.names import did_you_mean, listed, nearest, unfit
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,8 @@ def test_the_question_is_empty_where_nothing_is_near() -> None:
 def test_long_lists_are_cut_with_their_number() -> None:
     assert listed([]) == "none"
     assert listed("abc", at_most=2) == "a, b and 1 more"
+
+
+def test_names_are_what_can_stand_in_lists_in_places_and_before_values() -> None:
+    assert not any(map(unfit, ("imu", "exact_match", "lion8bit", "imu-folder", "LogMel", "a1_b-2")))
+    assert all(map(unfit, ("", "a.b", "a,b", "x=y", "my imu", "imu/2", "7b", "-a", "a-", "a--b", "größe", "imu\n")))

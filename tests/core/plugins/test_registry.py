@@ -203,3 +203,36 @@ def test_a_name_that_something_else_bears_is_told_whose_it_is(install: Install) 
 def test_a_modality_that_nobody_brings_says_what_to_install(modality: str, package: str) -> None:
     with pytest.raises(PluginError, match=rf"no installed plugin brings it .*pip install {package}\)"):
         Registry.from_modules({}).get("modality", modality)
+
+
+SOURCES = """
+@hookimpl
+def kosmos_datasets():
+    for name in ("halves", "uncounted"):
+        yield DatasetSpec(name=name, target=f"rows:{name}", summary="")
+
+class halves:
+    name = "halves"
+    def __init__(self, split): pass
+    def __len__(self): return 13.5
+    def document(self, index): ...
+
+class uncounted:
+    name = "uncounted"
+    def __init__(self, split): pass
+    def document(self, index): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("halves", "halves.__len__: 'float' object cannot be interpreted as an integer; expected a whole number of"),
+        ("uncounted", "it gives uncounted, which has no __len__; what DatasetSpec gives has name, document, __len__"),
+    ],
+)
+def test_a_source_that_does_not_count_its_documents_is_named(write: Write, name: str, said: str) -> None:
+    registry = Registry.from_modules({"rows": write("rows", SOURCES)})
+    with pytest.raises(PluginError) as caught:
+        registry.build("dataset", name, "train", path="data.sources.0")
+    assert str(caught.value).startswith(f"data.sources.0: dataset '{name}' of plugin rows (rows) is broken: {said}")

@@ -29,10 +29,19 @@ class Spec:
     """One line for ``kosmos plugins``."""
 
     def __post_init__(self) -> None:
-        module, _, attribute = self.target.partition(":")
-        if not self.name or not module or not attribute:
+        target: object = self.target
+        module, _, attribute = target.partition(":") if isinstance(target, str) else ("", "", "")
+        if not isinstance(self.name, str) or not self.name or not module or not attribute:
             what = f"{type(self).__name__}(name={self.name!r}, target={self.target!r})"
             raise ValueError(f"{what}: need a name and 'package.module:attribute'")
+
+    def _check_texts(self, *fields: str) -> None:
+        """Raises ValueError where one of these fields holds no tuple of strings."""
+        for name in fields:
+            texts: object = getattr(self, name)
+            if not isinstance(texts, tuple | list) or not all(isinstance(text, str) for text in texts):
+                meant = f"; did you mean ({texts!r},)?" if isinstance(texts, str) else ""
+                raise ValueError(f"{self.kind} {self.name}: {name}: expected a tuple of strings, got {texts!r}{meant}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +67,7 @@ class ModalitySpec(Spec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("marks", "suffixes"):
-            texts = getattr(self, name)
-            if not isinstance(texts, tuple | list) or not all(isinstance(text, str) for text in texts):
-                raise ValueError(f"modality {self.name}: {name}: expected a tuple of strings, got {texts!r}")
+        self._check_texts("marks", "suffixes")
         if wrong := [suffix for suffix in self.suffixes if not suffix.startswith(".") or suffix != suffix.lower()]:
             raise ValueError(f"modality {self.name}: suffixes: expected lower case with the dot, got {wrong[0]!r}")
 
@@ -95,8 +101,13 @@ class DatasetSpec(Spec):
     """``factory(split, **options) -> Source``; ``split`` is ``"train"`` or ``"held_out"``."""
 
     kind = "dataset"
+    gives = ("name", "document", "__len__")
     modalities: tuple[str, ...] = ()
     """Modalities that its documents hold, beside text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_texts("modalities")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from kosmos.components import API_VERSION, KINDS, ModalitySpec, Spec
 from kosmos.enabled import Off
 from kosmos.errors import cause, own_line
 from kosmos.hookspecs import GROUP, HOOKS
-from kosmos.names import did_you_mean, listed
+from kosmos.names import did_you_mean, listed, unfit
 
 CORE = "core"
 """Name of the plugin that core's own components come from. It is loaded first, so its names win."""
@@ -158,8 +158,9 @@ def _load_one(candidate: Candidate, manager: _Manager, owners: dict[tuple[str, s
         problems.append(f"cannot be imported: {cause(error)}{own_line(error, candidate.module)}")
     kept: list[Spec] = []
     for spec in components:
-        if isinstance(spec, ModalitySpec) and (taken := reserved(spec.name)):
-            problems.append(f"modality {spec.name!r} is refused: {taken}; give it another name")
+        why = unfit(spec.name) or (reserved(spec.name) if isinstance(spec, ModalitySpec) else "")
+        if why:
+            problems.append(f"{spec.kind} {spec.name!r} is refused: {why}; give it another name")
             continue
         owner = owners.setdefault((spec.kind, spec.name), candidate.label)
         if owner != candidate.label:

@@ -1,9 +1,18 @@
-"""The nearest name to a misspelt one. Imports nothing heavy: every error message may want it."""
+"""What names of components may be, and the nearest to a misspelt one. Imports nothing heavy: errors may want it."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", re.IGNORECASE | re.ASCII)
+
+
+def unfit(name: str) -> str:
+    """Why no component can have a name, which users write in lists, before ``=`` and in places such as
+    ``streams.NAME``; empty where one can."""
+    return "" if _NAME.fullmatch(name) else "expected letters, digits and single - or _ between them, a letter first"
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:

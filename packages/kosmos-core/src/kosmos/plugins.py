@@ -19,7 +19,7 @@ from importlib.resources import files
 from inspect import signature
 from typing import Any
 
-from kosmos.components import KINDS, Spec
+from kosmos.components import KINDS, DatasetSpec, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candidates, load
 from kosmos.elsewhere import component_elsewhere
 from kosmos.enabled import Enabling, enabling
@@ -134,6 +134,7 @@ class Registry:
         try:
             made = factory(*args, **checked)
             lacking = [part for part in spec.gives if not hasattr(made, part)]
+            flaw = _miscounted(made) if isinstance(spec, DatasetSpec) and not lacking else ""
         except ConfigError as error:
             raise _at(path, error, factory) from error
         except KosmosError:
@@ -148,6 +149,8 @@ class Registry:
                 f"{where}{who} is broken: it gives {type(made).__name__}, which has no {' and no '.join(lacking)}; "
                 f"what {type(spec).__name__} gives has {', '.join(spec.gives)}"
             )
+        if flaw:
+            raise PluginError(f"{where}{who} is broken: {flaw}")
         return made
 
     def check(self, kind: str, name: str, options: Mapping[str, Any], *, path: str, positional: int) -> dict[str, Any]:
@@ -177,13 +180,22 @@ class Registry:
         """The components of the kind that have the option."""
         from kosmos.options import fields_of
 
-        owners, used, resolved = [], set(self.used), set(self.resolved)
+        owners = []
         for name in self.specs(kind):
-            with suppress(KosmosError):  # a broken plugin is not what is asked for
-                if option in fields_of(self.resolve(kind, name), positional):
+            with suppress(KosmosError):
+                if (factory := self.peek(kind, name)) is not None and option in fields_of(factory, positional):
                     owners.append(name)
-        self.used, self.resolved = used, resolved  # nobody uses those
         return owners
+
+    def peek(self, kind: str, name: str) -> Any:
+        """The target of a component that is only looked at, not used; None where its plugin is broken."""
+        used, resolved = set(self.used), set(self.resolved)
+        try:
+            return self.resolve(kind, name)
+        except KosmosError:
+            return None
+        finally:
+            self.used, self.resolved = used, resolved
 
     def given_way(self) -> list[str]:
         """A line for each resolved component whose name another plugin brings too: that one may have been meant."""
@@ -307,6 +319,15 @@ def _install_hint(kind: str, name: str) -> str:
     if kind == "modality":
         return f"by convention: pip install kosmos-{name}"
     return "'kosmos plugins' lists what is installed"
+
+
+def _miscounted(source: Any) -> str:
+    """What is wrong with the number of a source's documents; empty where nothing is."""
+    try:
+        len(source)
+    except (TypeError, ValueError, OverflowError) as error:
+        return f"{type(source).__name__}.__len__: {error}; expected a whole number of documents"
+    return ""
 
 
 def _at(path: str, error: ConfigError, factory: Any) -> ConfigError:
