@@ -36,6 +36,7 @@ class ConformerEncoder(nn.Module):
     """
 
     without_files: ClassVar[dict[str, Any]] = {}
+    input: AudioInput
 
     def __init__(
         self,

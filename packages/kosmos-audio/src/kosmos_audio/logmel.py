@@ -35,6 +35,7 @@ class LogMelEncoder(ItemTransformer):
 
     takes_padding = True
     without_files: ClassVar[dict[str, Any]] = {}
+    input: AudioInput
 
     def __init__(
         self,

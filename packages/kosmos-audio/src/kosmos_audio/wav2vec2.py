@@ -89,6 +89,8 @@ class Wav2Vec2Encoder(nn.Module):
         ConfigError: the numbers or the weights do not fit.
     """
 
+    input: AudioInput
+
     def __init__(
         self,
         *,

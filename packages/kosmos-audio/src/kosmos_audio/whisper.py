@@ -51,6 +51,8 @@ class WhisperEncoder(nn.Module):
         ConfigError: the numbers, the folder or the weights do not fit.
     """
 
+    input: AudioInput
+
     def __init__(
         self,
         *,

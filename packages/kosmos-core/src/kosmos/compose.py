@@ -19,6 +19,7 @@ from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.data.turns import ROLES, spell_turns
+from kosmos.encoder_inputs import check_encoder
 from kosmos.errors import ConfigError
 from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
@@ -104,7 +105,7 @@ def compose(
         raise ConfigError("backbone.freeze: nothing is left to train; a frozen backbone needs a stream")
     if config.train.gradient_checkpointing:
         _checkpoint_gradients(model, config.train.gradient_checkpointing)
-    routes = {name: _route(config, registry, spec, streams) for name, spec in specs.items()}
+    routes = {name: _route(config, registry, spec, streams, parts) for name, spec in specs.items()}
     longest = getattr(backbone, "longest", None)
     turns = spell_turns(texts, tokenizer) if texts else None
     planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack, longest, turns)
@@ -135,12 +136,15 @@ def _check_streams(config: RunConfig) -> None:
 def _check_stream_parts(config: RunConfig, registry: Registry, specs: dict[str, ModalitySpec]) -> None:
     """Check the options of encoders and connectors before a backbone is read, which may take minutes.
 
-    Raises: as ``Registry.build``.
+    Raises: as ``Registry.build``, and ConfigError where an encoder is one for another modality.
     """
     for name in dict.fromkeys(map(config.stream_of, config.modalities)):
         encoder, connector = _parts_of(config, name, specs)
         registry.check("encoder", encoder.name, encoder.options, path=f"streams.{name}.encoder", positional=0)
         registry.check("connector", connector.name, connector.options, path=f"streams.{name}.connector", positional=2)
+    for modality, spec in specs.items():
+        name = config.stream_of(modality)
+        check_encoder(registry, spec, _parts_of(config, name, specs)[0].name, f"streams.{name}.encoder")
 
 
 def _parts_of(config: RunConfig, name: str, specs: dict[str, ModalitySpec]) -> tuple[ComponentConfig, ComponentConfig]:
@@ -214,9 +218,17 @@ def _or_default(stated: ComponentConfig | None, name: str | None, options: Mappi
     return stated
 
 
-def _route(config: RunConfig, registry: Registry, spec: ModalitySpec, streams: dict[str, Stream]) -> Route:
+def _route(
+    config: RunConfig,
+    registry: Registry,
+    spec: ModalitySpec,
+    streams: dict[str, Stream],
+    parts: Mapping[str, tuple[Any, ComponentConfig]],
+) -> Route:
     name = config.stream_of(spec.name)
     stream: Any = streams[name]
+    path = f"streams.{name}.encoder"
+    check_encoder(registry, spec, parts[path][1].name, path, stream.encoder.input)
     options = config.modalities[spec.name].processor
     processor = registry.build(
         "modality", spec.name, stream.encoder.input, options=options, path=f"modalities.{spec.name}.processor"

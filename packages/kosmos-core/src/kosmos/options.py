@@ -111,6 +111,16 @@ def fields_of(factory: Callable[..., Any], positional: int) -> dict[str, inspect
     return {p.name: p for p in parameters if p.kind in _NAMED and p not in front}
 
 
+def front_type(factory: Callable[..., Any]) -> Any:
+    """What a factory states of its first parameter, which is no option; Any where it states nothing.
+
+    Raises:
+        PluginError: it states what cannot be resolved.
+    """
+    front = _front(_parameters(factory), 1)
+    return _annotation(factory, front[0]) if front else Any
+
+
 def _front(parameters: list[inspect.Parameter], positional: int) -> list[inspect.Parameter]:
     """Those that are no options."""
     return [p for p in parameters if p.kind in _POSITIONAL][:positional]

@@ -28,6 +28,8 @@ layer."""
 class TimmEncoder(nn.Module):
     """Pictures as uint8 cells to features, one a cell. A cell is the square of pixels behind one output position."""
 
+    input: ImageInput
+
     def __init__(
         self,
         *,
