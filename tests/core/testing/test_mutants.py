@@ -154,7 +154,16 @@ MUTANTS = [
         "cells of another shape", "processor.py", "padded.reshape(-1, moments, channels)",
         "padded.reshape(-1, moments * channels)", "cells-as-described", "(24,)",
     ),
-    Mutant("no cells", "processor.py", "Grid(cells, 1, 1)", "Grid(cells, 1, 0)", "grids-hold-cells", "fills 0"),
+    Mutant("no cells", "processor.py", "Grid(cells, 1, 1)", "Grid(cells, 1, 0)", "grids-hold-cells", "fills 0 slots"),
+    Mutant(
+        "a part of a cell", "processor.py", "Grid(cells, 1, 1)", "Grid(cells / 2, 1, 1)",
+        "grids-hold-cells", "SonarProcessor.plan raised TypeError: grid (",
+    ),
+    Mutant(
+        "features that lead to an earlier row", "encoder.py", RETURN,
+        f"self.last = (x.sum() + getattr(self, 'last', 0.0)) * 1e-6\n        x = x + self.last\n        {RETURN}",
+        "packed-equals-alone", "SonarEncoder.last holds what was computed of an earlier row",
+    ),
     Mutant(
         "a foreign exception for a bad file", "processor.py",
         HEADER, "header = np.load(file, allow_pickle=False)", "hostile-input", "raised EOFError",
@@ -311,6 +320,18 @@ def test_a_mutant_is_caught_by_the_promise_that_it_breaks(mutant: Mutant, mutate
     assert failed, [promise.verdict() for promise in promises]
     told = [re.sub(r"(?i)(sonar)\d+", r"\1", verdict.message) for verdict in failed]  # every copy has its number
     assert any(mutant.says in message for message in told), told
+
+
+HARMLESS = [
+    ("encoder", "given-stays", CELLS, f"{CELLS}\n        padded[0] = np.nan"),
+    ("modality", "grids-hold-cells", "Grid(cells, 1, 1)", "Grid(np.int64(cells), 1, 1)"),
+]
+
+
+@pytest.mark.parametrize(("component", "kept", "old", "new"), HARMLESS, ids=["cells that are NaN", "numbers of numpy"])
+def test_what_is_no_fault_breaks_no_promise(component: str, kept: str, old: str, new: str, mutate: Mutate) -> None:
+    promises = [p for p in the(mutate("processor.py", old, new), kept) if p.component.startswith(component)]
+    assert [promise.verdict().outcome for promise in promises] == ["passed"]
 
 
 def with_conditions(promise: Promise, **conditions: float) -> Promise:

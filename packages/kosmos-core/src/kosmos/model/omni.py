@@ -16,7 +16,7 @@ from kosmos.data.batch import MediaArrays, PackedBatch
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.errors import PluginError
-from kosmos.model.failures import raise_as_its_own
+from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
@@ -101,7 +101,7 @@ class Stream(nn.Module):
 
         Raises:
             PluginError: encoder or connector fails, or the encoder gives another number of cells or features than it
-                has to, or float64; or the connector gives another width than the backbone's.
+                has to, or float64 or no floats; or the connector gives another width than the backbone's, or no floats.
         """
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
@@ -122,21 +122,24 @@ class Stream(nn.Module):
         try:
             return getattr(self, part)(values, grids)
         except Exception as error:  # a seam: code of plugins
-            raise_as_its_own(error, self.titles[part])
+            what = "values" if part == "encoder" else "features"
+            shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise_as_its_own(error, self.titles[part], given=f"{what} {shape}, {len(grids)} items")
             raise
 
     def _check(self, cells: Any, number: int) -> None:
-        """Raises PluginError where an encoder does not give its width for each of so many cells, or gives float64."""
+        """Raises PluginError where an encoder does not give its width for each of so many cells, in the right type."""
         given = list(cells.shape) if isinstance(cells, Tensor) else type(cells).__name__
         if given != (expected := [number, self.encoder_width]):
             raise PluginError(
                 f"{self.titles['encoder']}: forward gave {given}; expected a tensor {expected}, of its width for each "
                 "cell"
             )
-        if cells.dtype == torch.float64 and all(p.dtype != torch.float64 for p in self.parameters()):
+        doubled = cells.dtype == torch.float64 and all(p.dtype != torch.float64 for p in self.parameters())
+        if doubled or not cells.is_floating_point():
             raise PluginError(
-                f"{self.titles['encoder']}: forward gave float64 features; expected the type of its parameters, or of "
-                "autocast"
+                f"{self.titles['encoder']}: forward gave {named(cells.dtype)} features; expected the type of its "
+                "parameters, or of autocast"
             )
         if number and self.training and torch.is_grad_enabled() and self._trains_encoder():
             self.learns = bool(self.learns or cells.requires_grad)
@@ -149,6 +152,8 @@ class Stream(nn.Module):
                 f"{self.titles['connector']}: forward gave {given}; expected a tensor [slots, {self.width}], as wide "
                 "as the backbone"
             )
+        if not slots.is_floating_point():
+            raise PluginError(f"{self.titles['connector']}: forward gave {named(slots.dtype)}; expected floats")
 
     def check_number(self, slots: Tensor, media: MediaArrays) -> None:
         """Raises PluginError where its connector does not give the slots that were planned for the row's media."""

@@ -16,7 +16,7 @@ from kosmos.data.document import Media
 from kosmos.data.foreign import called
 from kosmos.data.kept_plans import no_plan
 from kosmos.data.processor import Grid, MediaPlan
-from kosmos.errors import SampleError, cause, own_line
+from kosmos.errors import PluginError, SampleError, cause, own_line
 from kosmos.testing.promise import BrokenPromise
 
 if TYPE_CHECKING:
@@ -123,13 +123,26 @@ def comparable(make: Callable[[], Any], items: Sequence[Item]) -> tuple[Any, boo
 
 
 def gradients(module: Any, out: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Gradients of ``(out * weights).sum()`` by name; a missing one is zero."""
+    """Gradients of ``(out * weights).sum()`` by name; a missing one is zero.
+
+    Raises:
+        BrokenPromise: the module keeps tensors of an earlier row, to which they lead.
+    """
     import torch
+
+    from kosmos.model.failures import raise_as_kept
 
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not named or not out.requires_grad:
         return {name: torch.zeros_like(p) for name, p in named.items()}
-    found = torch.autograd.grad((out * weights.to(out.dtype)).sum(), list(named.values()), allow_unused=True)
+    try:
+        found = torch.autograd.grad((out * weights.to(out.dtype)).sum(), list(named.values()), allow_unused=True)
+    except RuntimeError as error:
+        try:
+            raise_as_kept(error, module)
+        except PluginError as told:
+            raise BrokenPromise(str(told)) from error
+        raise
     zipped = zip(named.items(), found, strict=True)
     return {name: torch.zeros_like(p) if g is None else g for (name, p), g in zipped}
 

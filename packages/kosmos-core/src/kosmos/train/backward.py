@@ -8,10 +8,11 @@ from contextlib import nullcontext
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kosmos.data.batch import PackedBatch
 from kosmos.data.transfer import on_its_way
+from kosmos.model.failures import raise_as_kept
 from kosmos.model.recompute import uncompiled
 from kosmos.runtime.devices import autocast, seed_here
 from kosmos.train.flops import FlopMeter
@@ -58,7 +59,18 @@ class Backward:
 
         Returns:
             What gives the losses of each piece's target tokens, on the CPU.
+
+        Raises:
+            PluginError: as of the model, or a part of it keeps tensors of an earlier row.
         """
+        try:
+            return self._add(step, pieces, targets)
+        except RuntimeError as error:
+            if isinstance(self.distributed.losses, nn.Module):
+                raise_as_kept(error, self.distributed.losses)
+            raise
+
+    def _add(self, step: int, pieces: list[tuple[int, PackedBatch]], targets: int) -> list[Callable[[], Tensor]]:
         if self.side_by_side is None:
             last = len(pieces) - 1
             return [self._alone(step, *piece, targets, last=i == last) for i, piece in enumerate(pieces)]
