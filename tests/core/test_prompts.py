@@ -31,6 +31,9 @@ def test_a_document_is_split_at_its_last_trained_text():
     prompt, expected = prompt_of(two_turns)
     assert prompt.segments == (*turn, Text("q2"))
     assert expected == "a2"
+    parts = Document("d", (Text("q"), Text("a", train=True), Text("b", train=True), Mark("<end>", train=True)))
+    prompt, expected = prompt_of(parts)
+    assert (prompt.segments, expected) == ((Text("q"),), "ab")
 
 
 @pytest.mark.parametrize(

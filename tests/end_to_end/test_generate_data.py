@@ -120,12 +120,28 @@ MISTAKES = {
     "--root photos --prompt x": "--root: is for the documents of --data PATH",
     "--data rows.jsonl --answers rows.jsonl": "rows.jsonl: exists already; name another file, or remove it",
     "--data rows.jsonl --image photos/a.png": "--image: beside --data the media are those of the documents",
-    "--data rows.jsonl --prompt x": "--prompt: rows.jsonl:1 is a chat, which says itself what is asked; leave it out",
-    "--data rows.jsonl --system x": "--system: rows.jsonl:1 is a chat, which says itself what is asked; leave it out",
+    "--data rows.jsonl --answers no/a.jsonl": "no/a.jsonl: no is no folder; make it first",
+    f"--data rows.jsonl --answers {'a' * 300}": f"--answers {'a' * 300}: cannot write (File name too long)",
     "--data rows.jsonl --data rows.jsonl": "--data rows.jsonl: is given twice; give each source once",
     "--data rows.jsonl --top-k 3": "top_k, top_p: say what is sampled from",
     "--data=": "--data: the value is empty",
 }
+
+
+@pytest.mark.parametrize("option", ["--prompt", "--system"])
+def test_a_chat_among_others_that_are_asked_something_is_left_out(call: Call, trained: Path, option: str) -> None:
+    rows = write(PICTURE, CHAT, CAPTION)
+    status, said, named = call("generate", trained, "--data", rows, *FEW, option, "x")
+    assert (status, len(said)) == (0, 2)
+    assert named == [f"left out: rows.jsonl:2: a chat says itself what is asked; continue it without {option}"]
+
+
+def test_lines_are_json_where_no_utf8_can_be_written(
+    call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kosmos.commands.answers.is_utf8", lambda stream: False)
+    status, (line,), _ = call("generate", trained, "--data", write({"prompt": "é 两"}), *FEW)
+    assert status == 0 and line.isascii() and json.loads(line)["prompt"] == "é 两"
 
 
 @pytest.mark.parametrize("arguments", MISTAKES)

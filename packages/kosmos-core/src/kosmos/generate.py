@@ -229,15 +229,18 @@ def ready_prompt(composition: Composition, document: Document) -> ReadyDocument:
 
 
 def prompt_of(document: Document) -> tuple[Document, str] | None:
-    """What to continue and what is expected: the document split at its last trained text. None where that is all."""
+    """What to continue and what is expected: the document split at its last trained texts. None where they are all."""
     segments: Sequence[Any] = document.segments
     while segments and not hasattr(segments[-1], "text"):
         if not getattr(segments[-1], "train", False):
             return None
         segments = segments[:-1]
-    if len(segments) < 2 or not segments[-1].train or getattr(segments[-2], "train", False):
+    begin = len(segments)
+    while begin and hasattr(segments[begin - 1], "text") and segments[begin - 1].train:
+        begin -= 1
+    if begin in (0, len(segments)) or getattr(segments[begin - 1], "train", False):
         return None
-    return Document(document.origin, tuple(segments[:-1])), segments[-1].text
+    return Document(document.origin, tuple(segments[:begin])), "".join(s.text for s in segments[begin:])
 
 
 def asked_of(document: Document) -> tuple[Document, str | None]:

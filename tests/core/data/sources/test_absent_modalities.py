@@ -112,7 +112,27 @@ def test_names_and_addresses_are_media(name):
 
 
 @pytest.mark.parametrize(
-    "text", ["Node.js", "Dr. Who", "Alien: Romulus", "e.g.", ".", "Vol. 2", "a/b", "See http://a b"]
+    "text",
+    [
+        "Interview on abc.net.au",
+        "line one\nline two.mp4",
+        "Node.js",
+        "Dr. Who",
+        "Alien: Romulus",
+        "e.g.",
+        ".",
+        "Vol. 2",
+        "a/b",
+        "See http://a b",
+    ],
 )
 def test_titles_are_none(text):
     assert not is_medium(text) and not is_medium([text])
+
+
+def test_what_to_do_is_said_to_a_run_on_text_alone(open_, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"video": "https://example.com/a.mp4", "text": "news"}\n')
+    with pytest.raises(
+        DataError, match=r'1 with video\); for the text alone give a template \(template: "\{text\}"\), or'
+    ):
+        open_(tmp_path / "rows.jsonl", modalities=())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kosmos.data.document import Mark, Media, Text
+from kosmos.data.sources import scan_cache
 from kosmos.data.sources.opening import open_parts
 from kosmos.errors import ConfigError, DataError, SampleError
 
@@ -44,7 +45,11 @@ QUESTIONS = [
     ({"query": "What?"}, "<|user|> What? <|end|>"),
     ({"image": "a.png", "query": "What?"}, "<|user|> <a.png> What? <|end|>"),
     ({"query": "What?", "response": "A cat."}, "<|user|> What? <|end|> <|assistant|> [A cat.] <|end|>"),
+    ({"image": "a.png", "query": "What?", "text": ""}, "<|user|> <a.png> What? <|end|>"),
+    ({"image": "a.png", "query": "What?", "text": None, "response": " "}, "<|user|> <a.png> What? <|end|>"),
+    ({"image": "a.png", "text": "  "}, "<a.png>"),
     ({"image": "a.png", "prompt": "It is "}, "<a.png> It is "),
+    ({"image": "a.png", "prompt": "It is ", "text": ""}, "<a.png> It is "),
     ({"image": "a.png", "prompt": "It is ", "completion": None}, "<a.png> It is "),
     ({"prompt": "not read in training either", "text": "a cat"}, "[a cat]"),
     ({"segments": [{"image": "a.png"}, {"text": "What?", "train": False}]}, "<a.png> What?"),
@@ -161,6 +166,7 @@ def test_what_was_found_for_training_is_not_taken_for_rows_that_are_asked(
     asked, open_, rows, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("KOSMOS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(scan_cache, "LEAST_BYTES", 0)
     file = rows({"image": "a.png"})
     file.write_text("".join(json.dumps({"image": "a.png"}) + "\n" for _ in range(3)))
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -43,7 +44,9 @@ class AnswerLines:
         """
         from kosmos.train.output import as_json
 
-        text = "".join(as_json(answer_row(answer, source)) + "\n" for answer in answers)
+        rows = [answer_row(answer, source) for answer in answers]
+        plain = self._file is None and not is_utf8(self._shown)  # JSON has escapes of its own for what is not ASCII
+        text = "".join((json.dumps(row) if plain else as_json(row)) + "\n" for row in rows)
         if self._file is None:
             print(text, end="", flush=True, file=self._shown)
         elif text:
@@ -59,6 +62,11 @@ class AnswerLines:
         except OSError as error:
             kept = f"; its first {self.count:,} answers are there" if self.count else ""
             raise ConfigError(f"--answers {file}: cannot write ({error.strerror}){kept}; name another file") from error
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Whether any text can be written there as it is."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 
 
 def answer_row(answer: Generated, source: str) -> dict[str, Any]:

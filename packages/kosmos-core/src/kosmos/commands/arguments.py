@@ -165,6 +165,17 @@ def check_free(argument: str, file: str) -> None:
         raise ConfigError(f"{file}: {Path(file).parent} is no folder; make it first")
 
 
+def check_writable(argument: str, file: str) -> None:
+    """As ``check_free``, and raises ConfigError where no file can be made there: before the work, not behind it."""
+    check_free(argument, file)
+    try:
+        with open(file, "x"):
+            pass
+        os.unlink(file)
+    except OSError as error:
+        raise ConfigError(f"{argument} {file}: cannot write ({error.strerror}); name another file") from error
+
+
 def aside() -> AbstractContextManager[object]:
     """Around code of plugins: what it prints goes to standard error, as standard output belongs to the command."""
     return redirect_stdout(sys.stderr)

@@ -18,7 +18,7 @@ from kosmos.data.foreign import calling
 from kosmos.data.quarantine import Incident
 from kosmos.data.sources.folders import counts_files
 from kosmos.data.turns import is_chat
-from kosmos.errors import ConfigError, DataError, SampleError
+from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
 if TYPE_CHECKING:
@@ -37,16 +37,14 @@ class Asking:
     """Of the turn in front of it; its text makes it a chat."""
 
     def __call__(self, document: Document) -> tuple[Document, str | None]:
-        """What to continue, and what is expected. Raises ConfigError where a chat is to be asked something else."""
+        """What to continue, and what is expected. Raises SampleError where a chat is to be asked something else."""
         from kosmos.generate import asked_of
 
         prompt, expected = asked_of(document)
         if is_chat(prompt):
             if self.typed or self.system is not None:
                 option = "--prompt" if self.typed else "--system"
-                raise ConfigError(
-                    f"{option}: {document.origin} is a chat, which says itself what is asked; leave it out"
-                )
+                raise SampleError(f"a chat says itself what is asked; continue it without {option}")
             return prompt, expected
         content: list[Any] = [Text(part.text) if isinstance(part, Text) else part for part in prompt.segments]
         content += self.typed
@@ -68,7 +66,7 @@ def continue_data(
     """Write a line for each document, in their order, and name those that cannot be used.
 
     Raises:
-        ConfigError: the answers cannot be written, or what is asked does not go with the documents.
+        ConfigError: the answers cannot be written.
         DataError: the data cannot be opened, or none of the documents could be used.
     """
     from kosmos.evaluate.generated import continue_documents
@@ -80,14 +78,16 @@ def continue_data(
         sources = open_asked(config, registry, paths, root=Path(root) if root else None)
         _say(line for source in sources for line in _passed_over(source, list(config.modalities)))
         _hint_at_chats(run, sources, asking)
-        for source in sources:
-            rows = range(len(source) if max_documents is None else min(max_documents, len(source)))
-            for group in continue_documents(
-                run.composition, source, rows, asking, how, device=run.device, dtype=run.dtype,
-                leave_out=partial(_note, incidents, source),
-            ):  # fmt: skip
-                lines.write(group, source.name)
-    _say(incident_lines(incidents, "left out", ""))
+        try:
+            for source in sources:
+                rows = range(len(source) if max_documents is None else min(max_documents, len(source)))
+                for group in continue_documents(
+                    run.composition, source, rows, asking, how, device=run.device, dtype=run.dtype,
+                    leave_out=partial(_note, incidents, source),
+                ):  # fmt: skip
+                    lines.write(group, source.name)
+        finally:  # who stops it wants to know too
+            _say(incident_lines(incidents, "left out", ""))
     if not lines.count:
         advice = root_advice(incidents, root)
         raise DataError(

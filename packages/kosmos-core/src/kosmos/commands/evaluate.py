@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.answers import AnswerLines
-from kosmos.commands.arguments import Step, as_step, aside, check_free, check_given_once, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, aside, check_given_once, check_writable, refuse_empty, refuse_ranks
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.errors import ConfigError, DataError
 
@@ -129,7 +129,7 @@ def _check_data(paths: Sequence[str], root: str | None) -> None:
 def _check_answers(file: str | None, generate: int) -> None:
     if file is None:
         return
-    check_free("--answers", file)
+    check_writable("--answers", file)
     if not generate:
         raise ConfigError("--answers: takes what --generate N writes; say how many, such as --generate 100")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kosmos.commands.arguments import Step, as_step, aside, check_free, check_given_once, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, aside, check_given_once, check_writable, refuse_empty, refuse_ranks
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
@@ -103,7 +103,7 @@ def generate(
         print(f"warning: {line}", file=sys.stderr)
     modalities = list(run.composition.planner.routes)
     segments = read_segments(context.args, modalities, installed=run.composition.registry.specs("modality"))
-    for name in placeholders_among(segments, modalities):
+    for name in placeholders_among(segments, modalities) if not data else ():
         print(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
     how = Writing(max_new_tokens, temperature, top_k, top_p, seed)
     if data:
@@ -138,7 +138,7 @@ def _check_data(paths: Sequence[str], of_data: Mapping[str, str | int | None]) -
             raise ConfigError(f"{option}: is for the documents of --data PATH; name some, or leave it out")
         refuse_empty(option, None if value is None else str(value))
     if (file := of_data["--answers"]) is not None:
-        check_free("--answers", str(file))
+        check_writable("--answers", str(file))
 
 
 def _texts_alone(segments: Sequence[Text | Media]) -> tuple[Text, ...]:

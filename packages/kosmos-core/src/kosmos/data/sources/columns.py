@@ -102,6 +102,11 @@ _KINDS: dict[type[Any], str] = {
 }  # fmt: skip
 
 
+def is_empty(value: Any) -> bool:
+    """Whether a value says nothing: null, or a text without a letter."""
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
 def text_value(value: Any, what: str) -> str:
     """A value as text; numbers are written out, lists of plain values joined with ``, ``.
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from kosmos.data.document import Text
-from kosmos.data.sources.columns import kind_of, text_value
+from kosmos.data.sources.columns import is_empty, kind_of, text_value
 from kosmos.errors import SampleError
 
 ASKS = {"instruction": "output", "query": "response", "prompt": "completion"}
@@ -89,7 +89,7 @@ def going_on(
 
 def _answer(form: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool) -> str:
     answer = ASKS[form]
-    if asked and value(answer) in (None, ""):
+    if asked and is_empty(value(answer)):
         return ""
     return _not_empty(text_value(value(answer), column(answer)), column(answer))
 
@@ -102,7 +102,7 @@ def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:
         if not isinstance(pair, Mapping):
             raise SampleError(f"{where}: expected an object with user and assistant, got {kind_of(pair)}")
         user = text_value(pair.get("user"), f"{where}.user")
-        if asked and number == len(texts) - 1 and pair.get("assistant") in (None, ""):
+        if asked and number == len(texts) - 1 and is_empty(pair.get("assistant")):
             yield user, ""
             continue
         yield user, _not_empty(text_value(pair.get("assistant"), f"{where}.assistant"), f"{where}.assistant")

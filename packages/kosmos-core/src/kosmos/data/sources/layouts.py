@@ -18,6 +18,7 @@ from kosmos.data.sources.columns import (
     Row,
     checked_text,
     did_you_mean,
+    is_empty,
     kind_of,
     look_up,
     parse_path,
@@ -114,8 +115,8 @@ class DefaultLayout:
         if self.asked and (FILE_NAME in columns or self._media_tops(columns)):
             return
         if not self._tops(("segments", *CHATS), columns) and not self._form(columns):
-            asked = f"; a question and its answer are {pair}" if (pair := forms.likely_columns(columns)) else ""
-            name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{asked}"
+            likely = f"; a question and its answer are {pair}" if (pair := forms.likely_columns(columns)) else ""
+            name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{likely}"
             advice = "" if "text" in self.columns else name_it
             require_column(self.column("text"), columns, "text", advice)
 
@@ -212,9 +213,14 @@ class DefaultLayout:
 
         def may_answer(role: str) -> bool:
             # A question without an answer; beside a text, which is the answer there, it says nothing in training.
-            return there(role) or (self.asked and self.column("text") not in columns)
+            return there(role) or (self.asked and not self._has_text(columns))
 
         return forms.form_of(may_answer, lambda role: there(role) and holds(self._top(role, columns)))
+
+    def _has_text(self, columns: Collection[str]) -> bool:
+        """Whether there is a column of texts, and where a row is given something in it."""
+        column = self.column("text")
+        return column in columns and not (isinstance(columns, Mapping) and is_empty(columns[column]))
 
     def _chat_media(self, row: Row) -> dict[str, str]:
         """Modality to the column that the row's chat takes media from: one that was named, else one in the plural."""
@@ -274,7 +280,7 @@ class DefaultLayout:
             return (*leading, *forms.going_on(partial(self.value, row), self.column, asked=self.asked))
         if self.manifest and not media and row.get("file") is not None:
             raise SampleError(_missing_file(row["file"], root))
-        if leading and self.asked and self.value(row, "text") in (None, ""):
+        if leading and self.asked and is_empty(self.value(row, "text")):
             return tuple(leading)
         return (*leading, self._learned(row))
 

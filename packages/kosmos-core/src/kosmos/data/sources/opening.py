@@ -276,11 +276,11 @@ def _from_folder(path: Path, request: Request) -> Parts:
         return _from_files(path, found[1], found[0], request)
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
-    asked = set(request.modalities)
+    wanted = set(request.modalities)
     _refuse_lists(path, files, suffixes)
     if request.root is not None and folders.data_files(path, files) is None:
         raise ConfigError(f"{path}: root is for rows that name media; of a folder of media leave it out")
-    if (pairs := find_pairs(path, files, suffixes, asked, request.left_out)) is not None:
+    if (pairs := find_pairs(path, files, suffixes, wanted, request.left_out)) is not None:
         layout.check({*pairs.modalities.values(), "text"})
         return finish(pairs, layout, request)
     if request.asked and (media := bare_media(path, files, suffixes, request.left_out)) is not None:
@@ -292,7 +292,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
         return finish(classes, layout, request)
     if (found := folders.data_files(path, files)) is not None:
         if found[0] == ".txt":
-            folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & asked])
+            folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & wanted])
         return _from_files(path, found[1], found[0], request)
     raise DataError(f"{path}: {folders.what_lacks(files, suffixes)}")
 

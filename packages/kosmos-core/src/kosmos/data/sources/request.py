@@ -202,8 +202,10 @@ def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
     advice = [add_modalities(installed)] if installed else []
     if absent:
         # The key is the column's name, which need not be that of a modality: say both ways out.
-        modality = next(iter(request.modalities), "MODALITY")
-        advice.append(f"name the column (columns: {{{modality}: {absent[0]}}}), or install the plugin for {absent[0]}")
+        modality = next(iter(request.modalities), None)
+        name_it = f"name the column (columns: {{{modality}: {absent[0]}}})"
+        alone = 'for the text alone give a template (template: "{text}")'
+        advice.append(f"{name_it if modality else alone}, or install the plugin for {absent[0]}")
     if files:
         advice.append("open data files that a manifest lists by themselves")
     raise DataError(f"{request.path}: no row is left ({counts}); {'; '.join(advice)}")

@@ -20,6 +20,8 @@ _SUFFIXES = frozenset(
     ".3gp .avi .flv .m4v .mkv .mov .mp4 .mpeg .mpg .ogv .ts .webm .wmv".split()
 )
 """Of files that others name there. They tell a name from a title; what can be read is for plugins to say."""
+_ALSO_SITES = frozenset((".au", ".ts"))
+"""Ends of the names of sites and programs too, with which a sentence may end."""
 _ADDRESS = re.compile(r"data:[^,\s]*,|[a-z][a-z0-9+.-]+://\S+\Z", re.IGNORECASE)
 _HOLDS = ("bytes", "path", "url", "data", "array")
 """Keys of an object that is a medium."""
@@ -33,7 +35,8 @@ def is_medium(value: Any) -> bool:
     """
     if isinstance(value, str):
         suffix = value[value.rfind(".") :].rstrip().lower() if "." in value else ""
-        return suffix in _SUFFIXES or _ADDRESS.match(value) is not None
+        named = suffix in _SUFFIXES and "\n" not in value and not (suffix in _ALSO_SITES and " " in value)
+        return named or _ADDRESS.match(value) is not None
     if isinstance(value, list | tuple):
         return any(map(is_medium, value))
     if isinstance(value, Mapping):
