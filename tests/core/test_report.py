@@ -160,11 +160,14 @@ def test_bad_samples_are_counted_once_by_cause(run: Path, capsys: pytest.Capture
     row = {"step": 1, "source": "ticks", "code": "sample", "cause": "is broken"}
     incidents = [{**row, "origin": "a"}, {**row, "origin": "b"}, {**row, "origin": "b"}]
     incidents.append({**row, "origin": "c", "cause": "is empty"})
+    incidents += [{**row, "origin": name, "cause": f"{name}.png: has {len(name)} bytes"} for name in ("d", "ee", "fff")]
     text = "".join(json.dumps(incident) + "\n" for incident in incidents)
     (run / "quarantine.jsonl").write_text(text + '{"step": 2, "ori')
     bad = report(run, capsys)["bad_samples"]
-    assert bad["samples"] == 3
-    assert [(c["cause"], c["samples"]) for c in bad["causes"]] == [("is broken", 2), ("is empty", 1)]
+    assert bad["samples"] == 6
+    assert [(c["cause"], c["samples"]) for c in bad["causes"]] == [
+        ("...: has ... bytes", 3), ("is broken", 2), ("is empty", 1),
+    ]  # fmt: skip
     assert "       2  ticks: is broken" in lines(run, capsys)
 
 

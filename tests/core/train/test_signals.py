@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -244,3 +246,23 @@ def test_a_run_that_nobody_listens_to_any_more_comes_to_its_end(tmp_path: Path) 
             done = subprocess.run(train, env=environment(), stdout=said, stderr=said, timeout=120, check=False)
             assert done.returncode == 0
             assert newest_step(tmp_path / name) == lines_in(tmp_path / name / "metrics.jsonl") == 30
+
+
+@pytest.mark.parametrize("on_a_terminal", [True, False])
+def test_who_presses_ctrl_c_on_a_terminal_is_told_at_once_that_it_was_heard(
+    monkeypatch: pytest.MonkeyPatch, on_a_terminal: bool
+) -> None:
+    ours, theirs = pty.openpty() if on_a_terminal else os.pipe()
+    with os.fdopen(ours, "rb", 0) as shown, os.fdopen(theirs, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        request = StopRequest()
+        put_back = request.install()
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert request.wanted()
+        finally:
+            put_back()
+        os.write(stderr.fileno(), b"end\n")
+        first = shown.read(200).decode().splitlines()[0]
+    told = "stopping once the step under way is done and saved; Ctrl-C again stops at once"
+    assert first == (told if on_a_terminal else "end")

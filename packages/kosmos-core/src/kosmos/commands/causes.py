@@ -17,6 +17,11 @@ _OF_ITS_OWN = re.compile(r"[^\s:,;()'\"]*[\d/.][^\s:,;()'\"]*")
 """Words of a cause that other documents have otherwise, such as a file's name, a place or a size."""
 
 
+def alike(cause: str) -> str:
+    """A cause as it is of all documents that have it: without the names and numbers of one."""
+    return _OF_ITS_OWN.sub("...", cause)
+
+
 def incident_lines(incidents: Sequence[Incident], what: str, all_of_them: str = "--json names all") -> Iterator[str]:
     """The first documents of each cause, and how many more have it: of 100,000 lines nobody reads the causes.
 
@@ -26,7 +31,7 @@ def incident_lines(incidents: Sequence[Incident], what: str, all_of_them: str = 
     """
     by_cause: dict[str, list[Incident]] = {}
     for incident in incidents:
-        cause = _OF_ITS_OWN.sub("...", incident.cause)
+        cause = alike(incident.cause)
         known = cause in by_cause or len(by_cause) < MAX_CAUSES
         by_cause.setdefault(cause if known else "other causes", []).append(incident)
     for cause, found in by_cause.items():

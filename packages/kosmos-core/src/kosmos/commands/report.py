@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kosmos.commands.causes import alike
 from kosmos.commands.compared import beside, differences
 from kosmos.errors import ConfigError
 
@@ -192,12 +193,21 @@ def _bad_samples(file: Path) -> dict[str, Any]:
     """Samples by kind of error, and the most frequent causes of each source."""
     rows = [row for row in _rows(file) if "origin" in row]
     unique = {(row["origin"], row.get("cause")): row for row in rows}.values()
-    causes = Counter((row.get("source", ""), row.get("code", ""), row.get("cause", "")) for row in unique)
+    causes: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for row in unique:
+        cause = row.get("cause", "")
+        causes[row.get("source", ""), row.get("code", ""), alike(cause)][cause] += 1
+    most = sorted(causes.items(), key=lambda found: -found[1].total())
     return {
         "samples": len({row["origin"] for row in rows}),
         "causes": [
-            {"source": source, "code": code, "cause": cause, "samples": count}
-            for (source, code, cause), count in causes.most_common()
+            {
+                "source": source,
+                "code": code,
+                "cause": cause if len(own) > 1 else next(iter(own)),
+                "samples": own.total(),
+            }
+            for (source, code, cause), own in most
         ],
     }
 

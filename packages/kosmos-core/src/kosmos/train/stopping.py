@@ -119,11 +119,10 @@ class StopRequest:
             self.signal_name = self.signal_name or name
             if name not in self.asked_at:  # a terminal's and a launcher's may come for one and the same stop
                 self.asked_at[name] = now
+                if number == signal.SIGINT and sys.stderr.isatty():  # who presses Ctrl-C, and waits for a long step
+                    self._say("stopping once the step under way is done and saved; Ctrl-C again stops at once")
             elif number == signal.SIGINT or now - self.asked_at[name] > PATIENCE_S:
-                if os.environ.get("RANK", "0") == "0":  # of several processes one says so
-                    said = Interrupted(f"{AT_ONCE}; go on with: {self.go_on}" if self.go_on else AT_ONCE).line()
-                    with suppress(OSError):  # nobody listens
-                        os.write(sys.stderr.fileno(), f"{said}\n".encode())  # print may be at work already
+                self._say(Interrupted(f"{AT_ONCE}; go on with: {self.go_on}" if self.go_on else AT_ONCE).line())
                 raise _AtOnce
 
         try:
@@ -137,3 +136,10 @@ class StopRequest:
                 signal.signal(number, handler)
 
         return put_back
+
+    @staticmethod
+    def _say(line: str) -> None:
+        """From a handler of signals; of several processes one says so."""
+        if os.environ.get("RANK", "0") == "0":
+            with suppress(OSError):  # nobody listens
+                os.write(sys.stderr.fileno(), f"{line}\n".encode())  # print may be at work already
