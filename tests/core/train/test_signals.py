@@ -263,6 +263,6 @@ def test_who_presses_ctrl_c_on_a_terminal_is_told_at_once_that_it_was_heard(
         finally:
             put_back()
         os.write(stderr.fileno(), b"end\n")
-        first = shown.read(200).decode().splitlines()[0]
+        first = shown.read(200).decode().split()
     told = "stopping once the step under way is done and saved; Ctrl-C again stops at once"
-    assert first == (told if on_a_terminal else "end")
+    assert " ".join(first).startswith(told if on_a_terminal else "end")

@@ -120,7 +120,7 @@ class StopRequest:
             if name not in self.asked_at:  # a terminal's and a launcher's may come for one and the same stop
                 self.asked_at[name] = now
                 if number == signal.SIGINT and sys.stderr.isatty():  # who presses Ctrl-C, and waits for a long step
-                    self._say("stopping once the step under way is done and saved; Ctrl-C again stops at once")
+                    self._say("\nstopping once the step under way is done and saved; Ctrl-C again stops at once")
             elif number == signal.SIGINT or now - self.asked_at[name] > PATIENCE_S:
                 self._say(Interrupted(f"{AT_ONCE}; go on with: {self.go_on}" if self.go_on else AT_ONCE).line())
                 raise _AtOnce
