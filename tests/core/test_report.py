@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kosmos.cli import main
+from kosmos.commands.compared import differences
 from kosmos.commands.report import _steps
 from kosmos.train.goodput import Goodput
 from kosmos.train.output import RunFolder
@@ -244,6 +245,12 @@ def test_runs_stand_side_by_side_with_the_settings_in_which_they_differ(
     assert ["at step", "6", str(best["step"])] in rows
     lowest = next(row for row in rows if row[0] == "lowest held-out loss")
     assert lowest[2] == f"{best['held_out']['overall']['loss']:.4f}"
+
+
+def test_runs_differ_in_their_modalities_though_these_have_no_settings() -> None:
+    bare = {"stream": None, "processor": {}}
+    runs = [{"modalities": {"image": bare, "audio": bare}}, {"modalities": {"image": bare}}]
+    assert differences(runs) == {"modalities": ["image, audio", "image"]}
 
 
 def test_a_run_that_scored_lower_before_says_when(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

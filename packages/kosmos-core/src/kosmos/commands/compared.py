@@ -25,6 +25,8 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if not isinstance(value, Mapping | list):
         yield path, value
         return
+    if path == "modalities" and isinstance(value, Mapping):  # most say nothing but their names
+        yield path, ", ".join(map(str, value))
     for name, below in value.items() if isinstance(value, Mapping) else enumerate(value):
         yield from _flat(below, f"{path}.{name}" if path else str(name))
 
