@@ -54,9 +54,7 @@ class MediaPlan:
             cells: Any = sum([grid.cells for grid in grids])
         except TypeError:
             cells = None
-        if (
-            type(cells) is not int
-        ):  # some of them are numpy's, or no whole numbers; one look costs nothing where none is
+        if type(cells) is not int:  # some are numpy's, or no whole numbers; where none is, one look costs nothing
             object.__setattr__(self, "layout", tuple([_whole(p) if isinstance(p, Grid) else p for p in self.layout]))
             grids = tuple([part for part in self.layout if isinstance(part, Grid)])
             cells = sum([grid.cells for grid in grids])
