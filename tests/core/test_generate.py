@@ -8,7 +8,7 @@ import torch
 from kosmos import Document, Media, SampleError, Text, generate_text
 from kosmos.compose import compose
 from kosmos.data.marks import END, EOS
-from kosmos.evaluate.generated import Generated, Writing, continue_documents, generate_answers
+from kosmos.evaluate.generated import Generated, Writing, answer_documents, continue_documents
 from kosmos.generate import asked_of, generate_ids, generate_together, prompt_batch, prompt_of, ready_prompt
 from support.backbones import BACKBONES, SERIES, composed, documents
 from support.runs import small_run, ticks_registry
@@ -57,7 +57,7 @@ def test_answers_are_those_of_each_document_alone_in_its_order(parts, monkeypatc
     monkeypatch.setattr("kosmos.evaluate.generated.AT_ONCE", 3)
     given = {"device": torch.device("cpu"), "dtype": torch.float32, "max_new_tokens": 6}
     source = TicksSource("train", 20)
-    answers = generate_answers(parts, source, max_documents=11, **given)
+    answers = [a for group in answer_documents(parts, source, max_documents=11, **given) for a in group]
     assert len(answers) == 11
     by_origin = {document.origin: document for document in map(source.document, range(len(source)))}
     for answer in answers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import signal
 from collections.abc import Callable
@@ -183,6 +184,20 @@ def test_scoring_says_how_much_is_written_and_by_what_it_is_scored(call: Call, t
             2, f"error[config]: {option.partition('=')[0]}: is for what --generate N writes; say how many, such as "
             "--generate 100",
         )  # fmt: skip
+
+
+def test_scores_are_told_though_the_answers_cannot_be_written(call: Call, trained: Path) -> None:
+    rows, limits = write(CAPTION), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
+    try:
+        scored = call(
+            "eval", trained, "--data", rows, "--workers", 0, "--generate", 1, "--answers", "a.jsonl", "--json"
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    status, (line,), errors = scored
+    assert status == 2 and json.loads(line)["overall"]["documents"] == 1
+    assert errors == ["error[config]: --answers a.jsonl: cannot write (File too large); name another file"]
 
 
 def test_no_empty_file_is_left_where_nothing_was_written(call: Call, trained: Path) -> None:

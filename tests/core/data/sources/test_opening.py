@@ -14,8 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kosmos.data.sources import open_source
-from kosmos.data.sources.folders import splits_of_files, stem_of, suffix_of
-from kosmos.data.sources.splits import split_of
+from kosmos.data.sources.file_names import stem_of, suffix_of
+from kosmos.data.sources.splits import split_of, splits_of_files
 from kosmos.errors import ConfigError, DataError, KosmosError
 from kosmos.hookspecs import hookimpl
 from kosmos.plugins import Registry

@@ -115,7 +115,6 @@ def data_(
     from kosmos.plugins import load_plugins
     from kosmos.run_sources import open_both
     from kosmos.runtime.cores import helpers_of_rank
-    from kosmos.train.doubts import doubts
     from kosmos.train.output import as_json as one_line
 
     with aside():
@@ -124,13 +123,8 @@ def data_(
         sources, held_out = open_both(config, registry)
         wanted = (0 if check else 3) if documents is None else documents
         figures, shown, incidents = look(composition, sources, wanted)
-        model = composition.model
-        doubtful = list(doubts(
-            config, sources, resumed=False,
-            backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
-            tokenizer=composition.tokenizer,
-        ))  # fmt: skip
-    warnings = [*doubtful, *_rendered(figures), *_cut(figures, composition.planner), *_disordered(figures)]
+        warnings = [*_doubtful(composition, sources), *_rendered(figures)]
+        warnings += [*_cut(figures, composition.planner), *_disordered(figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
     result: dict[str, Any] = {"sources": told, "scored": scored, "warnings": warnings, "shown": shown}
@@ -152,6 +146,18 @@ def data_(
             print(line)
     if check:
         _conclude(result["checked"], incidents, config.data.quarantine, say=not as_json)
+
+
+def _doubtful(composition: Composition, sources: Sequence[Source]) -> Iterator[str]:
+    """What training would warn of."""
+    from kosmos.train.doubts import doubts
+
+    model = composition.model
+    return doubts(
+        composition.config, sources, resumed=False,
+        backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
+        tokenizer=composition.tokenizer,
+    )  # fmt: skip
 
 
 def _check_no_command(files: Sequence[str]) -> None:

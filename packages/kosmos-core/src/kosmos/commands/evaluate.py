@@ -85,13 +85,19 @@ def evaluate(
             run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents,
             workers=helpers_of_rank(1) if workers is None else workers,
         )  # fmt: skip
-        result = {"output": output, "step": run.step, **asdict(scores)}
+        result, unwritten = {"output": output, "step": run.step, **asdict(scores)}, None
         if generate:
-            result["generated"] = _generated(run, sources, generate, max_new_tokens or MAX_NEW_TOKENS, metrics, answers)
+            most = max_new_tokens or MAX_NEW_TOKENS
+            try:
+                result["generated"] = _generated(run, sources, generate, most, metrics, answers)
+            except ConfigError as error:  # of answers that cannot be written: what was scored is not lost with them
+                unwritten = error
     if as_json:
         print(one_line(result))
     else:
         print("\n".join([*table(result), *incident_lines(scores.incidents, "left out")]))
+    if unwritten is not None:
+        raise unwritten
     if not scores.overall.documents:
         of = ", ".join(data or [output])
         advice = root_advice(scores.incidents, root) if data else ""

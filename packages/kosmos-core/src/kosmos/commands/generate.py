@@ -110,12 +110,16 @@ def generate(
         asking = Asking(_texts_alone(segments), chat, system)
         continue_data(run, data, root, asking, how, answers=answers, max_documents=max_documents)
         return
-    if not segments:
-        media = f" or a medium, such as --{modalities[0]} FILE" if modalities else ""
-        raise ConfigError(f"nothing to continue: give --prompt TEXT{media}")
+    _check_asked(segments, modalities)
     if not chat and system is None and (learned := chats_among(run.composition.config.data.sources)):
         print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
     print(_continued(run, prompt_document(segments, chat=chat, system=system), how))
+
+
+def _check_asked(segments: Sequence[Text | Media], modalities: Sequence[str]) -> None:
+    if not segments:
+        media = f" or a medium, such as --{modalities[0]} FILE" if modalities else ""
+        raise ConfigError(f"nothing to continue: give --prompt TEXT{media}")
 
 
 def _continued(run: SavedRun, document: Document, how: Writing) -> str:

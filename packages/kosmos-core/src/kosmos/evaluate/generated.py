@@ -67,22 +67,6 @@ class _Asked:
         return Generated(**{**vars(self.answer), "text": text})
 
 
-def generate_answers(
-    composition: Composition,
-    source: Source,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    max_documents: int,
-    max_new_tokens: int = 256,
-) -> list[Generated]:
-    """All answers of ``answer_documents``."""
-    groups = answer_documents(
-        composition, source, device=device, dtype=dtype, max_documents=max_documents, max_new_tokens=max_new_tokens
-    )
-    return [answer for group in groups for answer in group]
-
-
 def answer_documents(
     composition: Composition,
     source: Source,

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kosmos.data.sources.folders import NO_SUFFIX, holds_data, modality_of, suffix_of
+from kosmos.data.sources.file_names import suffix_of
+from kosmos.data.sources.folders import NO_SUFFIX, holds_data, modality_of
 from kosmos.data.sources.joined import ClassFolderTable
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.splits import Split, split_of

@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
+from kosmos.data.sources.file_names import stem_of, suffix_of
 from kosmos.data.sources.glance import first_columns
 from kosmos.data.sources.joined import ClassFolderTable, JoinedTable
 from kosmos.data.sources.jsonl import index_jsonl, mentions
@@ -21,7 +21,7 @@ from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Table
-from kosmos.data.sources.splits import Split, of_folders, split_of
+from kosmos.data.sources.splits import Split, of_folders, split_of, splits_of_files
 from kosmos.data.sources.textfiles import index_text
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -73,19 +73,6 @@ def list_files(folder: Path) -> list[str]:
 def counts_files(what: str) -> bool:
     """Whether something that was left out is files of a kind, and no modality."""
     return what.startswith(".") or what in (NO_SUFFIX, NO_TEXT, NO_METADATA)
-
-
-def suffix_of(name: str) -> str:
-    """The suffix of a file in small letters, as ``PurePosixPath`` has it, which takes ten times as long."""
-    last = name.rpartition("/")[2]
-    dot = last.rfind(".")
-    return last[dot:].lower() if 0 < dot < len(last) - 1 else ""
-
-
-def stem_of(name: str) -> str:
-    """The name of a file without its suffix and folders, as ``PurePosixPath`` has it, which takes ten times as long."""
-    last = name.rpartition("/")[2]
-    return last.rpartition(".")[0] if suffix_of(last) else last
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
@@ -156,30 +143,6 @@ def class_folders(
     splits = of_folders([split if name.count("/") > 1 else None for name, split in zip(placed, said, strict=True)])
     modalities = [modality_of(folder / name, suffix_of(name), suffixes) for name in placed]
     return ClassFolderTable(folder, PackedTexts(placed), PackedKinds(modalities), PackedKinds(splits))
-
-
-def splits_of_files(files: Sequence[str]) -> list[Split | None]:
-    """What each file's outermost folder or name says about its split, such as ``train-00000-of-00002.parquet``."""
-    of_folder = cache(_split_of_folder)
-    return [
-        of_folder(folder) or split_of(stem_of(last)) for folder, _, last in (name.rpartition("/") for name in files)
-    ]
-
-
-def splits_of_data(files: Sequence[str]) -> list[Split | None]:
-    """As ``splits_of_files``, of files of rows: a file's own name counts whatever others are called.
-
-    A single file is what was asked for, whatever it is called.
-    """
-    if len(files) < 2:
-        return [None] * len(files)
-    said = splits_of_files(files)
-    by_name = "held_out" in (split_of(stem_of(name.rpartition("/")[2])) for name in files)
-    return said if by_name else of_folders(said)
-
-
-def _split_of_folder(folder: str) -> Split | None:
-    return next(filter(None, map(split_of, folder.split("/"))), None)
 
 
 def data_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | None:

@@ -17,13 +17,14 @@ from kosmos.data.sources import folders
 from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
+from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import index_json
 from kosmos.data.sources.jsonl import index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.request import Request, add_modalities, checked_root, finish, read_options
-from kosmos.data.sources.splits import Split
+from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_text
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
@@ -299,8 +300,8 @@ def _from_folder(path: Path, request: Request) -> Parts:
 
 def _refuse_lists(path: Path, files: Sequence[str], suffixes: Collection[str]) -> None:
     """Raises DataError where .json files are all that a folder holds of data and media: each is a list of its own."""
-    lists = [name for name in files if folders.suffix_of(name) == ".json" and not folders.tells_of_data(name)]
-    if lists and folders.data_files(path, files) is None and not any(folders.suffix_of(n) in suffixes for n in files):
+    lists = [name for name in files if suffix_of(name) == ".json" and not folders.tells_of_data(name)]
+    if lists and folders.data_files(path, files) is None and not any(suffix_of(n) in suffixes for n in files):
         each = listed((f"--data {path / name}" for name in lists), at_most=3)
         raise DataError(f"{path}: a folder of .json files is not read as a whole; name each file as a source ({each})")
 
@@ -315,7 +316,7 @@ def _from_manifest(path: Path, request: Request) -> Parts:
 
 
 def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Request) -> Parts:
-    paths, splits = [folder / name for name in names], folders.splits_of_data(names)
+    paths, splits = [folder / name for name in names], splits_of_data(names)
     if suffix in (".jsonl", *DELIMITED):
         tables = [index_delimited(path) if suffix in DELIMITED else index_jsonl([path]) for path in paths]
         return finish(join(tables, splits), request.layout(), request, rows_vary=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kosmos.data.sources.file_names import stem_of
 from kosmos.errors import DataError
 
 Split = Literal["train", "held_out"]
@@ -42,6 +44,30 @@ def of_folders(said: Sequence[Split | None]) -> list[Split | None]:
     """
     meant = None not in said or {"train", "held_out"} <= set(said)
     return list(said) if meant else [None] * len(said)
+
+
+def splits_of_files(files: Sequence[str]) -> list[Split | None]:
+    """What each file's outermost folder or name says about its split, such as ``train-00000-of-00002.parquet``."""
+    of_folder = cache(_split_of_folder)
+    return [
+        of_folder(folder) or split_of(stem_of(last)) for folder, _, last in (name.rpartition("/") for name in files)
+    ]
+
+
+def splits_of_data(files: Sequence[str]) -> list[Split | None]:
+    """As ``splits_of_files``, of files of rows: a file's own name counts whatever others are called.
+
+    A single file is what was asked for, whatever it is called.
+    """
+    if len(files) < 2:
+        return [None] * len(files)
+    said = splits_of_files(files)
+    by_name = "held_out" in (split_of(stem_of(name.rpartition("/")[2])) for name in files)
+    return said if by_name else of_folders(said)
+
+
+def _split_of_folder(folder: str) -> Split | None:
+    return next(filter(None, map(split_of, folder.split("/"))), None)
 
 
 def row_hash(key: str) -> int:

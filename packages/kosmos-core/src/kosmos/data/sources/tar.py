@@ -24,7 +24,8 @@ from kosmos.data.foreign import first_line
 from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.encoding import decoded
-from kosmos.data.sources.folders import modality_of, suffix_of
+from kosmos.data.sources.file_names import suffix_of
+from kosmos.data.sources.folders import modality_of
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.media import THERE
