@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from kosmos import Document, Segments, Text, chat_prompt, load_run
+from kosmos import load_run
 from kosmos.cli import main
 from kosmos.data.sources import open_source
 from kosmos.data.sources.opening import open_parts
-from kosmos.data.tokenizer import train_tokenizer
 from kosmos.data.turns import is_chat
 from kosmos.generate import asked_of
 from kosmos.plugins import load_plugins
@@ -46,7 +45,7 @@ SHORTER = {
 """What would take long, and what is run in its place."""
 PARTS = ("file: ", "put: ", "from: ", "board: ")
 """Begin the markers of blocks that are parts of packages, or of the code."""
-AFTER = {"chats": "with_runs", "after a run": "with_runs", "after a run with hf": "with_a_run_of_hf"}
+AFTER = {"chats": "with_runs", "after a run": "with_runs"}
 """Markers of blocks that want a run to be there, and the fixtures that make it."""
 
 
@@ -80,18 +79,6 @@ def with_runs(at_home: Path) -> Path:
     return at_home
 
 
-@pytest.fixture
-def with_a_run_of_hf(at_home: Path) -> Path:
-    """With a run of texts whose backbone and tokenizer are of transformers."""
-    (at_home / "texts.jsonl").write_text('{"text": "The cat sat on the mat."}\n' * 4)
-    train_tokenizer(["The cat sat on the mat."], vocab_size=300, folder=at_home / "tokenizer")
-    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
-    backbone = {"name": "hf", "config": {"model_type": "llama", **small}}
-    layers = {"data": {"sources": ["texts.jsonl"], "workers": 0}, "backbone": backbone, "tokenizer": "tokenizer"}
-    train_model(make_run(layers, {"train": {"steps": 1}, "trackers": [], "output": "runs/language"}))
-    return at_home
-
-
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_a_snippet_runs(block: Block, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     if block.marker.startswith(PARTS):
@@ -121,31 +108,6 @@ def test_the_weights_of_a_run_are_one_file_as_the_page_says(with_runs: Path) -> 
     kept, model = load_file(with_runs / "model.safetensors"), load_run(Path("runs/mine")).composition.model
     assert set(kept) <= set(model.state_dict())
     assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in kept.items())
-
-
-def test_transformers_reads_a_language_model_as_the_page_says(with_a_run_of_hf: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-
-    (block,) = blocks("python", "after a run with hf")
-    run_block(block)
-    composition = load_run(Path("runs/language"), device="cpu").composition
-    tokenizer = AutoTokenizer.from_pretrained("language-model")
-    ids = tokenizer("<s>The cat", add_special_tokens=False)["input_ids"]
-    assert ids == composition.planner.prompt(Document("here", (Text("The cat"),))).token_ids.tolist()
-    row, places = torch.tensor(ids), torch.arange(len(ids))
-    with torch.no_grad():
-        backbone = composition.model.backbone.eval()
-        hidden = backbone(backbone.embed(row), places, Segments((len(ids),)))
-        logits = AutoModelForCausalLM.from_pretrained("language-model")(input_ids=row[None]).logits[0]
-    assert torch.allclose(hidden @ backbone.output_weight().T, logits, atol=1e-6)
-    turns = [("system", "Be brief."), ("user", "The cat"), ("assistant", "sat"), ("user", "on")]
-    chat = [{"role": role, "content": content} for role, content in turns]
-    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-    asked = chat_prompt([Text("on")], system="Be brief.", history=[([Text("The cat")], "sat")])
-    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    assert ids == composition.planner.prompt(asked).token_ids.tolist()
-    ends = GenerationConfig.from_pretrained("language-model").eos_token_id
-    assert set(tokenizer.convert_ids_to_tokens(ends)) == {"<|end|>", "</s>"}
 
 
 @pytest.mark.parametrize("block", blocks("json", "rows"), ids=str)

@@ -1,17 +1,19 @@
-"""``kosmos export``: the weights of a checkpoint as one file of safetensors. No plugin is loaded: nothing is built."""
+"""``kosmos export``: the weights of a checkpoint as one file of safetensors, or its language model for transformers."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kosmos.commands.arguments import Step, as_step, check_free, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, aside, check_free, refuse_ranks
 from kosmos.errors import ConfigError
+from kosmos.names import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,29 +21,59 @@ if TYPE_CHECKING:
 
 def export(
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write, such as model.safetensors.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File to write, such as model.safetensors; with --for a folder.")
+    ],
     step: Step = None,
+    reader: Annotated[
+        Literal["transformers"] | None,
+        typer.Option("--for", help="Write the language model alone, with its tokenizer, as a folder that this reads."),
+    ] = None,
 ) -> None:
     """Write a run's model as one file of safetensors, however many processes have trained it.
 
     Low-rank updates (lora) are put into the weights that they stand beside.
     """
+    refuse_ranks("kosmos export")
+    if reader is not None:
+        check_free("FOLDER", file.rstrip(os.sep) or file)
+        _write_language_model(Path(output), Path(file), step)
+        return
+    check_free("FILE", file)
+    _write_weights(Path(output), Path(file), step)
+
+
+def _write_weights(output: Path, file: Path, step: str | None) -> None:
+    """No plugin is loaded: nothing is built."""
     from kosmos.checkpoint.tensors import MODEL, read_whole
     from kosmos.compose import update_scales
     from kosmos.model.lora import merge_tensors
     from kosmos.train.saved import config_of, open_checkpoint
 
-    refuse_ranks("kosmos export")
-    check_free("FILE", file)
-    folder, loaded = open_checkpoint(Path(output), as_step(step))
+    folder, loaded = open_checkpoint(output, as_step(step))
     for name in loaded.skipped:
         print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
     found: int = loaded.state["step"]
     tensors = read_whole(loaded.tensors, MODEL)
     merge_tensors(tensors, update_scales(config_of(folder)))
-    _write(tensors, Path(file), {"format": "pt", "step": str(found)})
-    size = Path(file).stat().st_size / 2**20
+    _write(tensors, file, {"format": "pt", "step": str(found)})
+    size = file.stat().st_size / 2**20
     print(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")
+
+
+def _write_language_model(output: Path, folder: Path, step: str | None) -> None:
+    from kosmos.commands.language_model import write_language_model
+    from kosmos.train.saved import load_run
+
+    run = load_run(output, step=as_step(step), device="cpu", merge=True)
+    for line in run.warnings():
+        print(f"warning: {line}", file=sys.stderr)
+    with aside():
+        model = write_language_model(run, folder)
+    kind, values = type(model).__name__, model.num_parameters()
+    print(f"{folder}: {kind}, {values:,} values of step {run.step:,}; for AutoModelForCausalLM and AutoTokenizer")
+    if streams := run.composition.streams:
+        print(f"hint: what reads {listed(streams)} is not in it; kosmos export OUTPUT FILE writes all", file=sys.stderr)
 
 
 def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) -> None:

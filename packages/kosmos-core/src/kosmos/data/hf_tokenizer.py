@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from kosmos.data.bytes_tokenizer import BYTES, FILE, all_marks, unknown_mark
+from kosmos.data.bytes_tokenizer import BYTES, FILE, ByteTokenizer, all_marks, unknown_mark
 from kosmos.data.foreign import first_line
 from kosmos.data.marks import BOS, CORE_MARKS, EOS, PAD
 from kosmos.data.sources.reach import unreachable_hub
@@ -265,6 +265,14 @@ def _plain_part(part: Any, where: str) -> Any:
         plain = {k: v for k, v in part.items() if k != "add_prefix_space"}
         return {**plain, "prepend_scheme": "never"}
     return {**part, "add_prefix_space": False} if kind == "ByteLevel" and where != "decoder" else part
+
+
+def of_bytes(tokenizer: ByteTokenizer) -> HfTokenizer:
+    """The byte tokenizer in the form of transformers, with the same ids."""
+    vocabulary = {f"<0x{byte:02X}>": byte for byte in range(BYTES)}
+    backend = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True))
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return HfTokenizer(backend.to_str(), tokenizer.marks, {})
 
 
 def train_bpe(texts: Iterable[str], *, vocab_size: int, folder: Path) -> None:

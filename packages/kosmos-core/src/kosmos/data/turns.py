@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from kosmos.chats import CONTENT, LAYOUTS
@@ -175,6 +176,13 @@ def template(turns: Turns | None, tokenizer: Tokenizer) -> str:
     other = "{% else %}{{ raise_exception('a turn of ' + m.role + ' is not spelled') }}{% endif %}"
     ready = f"{{% if add_generation_prompt %}}{{{{ {spelled(turns.around[ASSISTANT][0])} }}}}{{% endif %}}"
     return f"{{{{ {spelled(turns.begin)} }}}}{{% for m in messages %}}{text_alone}{cases}{other}{{% endfor %}}{ready}"
+
+
+def save_tokenizer(tokenizer: Tokenizer, turns: Turns | None, folder: Path) -> None:
+    """Write a tokenizer, with how chats are laid out where transformers reads it; makes the folder."""
+    tokenizer.save(folder)
+    if (folder / "tokenizer.json").exists():
+        (folder / TEMPLATE).write_text(template(turns, tokenizer), encoding="utf-8")
 
 
 def fitting(tokenizer: Tokenizer) -> str | None:

@@ -17,6 +17,7 @@ from kosmos.model.attention import Bounds, attend, attend_cached, attend_within,
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
 from kosmos.model.cpu_kernels import WithKernels, can_take, swiglu
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
+from kosmos.model.lora import refuse_updates
 from kosmos.model.norms import LayerNorm, RMSNorm
 from kosmos.model.precision import exact_type
 from kosmos.model.recompute import Recompute, run_block
@@ -133,6 +134,17 @@ class Decoder(nn.Module):
     def new_batch_cache(self) -> KeyValueBatch:
         """An empty cache for documents that are continued together."""
         return KeyValueBatch()
+
+    def to_transformers(self, longest: int) -> Any:
+        """As a model of transformers; see ``kosmos.model.decoder_transformers.as_transformers``.
+
+        Raises:
+            ConfigError: none computes the same, or low-rank updates are not in the weights.
+        """
+        from kosmos.model.decoder_transformers import as_transformers
+
+        refuse_updates(self)
+        return as_transformers(self.state_dict(), self.shape, longest)
 
     def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each block in training, or also products and attention, and compute the rest again."""

@@ -17,6 +17,7 @@ from kosmos.model import huggingface_attention
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.huggingface_check import check_apart, check_supported, rope_types
 from kosmos.model.huggingface_loading import fields_of, from_config_of, from_fields, from_weights, grow_vocabulary
+from kosmos.model.lora import refuse_updates
 from kosmos.model.recompute import Recompute, options_of
 from kosmos.model.segments import Segments
 from kosmos.model.weights import filled_later, take_over
@@ -129,6 +130,11 @@ class HuggingFaceBackbone(nn.Module):
     def new_batch_cache(self) -> KeyValueBatch:
         """An empty cache for documents that are continued together."""
         return KeyValueBatch()
+
+    def to_transformers(self, longest: int) -> Any:
+        """The model of transformers itself. Raises ConfigError where low-rank updates are not in its weights."""
+        refuse_updates(self.model)
+        return self.model
 
     def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each block in training, or also products and attention, and compute the rest again.

@@ -191,6 +191,12 @@ def merge_tensors(tensors: dict[str, Tensor], scales: Mapping[str, float]) -> No
         tensors[name] = plus(tensors[name], added)
 
 
+def refuse_updates(model: nn.Module) -> None:
+    """Raises ConfigError where a model has updates that are not in its weights."""
+    if updates_in(model):
+        raise ConfigError("low-rank updates (lora) stand beside the weights; put them in (load_run(..., merge=True))")
+
+
 def merge_updates(model: nn.Module) -> None:
     """Put updates into the weights that they stand beside."""
     for module in model.modules():

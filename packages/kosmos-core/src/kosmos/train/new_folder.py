@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kosmos.compose import Composition
-from kosmos.data.turns import TEMPLATE, template
+from kosmos.data.turns import save_tokenizer
 from kosmos.errors import KosmosError, TrainingError
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
@@ -21,7 +19,7 @@ def new_folder(composition: Composition, registry: Registry) -> RunFolder:
     """
     folder = RunFolder.create(composition.config)
     try:
-        _write_tokenizer(composition, folder.tokenizer)
+        save_tokenizer(composition.tokenizer, composition.planner.turns, folder.tokenizer)
         keep_lock(folder.path, registry)
         folder.write_model(composition.without_files())
         folder.write_config(composition.config.model_copy(update={"output": folder.path.resolve()}))
@@ -32,11 +30,3 @@ def new_folder(composition: Composition, registry: Registry) -> RunFolder:
         folder.discard()
         raise
     return folder
-
-
-def _write_tokenizer(composition: Composition, folder: Path) -> None:
-    """With how chats are laid out, where transformers reads it."""
-    composition.tokenizer.save(folder)
-    if (folder / "tokenizer.json").exists():
-        found = template(composition.planner.turns, composition.tokenizer)
-        (folder / TEMPLATE).write_text(found, encoding="utf-8")
