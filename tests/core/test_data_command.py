@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,19 @@ def test_chats_that_are_cut_are_told_and_texts_that_are_cut_are_not(rows, capsys
         assert [line[:39] for line in told if "are cut" in line] == [
             "rows: 1 of 1 documents looked at take m"
         ] * expected
+
+
+@pytest.mark.parametrize(("workers", "learned"), [(0, "no"), (1, "word " * 80)])
+def test_the_first_chat_that_training_cuts_is_told_once(rows, tmp_path, capsys, workers, learned):
+    asked, answer = {"role": "user", "content": "word " * 60}, {"role": "assistant", "content": learned}
+    lines = [{"text": "word " * 60}, {"messages": [asked, answer]}] * 4
+    rows.write_text("".join(json.dumps({**line, "split": "train"}) + "\n" for line in lines))
+    fields = ["data.tokens_per_pack=128", "data.lanes=1", f"data.workers={workers}", "trackers=[]"]
+    given = ["--data", str(rows), "--steps", "8", "--output", str(tmp_path / "run")]
+    assert main(["train", *given, *fields]) == 0
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if "are cut" in line]
+    assert re.match(rf"warning: documents such as {rows}:\d \(tokens \d+-\d+\) take more than 128 tokens and are", told)
+    assert told.endswith("raise data.tokens_per_pack or shorten them")
 
 
 def turns(roles: str) -> dict[str, Any]:

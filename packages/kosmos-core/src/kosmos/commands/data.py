@@ -201,28 +201,18 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, toke
     learned = sum(int(plan.train.sum()) for plan in plans)
     return Figures(
         len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
-        spelled(documents, tokenizer), sum(map(_is_cut, documents)),
+        spelled(documents, tokenizer), sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
     )  # fmt: skip
 
 
-def _is_cut(pieces: Sequence[DocumentPlan]) -> bool:
-    """Whether a document is cut and may lose its sense by it, as what is asked and answered does."""
-    given = sum(int((~plan.train).sum()) for plan in pieces)
-    return pieces[0].is_piece and given > len(pieces)  # of a text all but the beginning of a piece is learned
-
-
 def _cut(figures: dict[str, Figures | None], planner: Planner) -> Iterator[str]:
     """Warnings of answers that may stand in another piece than what was asked."""
-    most, raised = planner.max_tokens, "raise data.tokens_per_pack or shorten them"
-    if planner.longest is not None and planner.longest < most:
-        most, raised = planner.longest, "the backbone has no more positions, so shorten them"
+    from kosmos.train.doubts import torn
+
     for name, of in figures.items():
         if of is not None and of.cut:
-            yield (
-                f"{name}: {of.cut} of {of.looked_at} documents looked at take more than {most:,} tokens and are cut, "
-                f"so that what is learned may stand apart from what was asked; {raised}"
-            )
+            yield torn(f"{name}: {of.cut} of {of.looked_at} documents looked at", planner)
 
 
 def _disordered(figures: dict[str, Figures | None]) -> Iterator[str]:

@@ -35,6 +35,8 @@ class DocumentInfo(NamedTuple):
     length: int
     answer_start: int | None = None
     """Position in the row where its last trained text begins."""
+    is_torn: bool = False
+    """See ``kosmos.data.plan.DocumentPlan``."""
 
 
 @dataclass(slots=True)
@@ -199,7 +201,7 @@ def lay_out(plans: Sequence[DocumentPlan], sources: Sequence[str], values: Mappi
 
 def _info(plan: DocumentPlan, source: str, start: int) -> DocumentInfo:
     answer = None if plan.answer_start is None else start + plan.answer_start
-    return DocumentInfo(plan.origin, source, plan.modalities, start, len(plan), answer)
+    return DocumentInfo(plan.origin, source, plan.modalities, start, len(plan), answer, plan.is_torn)
 
 
 def _labels(

@@ -57,6 +57,8 @@ class Feeder(Protocol):
 
     waited_s: float
     """Seconds that the last step's rows were waited for."""
+    torn: str
+    """The first document of those rows whose pieces may have lost their sense; "" for none."""
     alone: str
     """What to add where a wait for rows does not end, if no other process decodes them."""
 
@@ -108,6 +110,7 @@ class _Steps(ABC):
         self._empty: dict[int, list[Empty]] = {lane: [] for lane in self.states}
         """Turns since the last row."""
         self.waited_s = 0.0
+        self.torn = ""
 
     def next_step(self, should_stop: Callable[[], bool] = _never) -> list[Row]:
         begin = perf_counter()
@@ -116,6 +119,7 @@ class _Steps(ABC):
                 self.step[lane] = self._row(lane, should_stop)
         rows = [row for row in self.step.values() if row is not None]
         self.states.update({row.lane: row.state for row in rows})
+        self.torn = self.torn or next((d.origin for row in rows for d in row.arrays.documents if d.is_torn), "")
         self.step = {}
         self.waited_s = perf_counter() - begin
         return rows

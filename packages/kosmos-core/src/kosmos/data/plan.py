@@ -45,8 +45,8 @@ class DocumentPlan:
     answer_start: int | None = None
     """Where the last trained text begins, if something untrained precedes it and nothing else follows:
     what generation from the rest should give."""
-    is_piece: bool = False
-    """Of a text that is longer than a row."""
+    is_torn: bool = False
+    """A piece that may have lost its sense, as of what is asked and answered; not one of a long text."""
     let_go: bool = False
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
@@ -118,6 +118,11 @@ class Planner:
     kept: KeptPlans = field(default_factory=KeptPlans, init=False, repr=False, compare=False)
 
     @property
+    def most(self) -> int:
+        """Tokens of the longest plan that is no piece."""
+        return min(self.max_tokens, self.longest or self.max_tokens)
+
+    @property
     def stops(self) -> frozenset[int]:
         """Tokens at which generation ends."""
         own = {self.tokenizer.mark_id(EOS), self.tokenizer.mark_id(END)}
@@ -133,9 +138,8 @@ class Planner:
         if self.turns is None or not is_chat(document):  # a turn has an end of its own
             draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         plan = draft.finish(document)
-        most = min(self.max_tokens, self.longest or self.max_tokens)
-        if len(plan) > most and not plan.media:
-            return list(_pieces(plan, most))
+        if len(plan) > self.most and not plan.media:
+            return list(_pieces(plan, self.most))
         self._check_fit(plan)
         return [plan]
 
@@ -332,6 +336,7 @@ class _Draft:
 
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
     """Rows of a long text. Each begins with the last token of the one before, so that every token is predicted once."""
+    torn = len(plan) - int(plan.train.sum()) > 1  # of a text all but its first token is learned
     begin = 0
     while begin < len(plan) - 1 or begin == 0:
         end = min(begin + most, len(plan))
@@ -339,7 +344,7 @@ def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
         train[0] = False
         yield DocumentPlan(
             f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {},
-            is_piece=True,
+            is_torn=torn,
         )  # fmt: skip
         begin = end - 1
 

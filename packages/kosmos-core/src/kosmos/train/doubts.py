@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
+from kosmos.data.plan import Planner
 from kosmos.data.processor import Processor
 from kosmos.data.sources.splits import split_of
 from kosmos.data.tokenizer import Tokenizer
@@ -128,6 +129,21 @@ def _batch_statistics(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
                 f"streams.{name}.encoder: BatchNorm ({listed(norms, at_most=2)}) makes the features of an item depend "
                 "on what else is in its row; GroupNorm in its place, or BatchNorm in evaluation mode, does not"
             )
+
+
+def torn(what: str, planner: Planner) -> str:
+    """A warning of documents that are cut.
+
+    Args:
+        what: the documents.
+    """
+    advice = "raise data.tokens_per_pack or shorten them"
+    if planner.most < planner.max_tokens:
+        advice = "the backbone has no more positions, so shorten them"
+    return (
+        f"{what} take more than {planner.most:,} tokens and are cut, so that what is learned may stand apart from what "
+        f"was asked; {advice}"
+    )
 
 
 def learns_nothing(model: OmniModel) -> Iterator[str]:

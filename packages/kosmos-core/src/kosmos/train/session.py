@@ -25,7 +25,7 @@ from kosmos.runtime.launch import apart, launched_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_folder
 from kosmos.train.best import Best
-from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing
+from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
 from kosmos.train.initial import open_initial, take_weights
@@ -246,7 +246,8 @@ class Session:
         step = self.trainer.step
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
-        contention = Contention(self.opened.device)
+        opened, told = self.opened, False
+        contention = Contention(opened.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
                 with self.clock.spending("productive"):
@@ -267,6 +268,9 @@ class Session:
                 self.reporter.say(f"warning: {warning}")
             if step == self.trainer.first_step + LEARNS_WITHIN:
                 self._warn(learns_nothing(self.trainer.model))
+            if not told and (origin := self.trainer.feeder.torn):
+                self._warn([torn(f"documents such as {origin}", opened.composition.planner)])
+                told = True
             self._keep_settings()
             scored = self.scorings.after(step)
             if step % self.config.checkpoint.every_steps == 0 or (scored and self._is_best(step)):
