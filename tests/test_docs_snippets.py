@@ -21,6 +21,7 @@ from kosmos.data.turns import is_chat
 from kosmos.generate import asked_of
 from kosmos.plugins import load_plugins
 from kosmos.run_file import make_run
+from kosmos.run_sources import open_choices
 from kosmos.train.run import train_model
 from support.pages import Block, blocks
 from support.pages import registry as registry
@@ -127,6 +128,15 @@ def test_the_rows_without_answers_can_be_asked(block: Block, tmp_path: Path) -> 
     assert len(asked) == len(rows) > 1
     assert all(next(prompt.media).modality == "image" and expected is None for prompt, expected in asked)
     assert [is_chat(prompt) for prompt, _ in asked] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("block", blocks("json", "choices"), ids=str)
+def test_the_rows_with_choices_are_questions(block: Block, tmp_path: Path) -> None:
+    rows, path = _write(block, tmp_path)
+    config = make_run({"modalities": ["image"]})
+    (source,) = open_choices(config, load_plugins(), [path], chat=False, max_rows=99)
+    assert source.incidents == [] and len(source.rows) == len(rows) > 1
+    assert len({source.document(number).origin for number in range(len(source))}) == 2 * len(rows)
 
 
 def _write(block: Block, folder: Path) -> tuple[list[Any], str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, TypeVar, cast, get_args
 
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
+from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
+from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.splits import Split
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
 from kosmos.plugins import Registry
@@ -179,6 +181,36 @@ def open_asked(
     return _distinct(sources, "--data", "name them one after the other")
 
 
+def open_choices(
+    config: RunConfig,
+    registry: Registry,
+    paths: Sequence[str],
+    *,
+    root: Path | None = None,
+    chat: bool,
+    max_rows: int,
+) -> list[ChoiceSource]:
+    """Questions that offer several answers, of files whose rows are laid out as ``kosmos.data.sources.choices`` says.
+
+    Args:
+        root: as of ``open_named``.
+        chat: whether a question that is no chat is asked as one.
+        max_rows: most questions of each.
+
+    Raises: as ``open_sources``.
+    """
+    sources = []
+    for path in paths:
+        parts = open_parts(
+            path, registry=registry, modalities=list(config.modalities), root=root, asked=True, choices=True
+        )
+        whole = parts.whole()
+        if not isinstance(whole, RowSource):
+            raise DataError(f"data {path!r}: a registered dataset has no rows with choices; name a file or a folder")
+        sources.append(ChoiceSource(whole, chat, max_rows))
+    return _distinct(sources, "--choices", "score them one after the other")
+
+
 def _refuse_root(root: Path | None, path: str) -> None:
     if root is not None:
         raise ConfigError(f"--root: {path} is data of the run, whose run file says where its media are")
@@ -240,11 +272,13 @@ def _open(
     )
 
 
+S = TypeVar("S", bound=Source)
+
 NAME_SCORED = "give it another name (name: ... in the run file, evaluate.sources.N.name=... on the command line)"
 NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"
 
 
-def _distinct(sources: list[Source], where: str = "data.sources", advice: str = NAME_THEM) -> list[Source]:
+def _distinct(sources: list[S], where: str = "data.sources", advice: str = NAME_THEM) -> list[S]:
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:

@@ -147,12 +147,12 @@ def refuse_empty(option: str, value: str | None) -> None:
         raise ConfigError(f"{option}: the value is empty (an unset variable?); give one, or leave the option out")
 
 
-def check_given_once(paths: Sequence[str]) -> None:
-    """Raises ConfigError where a value of --data is empty, or stands there twice."""
+def check_given_once(paths: Sequence[str], option: str = "--data") -> None:
+    """Raises ConfigError where a value of an option is empty, or stands there twice."""
     for path in paths:
-        refuse_empty("--data", path)
+        refuse_empty(option, path)
         if paths.count(path) > 1:
-            raise ConfigError(f"--data {path}: is given twice; give each source once")
+            raise ConfigError(f"{option} {path}: is given twice; give each source once")
 
 
 def check_free(argument: str, file: str) -> None:

@@ -13,6 +13,7 @@ import typer
 from kosmos.commands.answers import AnswerLines
 from kosmos.commands.arguments import Step, as_step, aside, check_given_once, check_writable, refuse_empty, refuse_ranks
 from kosmos.commands.causes import incident_lines, root_advice
+from kosmos.commands.choices import choice_lines
 from kosmos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -35,8 +36,16 @@ def evaluate(
             "on, the part that it held out; of other data, the part that they state as held out, or all of them."
         ),
     ] = None,
+    choices: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Questions that offer several answers: score how often the right one is the likeliest; may be "
+            "repeated. Without --data nothing else is scored."
+        ),
+    ] = None,
     root: Annotated[
-        str | None, typer.Option(help="Folder of the media that rows of --data name; by default that of each file.")
+        str | None,
+        typer.Option(help="Folder of the media that rows of --data and --choices name; by default that of each file."),
     ] = None,
     step: Step = None,
     max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source to score.")] = 1_000_000,
@@ -64,28 +73,31 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
-    from kosmos.evaluate.score import score
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
 
     refuse_ranks("kosmos eval")
-    _check_data(data or (), root)
+    _check_data(data or (), choices or (), root)
     _check_answers(answers, generate)
     _check_generated({"--max-new-tokens": max_new_tokens, "--metric": metric or None}, generate)
+    if generate and choices and not data:
+        raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
+    helpers = helpers_of_rank(1) if workers is None else workers
     with aside():
         run = load_run(Path(output), step=as_step(step))
         for line in run.warnings():
             _warn(line)
         metrics = _metrics(run, metric or ()) if generate else {}
-        sources = _named(run, data, root) if data else _held_out(run)
-        if not sources:
-            raise DataError(f"{output}: its data have no held-out part; name documents with --data")
-        scores = score(
-            run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents,
-            workers=helpers_of_rank(1) if workers is None else workers,
-        )  # fmt: skip
-        result, unwritten = {"output": output, "step": run.step, **asdict(scores)}, None
+        result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
+        unwritten = None
+        if choices:
+            _score_choices(run, choices, root, max_documents, helpers, result)
+        if data or not choices:
+            sources = _named(run, data, root) if data else _held_out(run)
+            if not sources:
+                raise DataError(f"{output}: its data have no held-out part; name documents with --data")
+            _score(run, sources, max_documents, helpers, result)
         if generate:
             most = max_new_tokens or MAX_NEW_TOKENS
             try:
@@ -93,15 +105,43 @@ def evaluate(
             except ConfigError as error:  # of answers that cannot be written: what was scored is not lost with them
                 unwritten = error
     if as_json:
-        print(one_line(result))
+        print(one_line({**result, "incidents": list(map(asdict, result["incidents"]))}))
     else:
-        print("\n".join([*table(result), *incident_lines(scores.incidents, "left out")]))
+        print("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
     if unwritten is not None:
         raise unwritten
-    if not scores.overall.documents:
-        of = ", ".join(data or [output])
-        advice = root_advice(scores.incidents, root) if data else ""
+    if not _count(result):
+        named = [*(data or ()), *(choices or ())]
+        advice = root_advice(result["incidents"], root) if named else ""
+        of = ", ".join(named or [output])
         raise DataError(f"{of}: no document could be scored; those left out are named with why{advice}")
+
+
+def _score(run: SavedRun, sources: Sequence[Source], max_documents: int, workers: int, result: dict[str, Any]) -> None:
+    from kosmos.evaluate.score import score
+
+    scores = score(
+        run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers
+    )
+    result |= {name: value for name, value in asdict(scores).items() if name != "incidents"}
+    result["incidents"] += scores.incidents
+
+
+def _score_choices(
+    run: SavedRun, paths: Sequence[str], root: str | None, max_documents: int, workers: int, result: dict[str, Any]
+) -> None:
+    from kosmos.commands.choices import scored_choices
+
+    scores, incidents, as_chats = scored_choices(run, paths, root, max_documents, workers)
+    result |= {"choices": {name: asdict(found) for name, found in scores.items()}, "asked_as_chats": as_chats}
+    result["incidents"] += incidents
+
+
+def _count(result: Mapping[str, Any]) -> int:
+    """Documents and questions that were scored."""
+    documents: int = result.get("overall", {}).get("documents", 0)
+    questions: int = sum(found["documents"] for found in result.get("choices", {}).values())
+    return documents + questions
 
 
 def _warn(line: str) -> None:
@@ -125,11 +165,12 @@ def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]
     return open_named(composition.config, composition.registry, data, _warn, root=Path(root) if root else None)
 
 
-def _check_data(paths: Sequence[str], root: str | None) -> None:
+def _check_data(paths: Sequence[str], choices: Sequence[str], root: str | None) -> None:
     refuse_empty("--root", root)
-    if root is not None and not paths:
+    if root is not None and not paths and not choices:
         raise ConfigError("--root: says where the media of --data are; the run file says it of the run's own data")
     check_given_once(paths)
+    check_given_once(choices, "--choices")
 
 
 def _check_answers(file: str | None, generate: int) -> None:
@@ -185,6 +226,15 @@ def _generated(
 
 def table(result: dict[str, Any]) -> list[str]:
     """The scores as plain lines."""
+    lines = _losses(result) if "overall" in result else []
+    if "choices" in result:
+        lines += choice_lines(result["choices"], chat=result["asked_as_chats"])
+    for name, values in result.get("generated", {}).items():
+        lines.append(f"generated, {name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in values.items()))
+    return lines
+
+
+def _losses(result: Mapping[str, Any]) -> list[str]:
     lines = [f"{'':<20} {'documents':>9} {'loss':>9} {'perplexity':>11} {'exact match':>12}"]
     groups = {
         "all": result["overall"],
@@ -195,6 +245,4 @@ def table(result: dict[str, Any]) -> list[str]:
         exact = "-" if s["exact_match"] is None else f"{100 * s['exact_match']:.2f} %"
         loss, perplexity = ("-" if math.isnan(s[key]) else f"{s[key]:.4f}" for key in ("loss", "perplexity"))
         lines.append(f"{name:<20} {s['documents']:>9} {loss:>9} {perplexity:>11} {exact:>12}")
-    for name, values in result.get("generated", {}).items():
-        lines.append(f"generated, {name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in values.items()))
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from kosmos.data.document import Document, Mark, Media, Segment, Text
+from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.forms import GOES_ON, form_of
 from kosmos.data.sources.glance import KINDS, first_columns
@@ -14,10 +14,10 @@ from kosmos.data.sources.layouts import CHATS
 
 
 def chat_prompt(
-    content: Sequence[Text | Media],
+    content: Sequence[Text | Media | StoredMedia],
     *,
     system: str = "",
-    history: Sequence[tuple[Sequence[Text | Media], str]] = (),
+    history: Sequence[tuple[Sequence[Text | Media | StoredMedia], str]] = (),
     origin: str = "chat",
 ) -> Document:
     """A document to continue with the assistant's answer: what training had in front of one, token for token.
@@ -39,7 +39,7 @@ def chat_prompt(
     return Document(origin, (*segments, *_turn(USER, content), Mark(ASSISTANT)))
 
 
-def _turn(role: str, content: Sequence[Text | Media]) -> Iterator[Segment]:
+def _turn(role: str, content: Sequence[Text | Media | StoredMedia]) -> Iterator[Segment]:
     yield Mark(role)
     yield from (part for part in content if not isinstance(part, Text) or part.text)
     yield Mark(END)

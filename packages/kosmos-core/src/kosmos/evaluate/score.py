@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -34,6 +35,10 @@ DOCUMENTS_A_WORKER = 128
 """To start a worker takes as long as to decode some hundred small files."""
 FEW_TEXTS = 2048
 """Documents of text alone below which none is started."""
+
+
+Told = Callable[[DocumentInfo, NDArray[np.float64]], None]
+"""Told of a document, and of the losses of its target tokens in order."""
 
 
 class ScoringStopped(Exception):
@@ -104,6 +109,7 @@ def score(
     losses: Callable[[PackedBatch], TokenLosses] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     at: Callable[..., None] = lambda phase, **more: None,
+    told: Told = lambda document, losses: None,
 ) -> Scores:
     """Score at most ``max_documents`` of each source. All ranks take part and get the same scores.
 
@@ -114,6 +120,7 @@ def score(
         losses: the model's forward pass where it is spread over ranks; None is that of the composition's model.
         should_stop: asked before every row.
         at: told what begins, row by row.
+        told: told of the documents of this rank.
 
     Raises:
         ConfigError: ``sources`` are none, or ``max_documents`` is not from 1 on.
@@ -146,7 +153,7 @@ def score(
                 incidents += row.incidents if row else []
                 if count is not None:  # the row before, while a GPU computes this one
                     count()
-                count = _to_count(batch, found, tallies) if row and row.arrays.documents else None
+                count = _to_count(batch, found, tallies, told) if row and row.arrays.documents else None
         if count is not None:
             count()
     finally:
@@ -181,19 +188,25 @@ def _one_token(composition: Composition) -> PackedArrays:
     return PackedArrays(one, one + IGNORED, one, (nothing,), empty.media)
 
 
-def _to_count(batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally]) -> Callable[[], None]:
+def _to_count(
+    batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally], told: Told
+) -> Callable[[], None]:
     """Begin to copy what a row gave; what is returned waits for it and counts it."""
     per_token, predictions = on_its_way(losses.per_token), on_its_way(losses.predictions)
-    return lambda: _count(batch, per_token(), predictions(), tallies)
+    return lambda: _count(batch, per_token(), predictions(), tallies, told)
 
 
-def _count(batch: PackedBatch, per_token: Tensor, predictions: Tensor, tallies: dict[tuple[str, str], _Tally]) -> None:
+def _count(
+    batch: PackedBatch, per_token: Tensor, predictions: Tensor, tallies: dict[tuple[str, str], _Tally], told: Told
+) -> None:
     positions = batch.trained.numpy()
     losses = per_token.double().numpy()
     right = predictions.numpy() == batch.labels.numpy()[positions]
     for document, tally in zip(batch.documents, _by_document(batch.documents, positions, losses, right), strict=True):
         for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
             tallies[key].add(tally)
+    for document, (low, high) in zip(batch.documents, _spans(batch.documents, positions), strict=True):
+        told(document, losses[low:high])
 
 
 def _by_document(
@@ -202,17 +215,21 @@ def _by_document(
     losses: NDArray[np.float64],
     right: NDArray[np.bool_],
 ) -> list[_Tally]:
-    ends = [document.start + document.length for document in documents]
-    # Positions stand in order: a slice is a document's, where a look at all of them for each would take the square.
-    cuts = [0, *np.searchsorted(positions, ends).tolist()]
     tallies = [_Tally(documents=1) for _ in documents]
-    for document, tally, low, high in zip(documents, tallies, cuts, cuts[1:], strict=False):
+    for document, tally, (low, high) in zip(documents, tallies, _spans(documents, positions), strict=True):
         tally.loss, tally.targets = float(losses[low:high].sum()), high - low
         if document.answer_start is not None:
             # The label at position p is the token at p + 1.
             answer = positions[low:high] + 1 >= document.answer_start
             tally.answers, tally.right = 1, int(right[low:high][answer].all())
     return tallies
+
+
+def _spans(documents: Sequence[DocumentInfo], positions: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Which of the positions are each document's."""
+    ends = [document.start + document.length for document in documents]
+    # Positions stand in order: a slice is a document's, where a look at all of them for each would take the square.
+    return list(pairwise([0, *np.searchsorted(positions, ends).tolist()]))
 
 
 def _collect(tallies: dict[tuple[str, str], _Tally], incidents: list[Incident], parallel: Parallel) -> Scores:

@@ -92,6 +92,7 @@ def open_parts(
     options: Mapping[str, Any] | None = None,
     where: str = "",
     asked: bool = False,
+    choices: bool = False,
 ) -> Parts:
     """A data set, whose every row is looked at once for both parts.
 
@@ -109,6 +110,7 @@ def open_parts(
         options: of a registered dataset, or ``chunk_chars`` and ``max_text_bytes`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
+        choices: they are questions that offer several answers (``kosmos.data.sources.choices``).
 
     Raises:
         ConfigError: a wrong template, column role or option.
@@ -131,6 +133,7 @@ def open_parts(
         root=checked_root(root, where),
         options=read_options(options or {}, where),
         asked=asked,
+        choices=choices,
     )
     return _open_path(request, registry)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Source
 from kosmos.data.sources import folders
+from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.joined import Rooted
@@ -61,6 +62,8 @@ class Request:
     left_out: Counter[str] = field(default_factory=Counter)
     asked: bool = False
     """Whether the documents are there to be continued."""
+    choices: bool = False
+    """Whether they are questions that offer several answers."""
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -83,6 +86,8 @@ class Request:
         if self.template is not None:
             return parse_template(self.template, self.known, columns)
         suffixes = folders.suffix_table(self.specs, self.modalities, ())
+        if self.choices:
+            return ChoiceLayout(self.known, columns, suffixes=suffixes)
         return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked)
 
 

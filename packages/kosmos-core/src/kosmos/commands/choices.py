@@ -1,0 +1,44 @@
+"""``kosmos eval OUTPUT --choices FILE``: how often the right one of several answers is the likeliest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kosmos.data.quarantine import Incident
+    from kosmos.evaluate.choices import ChoiceScore
+    from kosmos.train.saved import SavedRun
+
+
+def scored_choices(
+    run: SavedRun, paths: Sequence[str], root: str | None, max_documents: int, workers: int
+) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...], bool]:
+    """Scores by source, what was left out, and whether questions were asked as chats: the run learned from such.
+
+    Raises:
+        ConfigError: two of ``paths`` have one name.
+        DataError: one cannot be opened.
+    """
+    from kosmos.evaluate.choices import score_choices
+    from kosmos.run_sources import chats_among, open_choices
+
+    config, registry = run.composition.config, run.composition.registry
+    chat = chats_among(config.data.sources) is not None
+    folder = Path(root) if root else None
+    sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents)
+    scores = score_choices(run.composition, sources, device=run.device, dtype=run.dtype, workers=workers)
+    return *scores, chat
+
+
+def choice_lines(scores: Mapping[str, Mapping[str, Any]], *, chat: bool) -> Iterator[str]:
+    """The scores as plain lines."""
+    head = f"choices, {'as chats' if chat else 'as text'}"
+    yield f"{head:<20} {'questions':>9} {'accuracy':>9} {'by length':>11} {'chance':>12}"
+    for name, score in scores.items():
+        accuracy, by_length, chance = (
+            "-" if score[key] is None else f"{100 * score[key]:.2f} %"
+            for key in ("accuracy", "accuracy_by_length", "chance")
+        )
+        yield f"  {name:<18} {score['documents']:>9} {accuracy:>9} {by_length:>11} {chance:>12}"

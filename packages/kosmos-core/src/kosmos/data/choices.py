@@ -1,0 +1,115 @@
+"""Questions that offer several answers as documents: one for each answer, to be told which is likeliest."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.chat import chat_prompt
+from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
+from kosmos.data.marks import ASSISTANT, END, USER
+from kosmos.data.quarantine import Incident
+from kosmos.data.sources.choices import Offer, read_offer
+from kosmos.data.sources.source import RowSource
+from kosmos.data.turns import is_chat
+from kosmos.errors import SampleError
+
+ANSWER = " answer "
+"""In the name of a document, between that of its row and the answer's number."""
+
+
+@dataclass(eq=False)
+class ChoiceSource:
+    """What the rows of a source offer, a document each (a ``Source``). Rows that offer nothing are in ``incidents``.
+
+    Args:
+        source: whose documents are the questions.
+        chat: lay questions out as a user's turn, and what is offered as the assistant's.
+        max_rows: of which the first are not taken but some, evenly spread.
+    """
+
+    source: RowSource
+    chat: bool
+    max_rows: int
+    name: str = field(init=False)
+    incidents: list[Incident] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    """Numbers of the source's documents that are asked."""
+    offers: list[Offer] = field(default_factory=list)
+    """Of each of them."""
+
+    def __post_init__(self) -> None:
+        self.name = self.source.name
+        for row in _spread(len(self.source), self.max_rows).tolist():
+            try:
+                self.offers.append(read_offer(self.source.table.row(int(self.source.rows[row]))))
+                self.rows.append(row)
+            except SampleError as error:
+                self.incidents.append(Incident(self.source.origin(row), self.name, error.code, str(error)))
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(len(offer.answers) for offer in self.offers))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def number(self, place: int, answer: int) -> int:
+        """Of the document with one answer of the row at a place of ``rows``."""
+        return self._ends[place] - len(self.offers[place].answers) + answer
+
+    def origin(self, index: int) -> str:
+        """The row, and the number of the answer from 1 on."""
+        place, answer = self._at(index)
+        return f"{self.source.origin(self.rows[place])}{ANSWER}{answer + 1}"
+
+    def document(self, index: int) -> Document:
+        """The question and one of the answers, which is learned. Raises SampleError as the source does."""
+        place, answer = self._at(index)
+        said, row = self.offers[place].answers[answer], self.source.origin(self.rows[place])
+        try:
+            asked = self.source.document(self.rows[place])
+        except SampleError as error:
+            raise SampleError(str(error).removeprefix(f"{row}: ")) from error
+        if self.chat or is_chat(asked):
+            segments = (*_opened(asked), Text(said, train=True), Mark(END, train=True))
+        else:
+            content = _content(asked)
+            segments = (*content, Text(_space(content, said) + said, train=True))
+        return Document(self.origin(index), segments)
+
+    def _at(self, index: int) -> tuple[int, int]:
+        place = bisect_right(self._ends, index)
+        return place, index - self.number(place, 0)
+
+
+def _spread(count: int, most: int) -> NDArray[np.int64]:
+    return np.arange(count) if count <= most else np.arange(most) * count // most
+
+
+def _content(document: Document) -> tuple[Text | Media | StoredMedia, ...]:
+    """Of no chat: nothing of it is learned."""
+    parts = (part for part in document.segments if not isinstance(part, Mark))
+    return tuple(Text(part.text) if isinstance(part, Text) else part for part in parts)
+
+
+def _opened(asked: Document) -> tuple[Segment, ...]:
+    """A chat up to the assistant's turn."""
+    if not is_chat(asked):
+        return chat_prompt(_content(asked)).segments
+    turns = [segment.name for segment in asked.segments if isinstance(segment, Mark) and segment.name != END]
+    if turns[-1] != USER:
+        raise SampleError("its chat ends with no turn of the user, so nothing is asked")
+    return (*asked.segments, Mark(ASSISTANT))
+
+
+def _space(content: Sequence[Segment], answer: str) -> str:
+    """Between a text and what goes on with a word, as a text would have it."""
+    before = content[-1].text if content and isinstance(content[-1], Text) else ""
+    return " " if before and not before[-1].isspace() and answer[:1].isalnum() else ""

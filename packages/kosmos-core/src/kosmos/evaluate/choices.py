@@ -1,0 +1,89 @@
+"""Which of several answers a model holds to be the likeliest, and how often that is the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kosmos.compose import Composition
+from kosmos.data.batch import DocumentInfo
+from kosmos.data.choices import ANSWER, ChoiceSource
+from kosmos.data.quarantine import Incident
+from kosmos.errors import SampleError
+from kosmos.evaluate.score import score
+
+
+@dataclass(frozen=True)
+class ChoiceScore:
+    """Of the questions of one source."""
+
+    documents: int
+    accuracy: float | None
+    """Share of the questions whose right answer is the likeliest; None where there is no question."""
+    accuracy_by_length: float | None
+    """Likewise, by the logarithm of the probability over the answer's bytes of UTF-8."""
+    chance: float | None
+    """What guessing would give."""
+
+
+def score_choices(
+    composition: Composition,
+    sources: Sequence[ChoiceSource],
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.float32,
+    workers: int = 1,
+) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...]]:
+    """Score every question, by source, and name those that are left out.
+
+    The likelihood of an answer is that of its own tokens behind the question; the token for its end does not count.
+    Questions of which any answer cannot be read are left out as a whole.
+    """
+    found: dict[tuple[str, str], float] = {}
+
+    def told(document: DocumentInfo, losses: NDArray[np.float64]) -> None:
+        found[document.source, document.origin] = float(losses[:-1].sum())
+
+    scores = score(
+        composition, sources, device=device, dtype=dtype, max_documents=max(1, *map(len, sources)), workers=workers,
+        told=told,
+    ) if any(map(len, sources)) else None  # fmt: skip
+    broken = {row: replace(i, origin=row) for i in scores.incidents if (row := _row(i.origin))} if scores else {}
+    incidents = [*(incident for source in sources for incident in source.incidents), *broken.values()]
+    results = {}
+    for source in sources:
+        result, longer = _of_source(source, found, broken)
+        cause = f"with its question it takes more than the {composition.planner.most:,} tokens of a row"
+        incidents += [Incident(answer, source.name, SampleError.code, cause) for answer in longer]
+        results[source.name] = result
+    return results, tuple(incidents)
+
+
+def _row(origin: str) -> str:
+    return origin.rpartition(ANSWER)[0]
+
+
+def _of_source(
+    source: ChoiceSource, found: Mapping[tuple[str, str], float], broken: Collection[str]
+) -> tuple[ChoiceScore, list[str]]:
+    """The score, and answers that the planner has cut."""
+    asked, right, by_length, chance = 0, 0, 0, 0.0
+    longer: list[str] = []
+    for place, offer in enumerate(source.offers):
+        origins = [source.origin(source.number(place, answer)) for answer in range(len(offer.answers))]
+        losses = [found.get((source.name, origin)) for origin in origins]
+        if any(loss is None for loss in losses):
+            longer += [] if _row(origins[0]) in broken else [origins[losses.index(None)]]
+            continue
+        each = np.asarray(losses, np.float64)
+        sizes = [len(answer.encode()) for answer in offer.answers]
+        asked += 1
+        right += int(each.argmin()) == offer.right
+        by_length += int((each / sizes).argmin()) == offer.right
+        chance += 1 / len(offer.answers)
+    shares = [number / asked if asked else None for number in (right, by_length, chance)]
+    return ChoiceScore(asked, *shares), longer

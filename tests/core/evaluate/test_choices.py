@@ -1,0 +1,190 @@
+"""``kosmos eval --choices``: the answer that is held to be the likeliest is that of a plain forward pass over each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from kosmos import Mark, Media, Text, load_run, make_run
+from kosmos.cli import main
+from kosmos.data.batch import ReadyDocument, assemble, to_tensors
+from kosmos.data.document import Document
+from kosmos.data.plan import decode_cells
+from kosmos.data.sources.choices import read_offer
+from kosmos.errors import SampleError
+from kosmos.train.run import train_model
+
+CHAT = [{"role": "user", "content": "What colour?"}, {"role": "assistant", "content": "red"}]
+SMALL = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
+
+
+@pytest.fixture(scope="module", params=["text", "chat"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of pictures and texts, and one of chats."""
+    folder = tmp_path_factory.mktemp(request.param)
+    Image.new("RGB", (32, 32), "red").save(folder / "red.png")
+    row = {"messages": CHAT} if request.param == "chat" else {"image": "red.png", "text": "red is the colour"}
+    (folder / "rows.jsonl").write_text(f"{json.dumps(row)}\n" * 8)
+    layers = {"data": {"sources": [str(folder / "rows.jsonl")], "workers": 0, "lanes": 1, "tokens_per_pack": 128}}
+    train = {"steps": 4, "warmup_steps": 0, "precision": "fp32"}
+    output = {"backbone": SMALL, "modalities": ["image"], "trackers": [], "output": str(folder / "run"), "train": train}
+    train_model(make_run(layers, output))
+    return folder / "run"
+
+
+ROWS: list[dict[str, Any]] = [
+    {"query": "The ball is", "choices": ["red.", "a very long answer to it.", "blue"], "gold": 0},
+    {"question": "What?", "options": ["no", "yes"], "answer": "B"},
+    {"context": "A tale.", "question": "Who?", "choices": {"text": ["me", "you", "it"], "label": ["1", "2", "3"]},
+     "answerKey": "2"},
+    {"image": "red.png", "prompt": "It is ", "choices": ["red", "green"], "answer": "green"},
+    {"messages": [{"role": "user", "content": "<image>Which?"}], "images": ["red.png"], "choices": ["a", "b"],
+     "label": 1},
+]  # fmt: skip
+QUESTIONS = ["The ball is", "What?", "A tale.\nWho?", "It is ", "Which?"]
+OFFERED = [
+    ["red.", "a very long answer to it.", "blue"],
+    ["no", "yes"],
+    ["me", "you", "it"],
+    ["red", "green"],
+    ["a", "b"],
+]
+RIGHT = [0, 1, 1, 1, 1]
+
+
+def expected_document(number: int, answer: str, *, chat: bool, folder: Path) -> Document:
+    """Written out by hand."""
+    media = [Media("image", folder / "red.png")] if number >= 3 else []
+    question = Text(QUESTIONS[number])
+    if chat or number == 4:
+        turn = [Mark("<|user|>"), *media, question, Mark("<|end|>"), Mark("<|assistant|>")]
+        return Document("by hand", (*turn, Text(answer, train=True), Mark("<|end|>", train=True)))
+    space = "" if number == 3 else " "
+    return Document("by hand", (*media, question, Text(space + answer, train=True)))
+
+
+def log_likelihood(composition: Any, document: Document) -> float:
+    """Of what is learned but for the end token, by a forward pass over the one document."""
+    (plan,) = composition.planner.plan(document)
+    cells: dict[str, list[Any]] = {}
+    for medium in plan.media:
+        cells.setdefault(medium.stream, []).append(decode_cells(medium, composition.processors["image"]))
+    row = assemble([ReadyDocument(plan, "s", cells)], composition.planner.routes, composition.streams)
+    batch = to_tensors(row)
+    with torch.no_grad():
+        losses: Tensor = composition.model.eval()(batch).per_token
+    return -float(losses[:-1].sum())
+
+
+def test_accuracies_are_those_of_every_answer_by_itself(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, chat = run.parent, "chat" in run.parent.name
+    (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    composition = load_run(run, device="cpu").composition
+    likeliest, by_length = [], []
+    for number, answers in enumerate(OFFERED):
+        each = [
+            log_likelihood(composition, expected_document(number, answer, chat=chat, folder=folder))
+            for answer in answers
+        ]
+        per_byte = [value / len(answer.encode()) for value, answer in zip(each, answers, strict=True)]
+        likeliest.append(each.index(max(each)) == RIGHT[number])
+        by_length.append(per_byte.index(max(per_byte)) == RIGHT[number])
+    capsys.readouterr()
+    assert main(["eval", str(run), "--choices", str(folder / "asked.jsonl"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["asked_as_chats"] == chat and "overall" not in found and not found["incidents"]
+    assert found["choices"]["asked"] == {
+        "documents": 5,
+        "accuracy": sum(likeliest) / 5,
+        "accuracy_by_length": sum(by_length) / 5,
+        "chance": pytest.approx((1 / 3 + 1 / 2 + 1 / 3 + 1 / 2 + 1 / 2) / 5),
+    }
+
+
+def asked(
+    run: Path, capsys: pytest.CaptureFixture[str], rows: list[dict[str, Any]], *more: str
+) -> tuple[int, str, str]:
+    file = run.parent / "some.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    capsys.readouterr()
+    status = main(["eval", str(run), "--choices", str(file), *more])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run: Path, capsys) -> None:
+    good = {"query": "It is", "choices": ["a", "b"], "gold": 0}
+    (run.parent / "broken.png").write_bytes(b"no picture")
+    bad = {
+        "too long": ({**good, "query": "word " * 40}, "answer 1: with its question it takes more than the 128 tokens"),
+        "no medium": ({**good, "image": "none.png"}, "some.jsonl:3: "),
+        "broken": ({**good, "image": "broken.png"}, "some.jsonl:4: "),
+        "one": ({**good, "choices": ["a"]}, "choices: expected a list of two answers or more, got a list"),
+        "beyond": ({**good, "gold": 2}, "gold: 2 is none of its 2 answers"),
+        "unsaid": ({**good, "gold": None}, "none of the answers is said to be right"),
+        "empty": ({**good, "choices": ["a", ""]}, "choices[1] is empty"),
+        "answered": ({**good, "messages": CHAT}, "its chat ends with no turn of the user"),
+    }
+    status, out, err = asked(run, capsys, [good, *(row for row, _ in bad.values())])
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[1].split()[:2] == ["some", "1"]
+    left = [line for line in lines if line.startswith("left out: ")]
+    assert len(left) == len(bad)
+    assert [sum(said in line for line in left) for _, said in bad.values()] == [1] * len(bad)
+    assert not any(line.count("some.jsonl") > 1 for line in left)
+
+
+def test_a_file_without_one_usable_question_is_an_error(run: Path, capsys) -> None:
+    status, out, err = asked(run, capsys, [{"query": "It is", "choices": ["a", "b"], "gold": 2}])
+    assert status == 3 and "no document could be scored" in err and "gold: 2 is none of its 2 answers" in out
+    status, out, err = asked(run, capsys, [{"context": "It is", "continuation": "a"}])
+    assert status == 3 and "no column says what is offered (choices, options, endings); there are context, cont" in err
+    status, out, err = asked(run, capsys, [{"choices": ["a", "b"], "gold": 0}])
+    assert status == 3 and "no column holds the question (question, query, prompt" in err
+
+
+def test_questions_stand_beside_what_else_is_scored(run: Path, capsys) -> None:
+    rows = [{"query": "It is", "choices": ["a", "b"], "gold": 0}] * 9
+    status, out, _ = asked(
+        run, capsys, rows, "--data", str(run.parent / "rows.jsonl"), "--max-documents", "4", "--json"
+    )
+    found = json.loads(out)
+    assert status == 0 and found["choices"]["some"]["documents"] == 4 and found["overall"]["documents"] > 0
+    status, _, err = asked(run, capsys, rows, "--generate", "3")
+    assert status == 2 and "--generate: continues documents, and --choices has none; name some with --data" in err
+    status, _, err = asked(run, capsys, rows, "--choices", str(run.parent / "some.jsonl"))
+    assert status == 2 and "is given twice" in err
+    assert main(["eval", str(run), "--choices", "sums"]) == 3
+    assert "a registered dataset has no rows with choices" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "right"),
+    [
+        ({"gold": 1}, 1),
+        ({"gold": "1"}, 1),
+        ({"answer": "b"}, 1),
+        ({"answer": "C"}, 2),
+        ({"answer": "four"}, 0),
+        ({"answer": "2"}, 2),
+        ({"answer": 0, "label": 2}, 0),
+        ({"choices": {"text": ["a", "b"], "label": ["2", "1"]}, "answerKey": "1"}, 1),
+        ({"choices": ["2", "1"], "answer": "1"}, 1),
+        ({"choices": ["2", "1"], "answer": 0}, 0),
+    ],
+)
+def test_the_right_answer_is_said_in_many_ways(row: dict[str, Any], right: int) -> None:
+    assert read_offer({"choices": ["four", "five", "six"], **row}).right == right
+
+
+@pytest.mark.parametrize("said", [True, -1, 3, "3", "D", "sixth", 1.5, ["a"]])
+def test_what_is_no_answer_is_not_taken_for_one(said: Any) -> None:
+    with pytest.raises(SampleError, match="is none of its 3 answers"):
+        read_offer({"choices": ["four", "five", "six"], "gold": said})
