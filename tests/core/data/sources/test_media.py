@@ -104,8 +104,27 @@ def test_media_may_be_in_another_folder_that_is_named(open_, rows, tmp_path):
             source.document(outside)
     with pytest.raises(ConfigError, match=r"root: .*nowhere is no folder; name the one that the rows' media are in"):
         open_(path, root=tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="root is for rows that name media; of a folder of media leave it out"):
-        open_(elsewhere, root=elsewhere)
+
+
+@pytest.mark.parametrize("kind", ["classes", "pairs", "asked"])
+def test_links_in_a_folder_of_media_may_lead_into_the_root_around_it(open_, tmp_path, kind):
+    real, links = tmp_path / "all" / "full", tmp_path / "all" / "some"
+    for name in ("full/1.png", "secret.png", "full/cat/1.png"):
+        (tmp_path / "all" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "all" / name).write_bytes(b"medium")
+    (links / "cat").mkdir(parents=True)
+    (links / "cat" / "1.png").symlink_to(real / "cat" / "1.png")
+    if kind == "pairs":
+        (links / "cat" / "1.txt").write_text("a cat")
+    more = {"asked": True} if kind == "asked" else {}
+    with pytest.raises(SampleError, match=r"a link that leads out of .*some is refused; .* set root of the source to"):
+        open_(links, **more).document(0)
+    source = open_(links, root=tmp_path / "all", **more)
+    (medium,) = source.document(0).media
+    assert medium.source == real / "cat" / "1.png"
+    assert source.document(0).origin.endswith("some/cat/1.png")
+    with pytest.raises(ConfigError, match=r"some: root .*full does not hold it; of a folder of media root is a folder"):
+        open_(links, root=real, **more)
 
 
 def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):

@@ -118,6 +118,8 @@ class ClassFolderTable:
     """What the outermost folder says, where it is named as a split: [rows]."""
     named: bool = True
     """Whether the names of the folders are texts; else there are none."""
+    below: str = ""
+    """What stands before the paths where they are named below another folder."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -130,7 +132,7 @@ class ClassFolderTable:
 
     def row(self, index: int) -> Row:
         file = self.files[index]
-        return {self.modalities[index]: file, **self._said(file)}
+        return {self.modalities[index]: f"{self.below}{file}", **self._said(file)}
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         for file, modality, split in zip(self.files, self.modalities, self.splits, strict=True):

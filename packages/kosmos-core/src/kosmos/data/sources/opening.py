@@ -18,6 +18,7 @@ from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.file_names import suffix_of
+from kosmos.data.sources.index_files import refuse_index_beside
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import index_json
 from kosmos.data.sources.jsonl import index_jsonl
@@ -282,18 +283,17 @@ def _from_folder(path: Path, request: Request) -> Parts:
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     wanted = set(request.modalities)
     _refuse_lists(path, files, suffixes)
-    if request.root is not None and folders.data_files(path, files) is None:
-        raise ConfigError(f"{path}: root is for rows that name media; of a folder of media leave it out")
     if (pairs := find_pairs(path, files, suffixes, wanted, request.left_out)) is not None:
         layout.check({*pairs.modalities.values(), "text"})
-        return finish(pairs, layout, request)
+        return finish(replace(pairs, below=_below(path, request.root)), layout, request)
     if request.asked and (media := bare_media(path, files, suffixes, request.left_out)) is not None:
         layout.check(set(media.modalities.kinds))
-        return finish(media, layout, request)
+        return finish(replace(media, below=_below(path, request.root)), layout, request)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
+        refuse_index_beside(classes, files)
         layout.check({*classes.modalities.kinds, "text"})
-        return finish(classes, layout, request)
+        return finish(replace(classes, below=_below(path, request.root)), layout, request)
     if (found := folders.data_files(path, files)) is not None:
         if found[0] == ".txt":
             folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & wanted])
@@ -355,6 +355,24 @@ def _from_tar(paths: Sequence[Path], splits: Sequence[Split | None], request: Re
     claims = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     tables = [open_tar(path, claims, layout, request.left_out) for path in paths]
     return finish(join(tables, splits), layout, request, rows_vary=True)
+
+
+def _below(folder: Path, root: Path | None) -> str:
+    """A folder of media as it is named from ``root``, into all of which links in it may lead, where there is one.
+
+    Raises:
+        ConfigError: it is not in there.
+    """
+    if root is None:
+        return ""
+    try:
+        inner = folder.resolve().relative_to(root.resolve())
+    except (ValueError, OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"{folder}: root {root} does not hold it; of a folder of media root is a folder around it, into which "
+            "links may lead; leave it out where there are no such links"
+        ) from error
+    return "".join(f"{part}/" for part in inner.parts)
 
 
 def _from_hub(parts: list[tuple[str, HubTable]], request: Request) -> Parts:

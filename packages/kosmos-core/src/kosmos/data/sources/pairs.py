@@ -34,6 +34,8 @@ class PairTable:
     """Suffix to the modality that it means."""
     splits: PackedKinds[Split | None]
     """What the folders say: [rows]."""
+    below: str = ""
+    """What stands before the paths of media where they are named below another folder."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -60,7 +62,7 @@ class PairTable:
     def _media(self, index: int) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for name in self.media[index].split("\0"):
-            found.setdefault(self.modalities[suffix_of(name)], []).append(name)
+            found.setdefault(self.modalities[suffix_of(name)], []).append(f"{self.below}{name}")
         return found
 
     def row_blocks(self) -> None:

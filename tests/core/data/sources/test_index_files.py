@@ -1,0 +1,49 @@
+"""Media in class folders beside a list that says what is in them: its texts are meant, not the folders' names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kosmos.errors import DataError
+
+
+def make(folder: Path, *media: str, **lists: str) -> Path:
+    for name in media:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"medium")
+    for name, content in lists.items():
+        (folder / name.replace("__", "/").replace("_", ".")).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("media", "lists", "named"),
+    [
+        (("8/1/8-1-0.wav", "8/1/8-1-1.wav"), {"8__1__t_txt": "8-1-0 HE SAID\n8-1-1 NO\n"}, "8-1-0 HE SAID"),
+        (("wavs/LJ1.wav", "wavs/LJ2.wav"), {"metadata_csv": "LJ1|one|One\nLJ2|two|Two\n"}, r"LJ1\|one\|One"),
+        (("w/a.wav", "w/b.wav"), {"list_csv": "file,text\nw/a.wav,hello\nw/b.wav,you\n"}, "w/a.wav,hello"),
+        (("clips/1.wav", "clips/2.wav"), {"train_tsv": "id\tpath\ttext\nx\t1.wav\thi\nx\t2.wav\tho\n"}, "x 1.wav hi"),
+    ],
+)  # fmt: skip
+def test_a_list_of_texts_is_not_passed_over(open_, tmp_path, media, lists, named) -> None:
+    folder = make(tmp_path / "set", *media, **lists)
+    with pytest.raises(DataError, match=rf"lists media that lie in folders \({named}.*metadata.csv .*file_name,text.*"):
+        open_(folder)
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"train_txt": "cat/1.png\ndog/2.png\n"},
+        {"labels_csv": "name,label\ncat/1.png,0\ndog/2.png,1\n"},
+        {"labels_csv": ",Filename,Label,ClassName\n0,cat/1.png,0,cat\n1,dog/2.png,1,dog\n"},
+        {"classes_txt": "cat\ndog\n"},
+        {"README_txt": "All are by us.\ncat/1.png is the first.\nAsk before you use them.\nThank you.\nBye.\n"},
+        {"words_txt": "1 tench\n2 shark\n3 ray\n4 cock\n5 hen\n"},
+    ],
+)  # fmt: skip
+def test_what_says_no_more_than_the_folders_may_lie_there(open_, tmp_path, lists) -> None:
+    media = ("cat/1.png", "dog/2.png")
+    assert len(open_(make(tmp_path / "set", *media, **lists))) == 2
