@@ -59,3 +59,16 @@ def test_the_parts_of_a_row_sum_to_its_loss_and_one_may_have_no_target(compared:
         assert sum(rank["total"] for rank in ranks) == pytest.approx(ranks[0]["sum"], rel=1e-6)
     assert min(rank["total"] for rank in several) > 0
     assert [rank["total"] > 0 for rank in untrained] == [False, True]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("nproc", "tensor", "sequence"), WAYS)
+def test_operations_are_those_of_one_process(
+    compared: Callable[..., Any], nproc: int, tensor: int, sequence: int, shape: str
+) -> None:
+    """What several ranks do alike counts once: encoders, and an item that lies in two parts of a row."""
+    for ranks in compared(nproc, tensor, sequence, shape)[:2]:  # in which every rank has an item and a target
+        for group in {rank["group"] for rank in ranks}:
+            of = [rank for rank in ranks if rank["group"] == group]
+            found = {name: sum(rank["flops"][name] for rank in of) for name in of[0]["flops"]}
+            assert found == pytest.approx(of[0]["flops_alone"], rel=0.01), (ranks[0]["row"], group)

@@ -27,6 +27,7 @@ from kosmos.data.plan import decode_cells
 from kosmos.model import weights
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.flops import FlopMeter
 from kosmos.train.gradients import fill_missing
 from kosmos.train.sharding import distribute, settle
 from kosmos.train.sharing import check_sharing
@@ -109,14 +110,18 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
     spread = distribute(parts.model, parallel, settings, torch.device("cpu"), torch.float32)
     drawn = dict(parts.model.named_parameters())
     differ = [n for n, p in reference.model.named_parameters() if not torch.equal(whole(drawn[n]), p)]
+    cpu, fp32 = torch.device("cpu"), torch.float32
+    meter, meter_alone = FlopMeter(parts.model, cpu, fp32, tensor=tensor), FlopMeter(reference.model, cpu, fp32)
     for number, kind in enumerate(ROWS):
         faulthandler.dump_traceback_later(CAP_S, exit=True)
         kinds = [ROWS[(number + group) % len(ROWS)] for group in range(parallel.data_world_size)]
         results = [alone(reference, other) for other in kinds]
         expected = {n: sum((g[n] for _, g in results), torch.zeros(())) for n in results[0][1]}
         parts.model.zero_grad()
+        batch = row(parts, kinds[parallel.data_rank])
         with spread.row(True):
-            losses = spread.losses(row(parts, kinds[parallel.data_rank]))
+            with meter.counting(batch):
+                losses = spread.losses(batch)
             torch.autograd.backward(losses.total)
         fill_missing(parts.model.parameters())
         error, name = worst({n: whole(p.grad) for n, p in parts.model.named_parameters()}, expected)
@@ -125,12 +130,16 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
             scored = spread.losses(row(parts, kinds[parallel.data_rank]))
             settle(parts.model)  # as after every scoring
             expected_scores = reference.model(row(reference, kinds[parallel.data_rank]))
+        with meter_alone.counting(batch):  # with what the loss does for its gradients
+            reference.model(batch)
         yield {
             "tensor": tensor, "sequence": sequence, "shape": shape, "row": kind, "error": error, "worst": name,
             "loss_error": _error(losses.per_token, own.per_token, 1.0),
             "predictions": torch.equal(scored.predictions, expected_scores.predictions),
             "weights_that_differ": differ, "targets": len(losses.per_token),
             "total": float(losses.total.detach()), "sum": float(own.total.detach()),
+            "group": parallel.data_rank, "flops": meter.count([batch]).by_module,
+            "flops_alone": meter_alone.count([batch]).by_module,
         }  # fmt: skip
 
 

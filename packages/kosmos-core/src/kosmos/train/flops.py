@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
 from typing import Any, NamedTuple, cast
@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from kosmos.data.batch import PackedBatch
 from kosmos.model.loss import computed_positions
 from kosmos.model.omni import OmniModel
+from kosmos.model.sequence import part_of
 from kosmos.train.parameter_groups import is_product
 
 EVERY = 50
@@ -111,7 +112,7 @@ class FlopMeter:
     def __init__(self, model: OmniModel, device: torch.device, dtype: torch.dtype, *, tensor: int = 1) -> None:
         """
         Args:
-            tensor: ranks that share the matrices of the backbone (``parallel.tensor``).
+            tensor: ranks that share the matrices of the backbone (``parallel.tensor``), and do all else alike.
         """
         self.tensor = tensor
         self._modules = dict(model.streams.items())
@@ -123,6 +124,7 @@ class FlopMeter:
             parts = {name: cast(Any, stream).encoder, name + CONNECTOR: cast(Any, stream).connector}
             self.times |= {n: times_of(module) for n, module in parts.items()}
         self._output_weight = cast(Any, model.backbone).output_weight
+        self._model = model
         self.device, self.dtype = device, dtype
         self.peak: float | None = None
 
@@ -142,14 +144,27 @@ class FlopMeter:
     def wants(self, step: int, batch: PackedBatch, *, compiled: bool) -> bool:
         """Whether to count a row: until every module has been met, and in one step of ``EVERY`` where that costs no
         step without compilation."""
-        work = work_of([batch], self.streams)
-        new = any(name not in self.costs and w.units for name, w in work.items())
+        new = self._is_new(work_of([batch], self.streams)) and self._is_new(self._own(batch))
         return new or (step % EVERY == 0 and not compiled)
+
+    def _is_new(self, work: Mapping[str, Work]) -> bool:
+        return any(name not in self.costs and of.units for name, of in work.items())
+
+    def _own(self, batch: PackedBatch) -> dict[str, Work]:
+        """What this rank has to do in a row, which others may share."""
+        ranks = self._model.row_ranks
+        if ranks is None:
+            return work_of([batch], self.streams)
+        slots = {name: cast(Any, stream).connector.slots for name, stream in self._modules.items()}
+        part = part_of(batch, ranks, slots)
+        work = work_of([replace(batch, media=part.seen.media)], self.streams)
+        pairs = work[BACKBONE].pairs // ranks.size  # of some heads all of them
+        return work | {BACKBONE: Work(len(part.position_ids), pairs), HEAD: Work(len(part.trained), 0)}
 
     @contextmanager
     def counting(self, batch: PackedBatch) -> Iterator[None]:
         """Around the forward pass of a row whose operations are to be counted; nothing of it may be compiled."""
-        work = work_of([batch], self.streams)
+        work = self._own(batch)
         mode = FlopCounterMode(display=False, depth=8, custom_mapping=_MAPPING | _mapping_of_transformers())
         with mode:
             yield
@@ -177,12 +192,13 @@ class FlopMeter:
         return {**found, HEAD: (max(0, rest), 0)}
 
     def count(self, batches: Sequence[PackedBatch]) -> Counted:
-        """Operations of this process for some rows; none before the first count."""
+        """Operations of this process for some rows, its share of what several do alike; none before the first count."""
         full: dict[str, float] = {}
         saved = 0.0
+        ranks = self._model.row_ranks
+        shared = self.tensor * (1 if ranks is None else ranks.size)  # what is done twice counts once
         for name, work in work_of(batches, self.streams).items() if self.costs else ():
             cost = self.costs.get(name, Cost(0, 0))
-            shared = self.tensor if name == BACKBONE else 1
             times = self.times[name]
             flops = (times.unit * cost.unit * work.units + times.pair * cost.pair * work.pairs) / shared
             module = name.removesuffix(CONNECTOR)
