@@ -111,6 +111,18 @@ def test_weights_are_shares_of_tokens():
     assert cursor.tokens[0] / sum(cursor.tokens) == pytest.approx(0.75, abs=0.005)
 
 
+def test_lanes_come_to_a_source_of_long_documents_in_different_of_their_first_rows():
+    sources = tuple(TicksSource("train", 500, name=name) for name in ("short", "shorter", "long"))
+    mixture = Mixture(sources, (1.0, 1.0, 1.0), False, 0, num_lanes=16, row_tokens=256)
+    before = []
+    for lane in range(16):
+        cursor = Cursor(mixture, lane)
+        while (drawn := cursor.next())[0] != 2:
+            cursor.count(drawn[0], 15)
+        before.append(sum(cursor.tokens) // 256)
+    assert {0, 1} <= set(before) and all(2 < before.count(row) < 14 for row in (0, 1))
+
+
 @pytest.mark.parametrize(("size", "most"), [(7, 100), (100, 7), (10, 10)])
 def test_a_mixture_read_once_gives_distinct_rows_and_ends(size, most):
     mixture = Mixture((TicksSource("train", size),), (1.0,), True, 0, once=most, num_lanes=3)

@@ -276,7 +276,10 @@ def make_feed(composition: Composition, sources: Sequence[Source]) -> Feed:
         missing = next(s for s in config.sources if s.weight is None)
         raise ConfigError(f"data.sources: {missing.path} has no weight and others have; give all of them one, or none")
     weights = [float(len(s)) for s in sources] if by_documents else [float(s.weight or 0) for s in config.sources]
-    mixture = Mixture(tuple(sources), tuple(weights), by_documents, config.seed, num_lanes=config.lanes)
+    mixture = Mixture(
+        tuple(sources), tuple(weights), by_documents, config.seed, num_lanes=config.lanes,
+        row_tokens=config.tokens_per_pack,
+    )  # fmt: skip
     return Feed(mixture, composition.planner, config.look_ahead, composition.streams)
 
 

@@ -41,6 +41,9 @@ class Mixture:
     """For scoring: each source once, in its own order, at most so many documents of it, evenly spread."""
     num_lanes: int = 1
     """Lanes that the draws are dealt to."""
+    row_tokens: int = 1
+    """Tokens of a row. As long a document of a source is held to be of which none was read yet: were it held to be
+    short, all lanes would come to a source of long ones in the same of their first steps."""
     _orders: dict[int, dict[int, NDArray[np.unsignedinteger[Any]]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -164,7 +167,7 @@ class Cursor:
 
     def _look_whether_settled(self, source: int) -> None:
         """Note whether where a source stands hangs on the mean length of all documents, which changes at each."""
-        if not self.mixture.by_documents and (self.fruitless[source] or not self.given[source]):
+        if not self.mixture.by_documents and self.fruitless[source]:
             self._settling.add(source)
         else:
             self._settling.discard(source)
@@ -181,7 +184,7 @@ class Cursor:
         of_all = self._all_tokens / self._all_given if self._all_given else 1.0
         for i in sources:
             tokens, count = self.tokens[i], self.given[i]
-            mean = tokens / count if count else of_all
+            mean = tokens / count if count else self.mixture.row_tokens
             self._ahead[i] = (tokens + self.fruitless[i] * of_all + phase * mean) / weights[i]
 
     def _first_left(self) -> int | None:
