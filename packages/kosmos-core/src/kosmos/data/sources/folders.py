@@ -29,6 +29,8 @@ from kosmos.names import listed
 MANIFEST = "manifest.jsonl"
 NO_SUFFIX, NO_TEXT, NO_METADATA = "no suffix", "no text of its name", "no metadata file in or above their folder"
 """What files without one are counted under."""
+LINK = "link"
+"""What entries of an archive are counted under that are links to what is not in it, or no files."""
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Rows beside the media that they name, as ``datasets`` has them in its folders of pictures, sounds and films."""
@@ -72,7 +74,7 @@ def list_files(folder: Path) -> list[str]:
 
 def counts_files(what: str) -> bool:
     """Whether something that was left out is files of a kind, and no modality."""
-    return what.startswith(".") or what in (NO_SUFFIX, NO_TEXT, NO_METADATA)
+    return what.startswith(".") or what in (NO_SUFFIX, NO_TEXT, NO_METADATA, LINK)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

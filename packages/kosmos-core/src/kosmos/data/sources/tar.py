@@ -25,7 +25,7 @@ from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
-from kosmos.data.sources.folders import modality_of
+from kosmos.data.sources.folders import LINK, modality_of
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.media import THERE
@@ -174,7 +174,7 @@ def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, le
     used = {JSON, TEXT, *table.modalities, *table.wanted}
     left_out.update({f".{kind}": count for kind, count in zip(kinds, counts, strict=True) if kind not in used})
     if (links := known["links"].item()) > 0:
-        left_out["link"] += links
+        left_out[LINK] += links
     return table
 
 
