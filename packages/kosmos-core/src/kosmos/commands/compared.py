@@ -65,6 +65,8 @@ def _figures(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "steps", f"{steps['last']:,}" if steps else "0"
     if steps:
         yield "tokens", f"{steps['tokens']:,}"
+        if steps["processes"]:
+            yield "processes", ", then ".join(map(str, steps["processes"]))
     if last:
         yield "training loss, last step", _number(last["all"])
     if held_out:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -101,6 +101,7 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     recent = [row["tokens_per_s"] for row in rows[-RECENT_STEPS:] if "tokens_per_s" in row]
     return {
         "last": rows[-1]["step"],
+        "processes": list(dict.fromkeys(row["processes"] for row in rows if "processes" in row)),
         "documents": sum(row.get("documents", 0) for row in rows),
         **sums,
         "tokens_by_source": dict(sorted(drawn.items())),
@@ -247,8 +248,15 @@ def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
         f"tokens     {steps['tokens']:,} ({steps['text_tokens']:,} text, {steps['media_tokens']:,} media)",
         *_drawn_lines(steps["tokens_by_source"]),
         f"throughput {speed}{late}",
+        *_process_lines(steps["processes"]),
         *_meter_lines(steps["meters"], steps["data_wait_s"] / steps["step_s"] if steps["step_s"] else None),
     ]
+
+
+def _process_lines(processes: Sequence[int]) -> Iterator[str]:
+    """Where there were several: one after another, of a run that went on with others."""
+    if any(number > 1 for number in processes):
+        yield f"processes  {', then '.join(map(str, processes))}"
 
 
 def _drawn_lines(tokens: Mapping[str, int]) -> Iterator[str]:

@@ -30,6 +30,8 @@ class RunStart:
     dtype: torch.dtype
     """Of matrix products."""
     output: Path
+    layout: str = ""
+    """How many processes train it, and how they share the work; nothing of a process alone."""
 
 
 class Reporter:
@@ -126,6 +128,8 @@ class ConsoleReporter(Reporter):
             module: Any = stream
             self.say(f"stream    {name}: encoder {_count(module.encoder)}, connector {_count(module.connector)}")
         self.say(f"device    {run.device}, products in {str(run.dtype).removeprefix('torch.')}")
+        if run.layout:
+            self.say(f"processes {run.layout}")
         self.say(f"output    {run.output}")
 
     def say(self, line: str) -> None:

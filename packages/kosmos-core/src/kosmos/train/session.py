@@ -36,6 +36,7 @@ from kosmos.train.order import check_goes_on, made_by, sample_order
 from kosmos.train.output import RunFolder, resume_command
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.scorings import Scorings
+from kosmos.train.sharding import layout
 from kosmos.train.stopping import StopRequest, heed_swallowed
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
@@ -139,7 +140,8 @@ class Session:
 
     def _say_what_begins(self) -> None:
         run, made = self.opened, self.opened.composition
-        self.reporter.start(RunStart(made, run.sources, run.held_out, run.device, run.dtype, self.folder.path))
+        shared = layout(self.config.parallel, self.parallel)
+        self.reporter.start(RunStart(made, run.sources, run.held_out, run.device, run.dtype, self.folder.path, shared))
         doubtful = doubts(
             self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,

@@ -64,6 +64,19 @@ def check_strategy(settings: ParallelConfig, parallel: Parallel) -> None:
         _mesh_shape(parallel, settings)
 
 
+def layout(settings: ParallelConfig, parallel: Parallel) -> str:
+    """How the ranks of a run share its work, in a few words; nothing for a process alone."""
+    if parallel.world_size == 1:
+        return ""
+    shape = _mesh_shape(parallel, settings)
+    kind = "fsdp" if settings.strategy == "auto" else settings.strategy
+    words = [kind if len(shape) == 1 else f"{kind}, {shape[0]} groups of {shape[1]}"]
+    for name, ranks in (("tensor", settings.tensor), ("sequence", settings.sequence)):
+        words += [f"{name} {ranks}"] if ranks > 1 else []
+    words += ["offload"] if settings.offload else []
+    return f"{parallel.world_size}: {', '.join(words)}"
+
+
 def check_types(model: OmniModel, settings: ParallelConfig, parallel: Parallel) -> None:
     """Whether what is sharded together is trained in one type, as FSDP needs it. Frozen parameters may have any.
 

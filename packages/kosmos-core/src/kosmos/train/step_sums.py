@@ -85,6 +85,7 @@ def sum_up(
         "tokens_by_source": dict(sorted(sum((sums.drawn for sums in groups), Counter[str]()).items())),
         "target_tokens": targets,
         "documents": sum(sums.documents for sums in groups),
+        "processes": parallel.world_size,
         "fill": tokens / (settings.lanes * settings.tokens_per_pack),
         **balance_of([cells for sums in groups for cells in sums.cells]),
         "loss_by_modality": meter.means("modality"),
