@@ -13,7 +13,9 @@ from kosmos.data.document import Text
 from kosmos.data.sources.delimited import index_delimited
 from kosmos.errors import DataError, SampleError
 
-CELLS = st.text(st.sampled_from("ab ,;\"\n\t'é"), max_size=6)
+LETTERS = "ab ,;\"\t'é"
+CELLS = st.text(st.sampled_from(LETTERS), max_size=6)
+CELLS_OF_LINES = st.text(st.sampled_from(LETTERS + "\n"), max_size=6)
 
 
 @pytest.fixture
@@ -31,11 +33,14 @@ def texts(source):
 
 
 @given(
-    rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=6),
+    written=st.one_of(
+        st.tuples(st.sampled_from(",;"), st.lists(st.tuples(*[CELLS_OF_LINES] * 3), max_size=6)),
+        st.tuples(st.just("\t"), st.lists(st.tuples(*[CELLS] * 3), max_size=6)),
+    ),
     end=st.sampled_from(["\n", "\r\n"]),
-    delimiter=st.sampled_from(",;\t"),
 )
-def test_rows_that_were_written_are_read(tmp_path_factory, rows, end, delimiter):
+def test_rows_that_were_written_are_read(tmp_path_factory, written, end):
+    delimiter, rows = written
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator=end, delimiter=delimiter)
     writer.writerows([("one", "two", "three"), *rows])
@@ -45,7 +50,7 @@ def test_rows_that_were_written_are_read(tmp_path_factory, rows, end, delimiter)
     wanted = [
         dict(zip(("one", "two", "three"), (cell or None for cell in row), strict=True))
         for row in rows
-        if any(map(str.strip, row))
+        if any(map(str.strip, row)) or (delimiter == "\t" and any("\t" in cell for cell in row))
     ]
     assert [found.row(n) for n in range(len(found))] == list(found.scan(None)) == wanted
 
@@ -53,13 +58,51 @@ def test_rows_that_were_written_are_read(tmp_path_factory, rows, end, delimiter)
 @pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.csv", ";"), ("a.csv", "\t"), ("a.tsv", "\t")])
 def test_pictures_with_texts(open_, rows, table, name, mark):
     rows()  # the picture
-    path = table(f'image{mark}text\na.png{mark}"A cat{mark} 1,5; it\nsleeps."\n', name)
+    end = " " if mark == "\t" else "\n"  # between tabs no text has two lines
+    path = table(f'image{mark}text\na.png{mark}"A cat{mark} 1,5; it{end}sleeps."\n', name)
     document = open_(path).document(0)
     assert (next(iter(document.media)).source.name, document.segments[-1]) == (
         "a.png",
-        Text(f"A cat{mark} 1,5; it\nsleeps.", True),
+        Text(f"A cat{mark} 1,5; it{end}sleeps.", True),
     )
     assert document.origin == f"{path}:2"
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_quotes_of_a_text_between_tabs_are_letters(open_, table, name):
+    said = [
+        '"Hello, he said',
+        '"Yes," she said, "we can.',
+        '"Yes," she said, "we can."',
+        '5" nail',
+        'fourth "x"',
+        '"',
+        '"""',
+    ]
+    source = open_(table("id\ttext\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(said)), name))
+    assert texts(source) == said
+    assert [source.document(n).origin.rpartition(":")[2] for n in range(len(said))] == [
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+    ]
+
+
+def test_quotes_around_a_whole_field_between_tabs_are_none_of_its_text(open_, table):
+    source = open_(table('"id"\ttext\n1\t"5"" nail"\n"2"\t"a\tb"\n3\t"third"\r\n"4\ta"\n', "a.tsv"))
+    assert texts(source) == ['5" nail', "a\tb", "third", 'a"']
+    assert [source.table.row(n)["id"] for n in range(4)] == ["1", "2", "3", '"4']
+
+
+def test_a_field_between_tabs_never_spans_lines(open_, table):
+    source = open_(table('id\ttext\n1\t"two\nlines"\n2\tx\n', "a.tsv"))
+    assert [source.document(n).segments[-1].text for n in (0, 2)] == ['"two', "x"]
+    with pytest.raises(SampleError, match="a.tsv:3: expected 2 columns, as in the first line, got 1"):
+        source.document(1)
 
 
 def test_columns_templates_splits_and_ids(open_, table):
@@ -80,6 +123,11 @@ def test_blank_lines_and_rows_are_none(open_, table):
     assert [source.document(n).origin[-1] for n in range(len(source))] == ["2", "6"]
 
 
+def test_between_tabs_blank_lines_are_no_rows_and_a_byte_order_mark_no_text(open_, table):
+    source = open_(table("\ufeff\n\n\ttext\r\n0\tx\n\t\n  \n1\ty", "a.tsv"))
+    assert [(source.document(n).origin[-1], *texts(source)[n]) for n in range(len(source))] == [("4", "x"), ("7", "y")]
+
+
 def test_rows_that_are_wrong_cost_themselves(open_, table):
     source = open_(table(b'text,n\nx,1\ny\nz,1,2\n\xff,1\na\rb,1\nlast "so" quoted,1\n'))
     causes = [
@@ -97,12 +145,16 @@ def test_rows_that_are_wrong_cost_themselves(open_, table):
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ('text,n\nx,1\n"y,2\nz,3\n', r"rows.csv: a quote is opened and never closed; the row begins at byte 11"),
+        (
+            'text,n\nx,1\n"y,2\nz,3\n',
+            r"rows.csv:3: a quote is opened and never closed; the row that begins in this line takes all",
+        ),
         ("", "expected the names of columns in the first line, got nothing"),
         ("\n\n", "expected the names of columns in the first line, got nothing"),
         ("text,text\nx,y\n", "column 'text' twice"),
         (b"te\xffxt\nx\n", "not UTF-8 at byte 2 of the first line"),
         ("text\rx\ry\r", "the first line: a carriage return"),
+        ("id\ttext\r1\tx\r2\ty\r", "the first line: a carriage return"),
         (
             "caption\nx\n",
             r"no column 'text'.*caption.*If the first line .* is a row already, write a line with the names",

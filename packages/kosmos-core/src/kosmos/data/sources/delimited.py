@@ -1,9 +1,15 @@
-"""CSV and TSV files: a row a line, but for line ends in quotes, and the names of the columns in the first."""
+"""CSV and TSV files: a row a line, but for line ends in the quotes of CSV, and the names of the columns in the first.
+
+Most tables with tabs are written without quotes, and a quote there is a letter, as that of ``5" nail``. Others are
+written as CSV. So between tabs a line is always a row, and quotes are none of the text only where they are around the
+whole of a field.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,19 +18,25 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
-from kosmos.data.sources.jsonl import MAX_ROW_BYTES, JsonlTable
+from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.errors import DataError, SampleError
 
 SUFFIXES = (".csv", ".tsv")
 DELIMITERS = ",;\t"
 """Of CSV files: the one that the first line has most of."""
+TAB = "\t"
 _BOM = b"\xef\xbb\xbf"
 _NEVER_CLOSED = "a quote is opened and never closed"
+_LONE_RETURN = "a carriage return stands in the row, outside of quotes; lines end in \\n or \\r\\n"
+_QUOTED = r'"[^"]*(?:""[^"]*)*"'
+_WHOLE = re.compile(_QUOTED)
+_FIELD = re.compile(rf"{TAB}({_QUOTED}(?={TAB}|\Z)|[^{TAB}]*)")
 
 csv.field_size_limit(MAX_ROW_BYTES)  # of the whole process; 128 KiB unless told, which a text may exceed
 
@@ -41,7 +53,7 @@ class DelimitedTable(JsonlTable):
         if len(line) > MAX_ROW_BYTES:
             raise SampleError(f"a row of more than {MAX_ROW_BYTES:,} bytes")
         try:
-            fields = _fields(line.decode("utf-8"), self.delimiter)
+            fields = _fields(line.decode("utf-8"), self.delimiter, len(self.names))
         except UnicodeDecodeError as error:
             raise SampleError(not_utf8(error.start, "row")) from error
         if len(fields) != len(self.names):
@@ -53,7 +65,8 @@ def index_delimited(path: Path) -> DelimitedTable:
     """Find the rows of a CSV or TSV file; blank lines are none.
 
     Raises:
-        DataError: it cannot be read or is UTF-16, its first line has no names or one twice, or a quote is never closed.
+        DataError: it cannot be read or is UTF-16, its first line has no names or one twice, or a quote is never closed
+            where lines may end in quotes.
     """
     forget(path)
     try:
@@ -61,8 +74,8 @@ def index_delimited(path: Path) -> DelimitedTable:
             names, delimiter = _header(stream, path)
             record = ScanRecord(f"places of the rows of a table with {delimiter!r}", [path])
             if (known := record.read()) is None:
-                found = array("q", chain.from_iterable(_places(stream, delimiter, path)))
-                known = {"places": np.ascontiguousarray(np.array(found, np.int64).reshape(-1, 3)[1:].T)}
+                found = _places_of_lines(path) if delimiter == TAB else _places_of_rows(stream, delimiter, path)
+                known = {"places": np.ascontiguousarray(found[:, 1:])}
                 record.write(known)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
@@ -81,11 +94,14 @@ def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str]:
     first = stream.readline(MAX_ROW_BYTES)
     refuse_wide(first, path)
     place = len(_BOM) if first.startswith(_BOM) else 0
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
+    delimiter = TAB if path.suffix.lower() == ".tsv" else max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
     stream.seek(place)
-    begin, end, _ = next(_places(stream, delimiter, path), (0, 0, 0))
-    stream.seek(begin)
-    line = stream.read(end - begin)
+    if delimiter == TAB:
+        line = next((line for line in iter(lambda: stream.readline(MAX_ROW_BYTES), b"") if line.strip(BLANK)), b"")
+    else:
+        begin, end, _ = next(_places(stream, delimiter, path), (0, 0, 0))
+        stream.seek(begin)
+        line = stream.read(end - begin)
     stream.seek(place)
     try:
         fields = [name.strip() for name in _fields(line.decode("utf-8"), delimiter)]
@@ -102,6 +118,18 @@ def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str]:
     return names, delimiter
 
 
+def _places_of_lines(path: Path) -> NDArray[np.int64]:
+    """Of a table in which each line that is not blank is a row, as ``_places`` gives them: [3, rows]."""
+    lines = index_jsonl([path])
+    return np.stack([lines.offset, lines.end, lines.line])
+
+
+def _places_of_rows(stream: BinaryIO, delimiter: str, path: Path) -> NDArray[np.int64]:
+    """Of a table in which lines may end in quotes: [3, rows]."""
+    found = array("q", chain.from_iterable(_places(stream, delimiter, path)))
+    return np.array(found, np.int64).reshape(-1, 3).T
+
+
 def _places(stream: BinaryIO, delimiter: str, path: Path) -> Iterator[tuple[int, int, int]]:
     """First byte, byte behind the last, and number of the first line of each row, that of the columns' names first."""
     ends: list[int] = []  # of the lines of the row that is being read, in bytes from its first
@@ -114,16 +142,16 @@ def _places(stream: BinaryIO, delimiter: str, path: Path) -> Iterator[tuple[int,
                 raise DataError(f"{path}:{number}: {_NEVER_CLOSED} within {MAX_ROW_BYTES:,} bytes")
             yield line.replace(b"\r", b" ").decode("latin-1")  # only places are of interest here
 
-    last = (begin, begin)
+    last = (begin, begin, number)
     for fields in csv.reader(lines(), delimiter=delimiter):
-        last = (begin, begin + ends[-1])
+        last = (begin, begin + ends[-1], number)
         if any(map(str.strip, fields)):
-            yield *last, number
+            yield last
         begin, number = last[1], number + len(ends)
         ends.clear()
     stream.seek(last[0])
     if _is_open(stream.read(last[1] - last[0]), delimiter):
-        raise DataError(f"{path}: {_NEVER_CLOSED}; the row begins at byte {last[0]:,}")
+        raise DataError(f"{path}:{last[2]}: {_NEVER_CLOSED}; the row that begins in this line takes all that follow")
 
 
 def _is_open(row: bytes, delimiter: str) -> bool:
@@ -135,9 +163,33 @@ def _is_open(row: bytes, delimiter: str) -> bool:
     return False
 
 
-def _fields(text: str, delimiter: str) -> list[str]:
-    """The values of a row. Raises SampleError where a line ends in it as no file ends its lines."""
+def _fields(text: str, delimiter: str, columns: int = 0) -> list[str]:
+    """The values of a row, of which ``columns`` are expected, if that is known.
+
+    Raises:
+        SampleError: a line ends in it as no file ends its lines.
+    """
+    if delimiter == TAB:
+        return _between_tabs(text.removesuffix("\n").removesuffix("\r"), columns)
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     if len(rows) > 1:
-        raise SampleError("a carriage return stands in the row, outside of quotes; lines end in \\n or \\r\\n")
+        raise SampleError(_LONE_RETURN)
     return rows[0] if rows else []
+
+
+def _between_tabs(line: str, columns: int) -> list[str]:
+    fields = line.split(TAB)
+    if '"' not in line and "\r" not in line:
+        return fields
+    if len(fields) != columns:  # else every tab parts two fields, whatever is around it
+        fields = _FIELD.findall(TAB + line)
+    return [_without_quotes(field) for field in fields]
+
+
+def _without_quotes(field: str) -> str:
+    """What is in quotes that are around a whole field."""
+    if field.startswith('"') and _WHOLE.fullmatch(field):
+        return field[1:-1].replace('""', '"')
+    if "\r" in field:
+        raise SampleError(_LONE_RETURN)
+    return field

@@ -30,9 +30,9 @@ CHANGED = (
 """Of a row that is no line any more."""
 
 _BOM = b"\xef\xbb\xbf"
-_BLANK = b" \t\r\n" + _BOM
+BLANK = b" \t\r\n" + _BOM
 """Bytes of a line in which nothing can be read."""
-_IS_BLANK = np.isin(np.arange(256), list(_BLANK))
+_IS_BLANK = np.isin(np.arange(256), list(BLANK))
 _NEWLINE = 10
 _PIECE = 4 << 20
 """Bytes of a file that are searched for the ends of lines at once."""
@@ -203,7 +203,7 @@ def _lines(path: Path) -> NDArray[np.int64]:
                     begins = np.concatenate([[begin], ends[:-1]])
                     found.append(np.stack([begins, ends, np.arange(number, number + len(ends))], 1)[kept])
                     begin, number, inside = int(ends[-1]), number + len(ends), False
-                inside = inside or bool(piece[max(0, begin - place) :].strip(_BLANK))
+                inside = inside or bool(piece[max(0, begin - place) :].strip(BLANK))
                 place += len(piece)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
