@@ -81,6 +81,13 @@ def test_what_is_no_medium_leaves_no_row_out(open_, rows, row):
     assert (len(source), source.left_out) == (2, {})
 
 
+def test_lists_of_media_in_a_table_of_texts_are_media(open_, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('videos\ttext\n["a.mp4", "b.mp4"]\tx\n[{"path": "a.mp4"}]\ty\n[untitled]\tz\n\tw\n')
+    source = open_(path, modalities=())
+    assert (list(texts_of(source)), source.left_out) == (["z", "w"], {"video": 2})
+
+
 def test_a_column_that_was_given_a_meaning_has_that(open_, rows):
     named = open_(rows({"video": "a.png", "text": "a picture"}), columns={"image": "video"})
     assert (named.document(0).modalities, named.left_out) == (("image",), {})

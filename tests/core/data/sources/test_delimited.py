@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,8 @@ from kosmos.errors import DataError, SampleError
 LETTERS = "ab ,;\"\t'é"
 CELLS = st.text(st.sampled_from(LETTERS), max_size=6)
 CELLS_OF_LINES = st.text(st.sampled_from(LETTERS + "\n"), max_size=6)
+
+RENAMED = {"clip": "when", "audio": "sound", "text": "said"}
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_quotes_around_a_whole_field_between_tabs_are_none_of_its_text(open_, ta
 def test_a_field_between_tabs_never_spans_lines(open_, table):
     source = open_(table('id\ttext\n1\t"two\nlines"\n2\tx\n', "a.tsv"))
     assert [source.document(n).segments[-1].text for n in (0, 2)] == ['"two', "x"]
-    with pytest.raises(SampleError, match="a.tsv:3: expected 2 columns, as in the first line, got 1"):
+    with pytest.raises(SampleError, match=r"a.tsv:3: expected 2 columns, as in the first line, got 1"):
         source.document(1)
 
 
@@ -111,6 +114,54 @@ def test_columns_templates_splits_and_ids(open_, table):
     assert texts(open_(path, **given)) == [" I", " Now"]
     assert texts(open_(path, split="held_out", **given)) == [" This"]
     assert texts(open_(path, columns={"prompt": "q", "completion": "a"})) == ["I", "Now"]
+
+
+def test_lists_in_cells_are_read_as_json(open_, rows, table):
+    rows()  # the media
+    path = table('audio,clip,text\nb.wav,"[1.0, 2.5]",x\nb.wav,"[1, 2",y\nb.wav,,z\n')
+    source = open_(path)
+    assert [next(iter(source.document(n).media)).clip for n in (0, 2)] == [(1.0, 2.5), None]
+    with pytest.raises(SampleError, match=r"rows.csv:3: clip: expected \[start, end\] in seconds, got '\[1, 2'"):
+        source.document(1)
+    renamed = open_(table("sound\twhen\tsaid\nb.wav\t[1, 2]\t[1, 2]\n", "a.tsv"), columns=RENAMED)
+    document = renamed.document(0)
+    assert (document.segments[0].clip, document.segments[-1].text) == ((1.0, 2.0), "[1, 2]")
+
+
+@pytest.mark.parametrize("column", ["image", "images", "photo"])
+def test_lists_of_media_in_cells(open_, rows, table, column):
+    rows()  # the picture
+    columns = {"image": "photo"} if column == "photo" else {}
+    table("", "[1] a.png")
+    lines = ['["a.png", "a.png"]', '[{"path": "a.png"}]', "a.png", "[1] a.png", "[]", "['a.png', 'a.png']"]
+    source = open_(table("\n".join([f"{column}\ttext", *(f"{line}\tx" for line in lines)]), "a.tsv"), columns=columns)
+    assert [len(list(source.document(n).media)) for n in range(5)] == [2, 1, 1, 1, 0]
+    with pytest.raises(SampleError, match=rf'a.tsv:7: {column}: no list or object of JSON, as \["a", "b"\] is \(JSON'):
+        source.document(5)
+
+
+@pytest.mark.parametrize("column", ["messages", "conversations", "segments", "chat"])
+def test_chats_and_segments_in_cells(open_, rows, table, column):
+    rows()  # the picture
+    turns = [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A cat."}]
+    cell = [{"image": "a.png"}, {"text": "A cat."}] if column == "segments" else turns
+    cells = [json.dumps(cell).replace('"', '""'), json.dumps(cell)[:-4].replace('"', '""')]
+    path = table("images,{}\n{}".format(column, "".join(f'a.png,"{cell}"\n' for cell in cells)))
+    source = open_(path, columns={"messages": "chat"} if column == "chat" else {})
+    document = source.document(0)
+    assert document.modalities == ("image",)
+    assert Text("A cat.", True) in document.segments
+    with pytest.raises(SampleError, match=rf"rows.csv:3: {column}: no list or object of JSON"):
+        source.document(1)
+
+
+def test_what_a_path_leads_into_is_read_as_json_and_a_text_is_not(open_, table):
+    path = table('q\ta\n[1] Who?\t{"text": ["I"]}\n{"x": 1}\t{"text": ["me"]}\n', "a.tsv")
+    assert texts(open_(path, template="→ {q} {a.text[0]}")) == ["[1] Who? I", '{"x": 1} me']
+    assert texts(open_(path, columns={"text": "a.text[0]"})) == ["I", "me"]
+    plain = table('messages\n["x"]\n', "b.tsv")
+    assert texts(open_(plain, template="{messages}")) == ['["x"]']
+    assert texts(open_(table('texts\n["x"]\n', "b.tsv"), columns={"text": "texts"})) == ['["x"]']
 
 
 def test_index_of_pandas_and_byte_order_mark(open_, table):

@@ -68,6 +68,11 @@ def top_column(path: str, columns: Collection[str]) -> str:
     return path if path.isidentifier() or path in columns else str(parse_path(path)[0])
 
 
+def nested_tops(paths: Iterable[str], columns: Collection[str]) -> set[str]:
+    """The columns that some paths lead into, of which none is the path itself."""
+    return {top for path in paths if (top := top_column(path, columns)) != path and top in columns}
+
+
 def require_column(path: str, columns: Collection[str], what: str, advice: str = "") -> None:
     """Raises DataError, with the nearest name and ``advice``, where a table has no column for ``path``."""
     if (top := top_column(path, columns)) not in columns:

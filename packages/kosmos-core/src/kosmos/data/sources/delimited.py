@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kosmos.data.foreign import first_line
 from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
 from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl
+from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.errors import DataError, SampleError
 
@@ -43,11 +46,21 @@ csv.field_size_limit(MAX_ROW_BYTES)  # of the whole process; 128 KiB unless told
 
 @dataclass(frozen=True, eq=False)
 class DelimitedTable(JsonlTable):
-    """The rows of a CSV or TSV file (a ``Table``), by byte offset. Values are texts, or null where there is nothing."""
+    """The rows of a CSV or TSV file (a ``Table``), by byte offset.
+
+    Values are texts, null where there is nothing, and of columns that hold lists what their JSON says.
+    """
 
     names: tuple[str, ...] = ()
     """The columns."""
     delimiter: str = ","
+    nested: tuple[str, ...] = ()
+    """Those of the columns that hold lists or objects, written as JSON."""
+
+    def read_by(self, layout: Layout) -> DelimitedTable:
+        """The table with lists in the columns in which the layout has a use for them."""
+        nested = layout.nested(self.names)
+        return replace(self, nested=tuple(name for name in self.names if name in nested))
 
     def parse(self, line: bytes) -> Row:
         if len(line) > MAX_ROW_BYTES:
@@ -58,7 +71,11 @@ class DelimitedTable(JsonlTable):
             raise SampleError(not_utf8(error.start, "row")) from error
         if len(fields) != len(self.names):
             raise SampleError(f"expected {len(self.names)} columns, as in the first line, got {len(fields)}")
-        return {name: field or None for name, field in zip(self.names, fields, strict=True)}
+        row: dict[str, Any] = {name: field or None for name, field in zip(self.names, fields, strict=True)}
+        for name in self.nested:
+            if (field := row[name]) is not None:
+                row[name] = _nested(field, name)
+        return row
 
 
 def index_delimited(path: Path) -> DelimitedTable:
@@ -81,6 +98,22 @@ def index_delimited(path: Path) -> DelimitedTable:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     begin, end, line = known["places"]
     return DelimitedTable((path,), np.zeros(len(begin), np.int32), begin, end, line, names, delimiter)
+
+
+def _nested(field: str, name: str) -> Any:
+    """What a field says that begins like a list or an object of JSON; the field itself where it is any other text.
+
+    Raises:
+        SampleError: it begins so and is no JSON.
+    """
+    bare = field.strip()
+    # A file may be called "[1] a.png".
+    if not bare.startswith(("[", "{")) or not (bare.endswith(("]", "}")) or '"' in bare):
+        return field
+    try:
+        return json.loads(bare)
+    except (ValueError, RecursionError) as error:
+        raise SampleError(f'{name}: no list or object of JSON, as ["a", "b"] is ({first_line(error)})') from error
 
 
 def columns_of(path: Path) -> tuple[str, ...]:

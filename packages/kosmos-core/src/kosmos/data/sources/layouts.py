@@ -21,6 +21,7 @@ from kosmos.data.sources.columns import (
     is_empty,
     kind_of,
     look_up,
+    nested_tops,
     parse_path,
     require_column,
     text_value,
@@ -32,6 +33,8 @@ from kosmos.errors import SampleError
 
 CHATS = ("messages", "conversations")
 """Roles that a chat may stand under; the first that a row has."""
+LISTS = ("clip", "segments", *CHATS, forms.TEXTS, "history")
+"""Roles of lists."""
 ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *messages.OFFERED, "id", "split", "clip")
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
 
@@ -64,6 +67,10 @@ class Layout(Protocol):
         Args:
             plain: those of no bytes, lists or objects, so that their values cost little.
         """
+        ...
+
+    def nested(self, columns: Collection[str]) -> set[str]:
+        """Those of a table's columns that may hold lists or objects, and no text that may begin like one."""
         ...
 
     def needs(self, row: Row) -> frozenset[str]:
@@ -128,6 +135,11 @@ class DefaultLayout:
         absent = [column for column in self._absent if column in columns]
         light += [top for top in absent if top in plain]  # what stands there tells whether it is a medium
         return light, [top for top in (*self._media_tops(columns), *absent) if top not in light]
+
+    def nested(self, columns: Collection[str]) -> set[str]:
+        tops = {*self._tops(LISTS, columns), *self._media_tops(columns)}
+        texts = {path for role, path in self.columns.items() if role not in (*LISTS, *self.modalities)}
+        return (tops - texts) | nested_tops(self.columns.values(), columns)
 
     def _media_tops(self, columns: Collection[str]) -> list[str]:
         """The columns that may hold media."""

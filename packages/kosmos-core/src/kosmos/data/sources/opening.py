@@ -321,8 +321,11 @@ def _from_manifest(path: Path, request: Request) -> Parts:
 def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Request) -> Parts:
     paths, splits = [folder / name for name in names], splits_of_data(names)
     if suffix in (".jsonl", *DELIMITED):
-        tables = [index_delimited(path) if suffix in DELIMITED else index_jsonl([path]) for path in paths]
-        return finish(join(tables, splits), request.layout(), request, rows_vary=True)
+        layout = request.layout()
+        tables = [
+            index_delimited(path).read_by(layout) if suffix in DELIMITED else index_jsonl([path]) for path in paths
+        ]
+        return finish(join(tables, splits), layout, request, rows_vary=True)
     if suffix == ".txt":
         layout = request.layout()
         layout.check(("text",))

@@ -16,7 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kosmos.data.document import Segment, Text
-from kosmos.data.sources.columns import Row, did_you_mean, look_up, parse_path, require_column, text_value, top_column
+from kosmos.data.sources.columns import (
+    Row,
+    did_you_mean,
+    look_up,
+    nested_tops,
+    parse_path,
+    require_column,
+    text_value,
+    top_column,
+)
 from kosmos.data.sources.media import holds_medium, read_media
 from kosmos.errors import ConfigError, SampleError
 
@@ -82,6 +91,12 @@ class TemplateLayout:
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         del plain
         return [top for role in ("id", "split") if (top := self.columns.get(role, role)) in columns], []
+
+    def nested(self, columns: Collection[str]) -> set[str]:
+        media = [part.path for part in self.parts if isinstance(part, Medium)]
+        tops = {top_column(path, columns) for path in (*media, self.columns.get("clip", "clip"))}
+        paths = [part.path for part in self.parts if isinstance(part, Value | Medium)]
+        return {top for top in tops if top in columns} | nested_tops(paths, columns)
 
     def needs(self, row: Row) -> frozenset[str]:
         del row  # every document of a template has the same form

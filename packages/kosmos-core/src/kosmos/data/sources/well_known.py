@@ -23,6 +23,8 @@ _SUFFIXES = frozenset(
 _ALSO_SITES = frozenset((".au", ".ts"))
 """Ends of the names of sites and programs too, with which a sentence may end."""
 _ADDRESS = re.compile(r"data:[^,\s]*,|[a-z][a-z0-9+.-]+://\S+\Z", re.IGNORECASE)
+_LIST = "[]{}\"' "
+"""What is around the names of files in a list or an object that a table of texts writes out."""
 _HOLDS = ("bytes", "path", "url", "data", "array")
 """Keys of an object that is a medium."""
 
@@ -34,6 +36,7 @@ def is_medium(value: Any) -> bool:
     with any of these. A title, a description, a number and a yes or no are none.
     """
     if isinstance(value, str):
+        value = value.strip(_LIST) if value.startswith(("[", "{")) else value
         suffix = value[value.rfind(".") :].rstrip().lower() if "." in value else ""
         named = suffix in _SUFFIXES and "\n" not in value and not (suffix in _ALSO_SITES and " " in value)
         return named or _ADDRESS.match(value) is not None
