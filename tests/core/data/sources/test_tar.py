@@ -89,6 +89,55 @@ def test_media_stand_in_the_order_of_the_archive(open_, tmp_path):
         assert [s.load().source.decode() for s in source.document(0).media] == expected
 
 
+def test_several_media_of_a_sample_stand_in_the_order_of_their_numbers(open_, tmp_path):
+    files = [(f"1.{number}.{suffix}", str(number).encode()) for number, suffix in ((10, "jpg"), (2, "PNG"), (0, "jpg"))]
+    source = open_(
+        pack(tmp_path / "a.tar", *files, ("1.txt", b"three"), ("2.txt", b"one"), ("2.00.jpg", b"x"), ("2.1.wav", b"y"))
+    )
+    assert segments(source) == [*(("image", n) for n in (b"0", b"2", b"10")), Text("three", train=True)]
+    assert segments(source, 1) == [("image", b"x"), ("audio", b"y"), Text("one", train=True)]
+    assert source.left_out == {}
+    by_template = open_(tmp_path / "a.tar", template="→ {text}: [image]").document(0)
+    assert [s.load().source for s in by_template.media] == [b"0", b"2", b"10"]
+    with pytest.raises(DataError, match=r"no row is left \(2 with image\)"):
+        open_(tmp_path / "a.tar", modalities=("audio",))
+
+
+def test_several_media_of_a_sample_stand_where_its_json_says(open_, tmp_path):
+    first = chat("<image>What is it? <image>", "A cat.")
+    row = {"images": ["1.1.jpg", "1.0.jpg"], "text": "two"}
+    files = [("1.0.jpg", b"zero"), ("1.1.jpg", b"one"), ("1.json", json.dumps(row).encode())]
+    source = open_(pack(tmp_path / "a.tar", *files, ("2.0.jpg", b"a"), ("2.1.jpg", b"b"), ("2.json", first)))
+    assert segments(source) == [("image", b"one"), ("image", b"zero"), Text("two", train=True)]
+    assert [s.load().source for s in source.document(1).media] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("suffixes", ["jpg 0.jpg", "0.jpg 0.png", "0.jpg 00.jpg 1.jpg"])
+def test_media_whose_order_nobody_can_tell_cost_their_sample(open_, tmp_path, suffixes):
+    named = ", ".join(f".{suffix}" for suffix in suffixes.split())
+    files = [(f"1.{suffix}", b"x") for suffix in suffixes.split()]
+    source = open_(pack(tmp_path / "a.tar", *files, ("1.txt", b"one"), ("2.txt", b"two")))
+    with pytest.raises(SampleError, match=rf"a.tar:1: holds {named}, whose order nobody can tell; give each a number"):
+        source.document(0)
+
+
+def test_of_numbered_media_those_are_meant_that_are_named(open_, tmp_path):
+    path = pack(tmp_path / "a.tar", ("1.0.jpg", b"zero"), ("1.1.jpg", b"one"), ("1.txt", b"text"))
+    for asked in ({"columns": {"image": "1.jpg"}}, {"template": "[image:1.jpg] → {text}"}):
+        source = open_(path, **asked)
+        assert [s.load().source for s in source.document(0).media] == [b"one"]
+        assert source.left_out == {".0.jpg": 1}
+
+
+def test_a_text_is_not_learned_without_the_media_beside_it(open_, tmp_path):
+    path = pack(tmp_path / "a.tar", ("1.left.jpg", b"x"), ("1.right.jpg", b"y"), ("1.txt", b"one"), ("2.txt", b"two"))
+    with pytest.raises(SampleError, match=r"holds .left.jpg, .right.jpg beside .txt; say which .*image: left.jpg"):
+        open_(path).document(0)
+    assert segments(open_(path, columns={"image": "left.jpg"})) == [("image", b"x"), Text("one", train=True)]
+    assert segments(open_(path, template="{text}")) == [Text("one", train=True)]
+    assert segments(open_(path), 1) == [Text("two", train=True)]
+
+
 def test_shards_in_a_folder_state_their_split(open_, tmp_path):
     for split, text in (("train", b"one"), ("val", b"two")):
         pack(tmp_path / "set" / f"{split}-000.tar", ("1.txt", text))

@@ -1,13 +1,14 @@
 """Tar files of samples, as webdataset writes them: files of one name, up to its first dot, are one row.
 
-A row's ``.json`` is its columns, its ``.txt`` its text, and files with a modality's suffix are its media. Files are
-read where they lie in the archive; nothing is unpacked.
+A row's ``.json`` is its columns, its ``.txt`` its text, and files with a modality's suffix are its media, of which
+several have numbers in front of it (``key.0.jpg``). Files are read where they lie in the archive; nothing is unpacked.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,18 +28,20 @@ from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import LINK, modality_of
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layouts import DefaultLayout, Layout
 from kosmos.data.sources.media import THERE
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.scan_cache import Record, ScanRecord
 from kosmos.data.sources.source import Extent
 from kosmos.errors import DataError, SampleError
+from kosmos.names import listed
 
 MAX_FILE_BYTES = 1 << 30
 """Most bytes of a medium in an archive."""
 JSON, TEXT = "json", "txt"
 SPARSE = -1
 """Stands for the size of a file that does not lie in one piece."""
+_NUMBERED = re.compile(r"([0-9]{1,18})\.(.+)", re.DOTALL)
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 
 
@@ -58,11 +61,13 @@ class TarTable:
     nbytes: NDArray[np.int64]
     """Its size: [files]."""
     modalities: Mapping[str, str]
-    """Suffix to the modality that it means."""
+    """Suffix, with its number where it has one, to the modality that it means."""
     wanted: frozenset[str]
     """Suffixes that the layout asks for by name; columns of that name hold them."""
     binary: frozenset[str]
     """Suffixes of files that are no text."""
+    unplaced: Mapping[str, str]
+    """Suffix to modality of media that nothing asks for, though the layout leaves open which are meant."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -105,8 +110,9 @@ class TarTable:
             twice = next(suffix for suffix in suffixes if suffixes.count(suffix) > 1)
             raise SampleError(f"holds .{twice} twice")
         found = dict(zip(suffixes, files, strict=True))
-        if found.keys().isdisjoint({JSON, TEXT, *self.modalities, *self.wanted}):
-            named = ", ".join(f".{suffix}" for suffix in suffixes)
+        numbered_texts = found.keys().isdisjoint({JSON, TEXT}) and any(map(_is_numbered_text, suffixes))
+        if numbered_texts or found.keys().isdisjoint({JSON, TEXT, *self.modalities, *self.wanted}):
+            named = _called(suffixes)
             raise SampleError(f"holds no .txt, .json or medium of this run, but {named} (a name ends at its first dot)")
         row: dict[str, Any] = {"id": f"{self.path.name}:{self.keys[index]}", "__key__": self.keys[index]}
         if JSON in found:
@@ -114,12 +120,25 @@ class TarTable:
         row |= {suffix: value(file, suffix) for suffix, file in found.items() if suffix in self.wanted}
         if TEXT in found:
             row["text"] = value(found[TEXT], TEXT)
-        media: dict[str, list[Any]] = {}
-        for suffix, file in found.items():
+        media: dict[str, list[str]] = {}
+        for suffix in found:
             if (modality := self.modalities.get(suffix)) is not None:
-                media.setdefault(modality, []).append(value(file, suffix))
-                row.pop(f"{modality}s", None)  # by whatever names the .json knows them
-        return row | media
+                media.setdefault(modality, []).append(suffix)
+        if not media and TEXT in found and JSON not in found:
+            self._check_text_is_all(suffixes)
+        for modality, several in media.items():
+            names = row.pop(f"{modality}s", None) or row.get(modality)  # by which the .json knows them
+            row[modality] = [value(found[suffix], suffix) for suffix in _in_order(several, names)]
+        return row
+
+    def _check_text_is_all(self, suffixes: Sequence[str]) -> None:
+        """Raises SampleError where a text would be learned without the media beside it."""
+        if unplaced := [suffix for suffix in suffixes if suffix in self.unplaced]:
+            first = unplaced[0]
+            raise SampleError(
+                f"holds {_called(unplaced)} beside .{TEXT}; say which is meant (columns: {{{self.unplaced[first]}: "
+                f'{first}}}), or that none is (template: "{{text}}")'
+            )
 
     def _spread(self, value: Any) -> Mapping[str, Any]:
         if isinstance(value, Mapping):
@@ -164,11 +183,19 @@ def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, le
         record.write(known)
     keys, texts = (PackedTexts.of(known[f"{name}_bytes"], known[f"{name}_ends"]) for name in ("keys", "kinds"))
     kinds = tuple(texts)
+    wanted = frozenset(layout.used(kinds))
+    binary = {kind: claims[suffix] for kind in kinds if (suffix := suffix_of(f"_.{kind}")) in claims}
+    told = {modality for kind in wanted if kind in binary for modality in binary[kind]}
+    modalities = {
+        kind: modality
+        for kind in kinds
+        if (suffix := f".{_parted_number(kind)[1]}") in claims
+        and ((modality := modality_of(path, suffix, claims)) not in told or suffix == f".{kind}")
+    }
+    unplaced = {kind: meant[0] for kind, meant in binary.items() if kind not in modalities and told.isdisjoint(meant)}
     table = TarTable(
         path, keys, known["first"], PackedKinds.of(kinds, known["suffixes"]), known["begin"], known["nbytes"],
-        modalities={kind: modality_of(path, f".{kind}", claims) for kind in kinds if f".{kind}" in claims},
-        wanted=frozenset(layout.used(kinds)),
-        binary=frozenset(kind for kind in kinds if suffix_of(f"_.{kind}") in claims),
+        modalities, wanted, frozenset(binary), unplaced if isinstance(layout, DefaultLayout) else {},
     )  # fmt: skip
     counts = np.bincount(known["suffixes"], minlength=len(kinds)).tolist()
     used = {JSON, TEXT, *table.modalities, *table.wanted}
@@ -251,3 +278,39 @@ def _parted(name: str) -> tuple[str, str]:
     folder, slash, last = name.rpartition("/")
     stem, _, suffix = last.partition(".")
     return (f"{folder}{slash}{stem}".removeprefix("./"), suffix.lower()) if stem and suffix else ("", "")
+
+
+def _parted_number(suffix: str) -> tuple[int | None, str]:
+    """The number in front of a suffix, and the rest: of ``0.jpg`` 0 and ``jpg``; None where there is none."""
+    found = _NUMBERED.fullmatch(suffix)
+    return (int(found[1]), found[2]) if found is not None else (None, suffix)
+
+
+def _is_numbered_text(suffix: str) -> bool:
+    number, rest = _parted_number(suffix)
+    return number is not None and rest in (JSON, TEXT)
+
+
+def _in_order(suffixes: Sequence[str], names: Any) -> Sequence[str]:
+    """Suffixes of a sample's media of one modality, in their order.
+
+    That is the one in which the sample's ``.json`` names these files (``names``, if it does), else that of their
+    numbers, or of the archive where none has one.
+
+    Raises:
+        SampleError: only some have numbers, or two have the same.
+    """
+    numbers = {suffix: _parted_number(suffix)[0] for suffix in suffixes}
+    if len(suffixes) < 2 or set(numbers.values()) == {None}:
+        return suffixes
+    if None in numbers.values() or len(set(numbers.values())) < len(suffixes):
+        raise SampleError(
+            f"holds {_called(suffixes)}, whose order nobody can tell; give each a number of its own (.0.jpg, .1.jpg)"
+        )
+    there = names if isinstance(names, list) else []
+    named = [_parted(name)[1] for name in there if isinstance(name, str)]
+    return named if sorted(named) == sorted(suffixes) else sorted(suffixes, key=lambda suffix: numbers[suffix] or 0)
+
+
+def _called(suffixes: Sequence[str]) -> str:
+    return listed((f".{suffix}" for suffix in suffixes), at_most=8)
