@@ -6,6 +6,8 @@ import os
 import pickle
 import subprocess
 import sys
+import tarfile
+from collections import Counter
 from pathlib import PurePosixPath
 from types import ModuleType
 
@@ -138,6 +140,58 @@ def test_a_folder_of_media_alone_is_told_what_texts_it_needs(open_, tmp_path):
         'beside each (3.txt), list them in a manifest.jsonl ({"image": "3.png", "text": "..."}), or sort them into '
         "folders that are named by what is to be learned (CLASS/3.png)"
     )
+
+
+COMPANIONS = {
+    "b.jsonl.gz": ".gz", "c.ndjson": ".ndjson", "sub/d.jsonl.zst": ".zst", "LICENSE": "no suffix", "README.md": ".md",
+    "README.txt": ".txt", "dataset_infos.json": ".json", "labels.csv": ".csv", "e.json.bak": ".bak",
+}  # fmt: skip
+
+
+def test_files_beside_data_files_are_counted(open_, rows, tmp_path):
+    rows({"text": "one"}, name="set/a.jsonl")  # beside media that rows may name
+    rows({"text": "two"}, name="set/sub/b.jsonl")
+    (tmp_path / "set" / "sub" / "a.png").unlink()
+    (tmp_path / "set" / "sub" / "b.wav").unlink()
+    for name in (*COMPANIONS, ".hidden.gz", ".cache/x.gz"):
+        (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "set" / name).write_bytes(b"x")
+    (tmp_path / "set" / "linked.gz").symlink_to(tmp_path / "set" / "b.jsonl.gz")
+    source = open_(tmp_path / "set")
+    assert (len(source), source.left_out) == (2, Counter([*COMPANIONS.values(), ".gz"]))
+
+
+def test_files_beside_shards_and_texts_are_counted(open_, tmp_path):
+    with tarfile.open(tmp_path / "0.tar", "w") as archive:
+        (tmp_path / "1.tar.gz").write_bytes(b"x")
+        archive.add(tmp_path / "1.tar.gz", "1.txt")
+    assert open_(tmp_path).left_out == {".gz": 1}
+    (tmp_path / "0.tar").unlink()
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.mp4").write_bytes(b"film")
+    source = open_(tmp_path, modalities=())
+    assert source.left_out == {".gz": 1, ".mp4": 1}
+
+
+def test_a_folder_in_which_no_row_is_left_tells_what_was_passed_over(open_, rows, tmp_path):
+    rows(name="set/a.jsonl")
+    (tmp_path / "set" / "b.jsonl.gz").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"set: holds no rows; passed over: 1 \(.gz\)$"):
+        open_(tmp_path / "set")
+    rows({"image": "a.png", "text": "x"}, name="set/a.jsonl")
+    with pytest.raises(DataError, match=r"no row is left \(1 with image\); .* --modalities; passed over: 1 \(.gz\)$"):
+        open_(tmp_path / "set", modalities=("audio",))
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [("a.jsonl.gz", "gunzip"), ("a.tar.gz", "gunzip"), ("a.TGZ", "gunzip"), ("a.zst", "unzstd")]
+)
+def test_compressed_files_are_to_be_decompressed_first(open_, tmp_path, name, command):
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(DataError, match=rf"{name}: compressed files are not read; decompress it first \({command}\)"):
+        open_(tmp_path / name)
+    with pytest.raises(DataError, match=rf"found: 1 {name[name.rfind('.') :].lower()}; decompress the .* \({command}"):
+        open_(tmp_path)
 
 
 def test_folder_of_several_kinds_of_data_files_asks_for_one(open_, rows, tmp_path):

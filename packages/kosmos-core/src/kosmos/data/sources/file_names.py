@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+COMPRESSED = {
+    ".gz": "gunzip", ".tgz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd", ".lz4": "unlz4",
+    ".zip": "unzip", ".7z": "7z x",
+}  # fmt: skip
+"""Suffixes of compressed files, of which none is read, to the command that decompresses them."""
+
 
 def suffix_of(name: str) -> str:
     """The suffix of a file in small letters, as ``PurePosixPath`` has it, which takes ten times as long."""

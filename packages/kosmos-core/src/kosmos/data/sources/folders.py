@@ -13,7 +13,7 @@ import numpy as np
 
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
-from kosmos.data.sources.file_names import stem_of, suffix_of
+from kosmos.data.sources.file_names import COMPRESSED, stem_of, suffix_of
 from kosmos.data.sources.glance import first_columns
 from kosmos.data.sources.joined import ClassFolderTable, JoinedTable
 from kosmos.data.sources.jsonl import index_jsonl, mentions
@@ -191,6 +191,21 @@ def count_elsewhere(files: Sequence[str], metadata: Sequence[str], left_out: Cou
         left_out[NO_METADATA] += elsewhere
 
 
+def count_beside(files: Sequence[str], data: Sequence[str], named: Collection[str], left_out: Counter[str]) -> None:
+    """Count the files beside data files.
+
+    Args:
+        files: as ``list_files`` gives them.
+        data: as ``data_files`` does.
+        named: suffixes of media, of which rows of the data may name the files.
+        left_out: gets their number by suffix.
+    """
+    read = set(data)
+    left_out.update(
+        suffix or NO_SUFFIX for name in files if name not in read and (suffix := suffix_of(name)) not in named
+    )
+
+
 def row_files(files: Sequence[str]) -> dict[str, list[str]]:
     """Suffix to the files of that kind which may hold the texts of media that lie beside them."""
     return {suffix: names for suffix, names in _data_kinds(files).items() if suffix not in _ASIDE}
@@ -250,8 +265,13 @@ def what_lacks(files: Sequence[str], suffixes: Mapping[str, Sequence[str]]) -> s
     return (
         f"no {MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet, .csv, .tar or .txt files, and no media "
         f"(suffixes of the installed modalities: {listed(sorted(suffixes))}); "
-        f"found: {_by_suffix(files) if files else 'no files'}"
+        f"found: {_by_suffix(files) if files else 'no files'}{_decompress_them(files)}"
     )
+
+
+def _decompress_them(files: Sequence[str]) -> str:
+    suffix = next((suffix for suffix in map(suffix_of, files) if suffix in COMPRESSED), None)
+    return f"; decompress the {suffix} files first ({COMPRESSED[suffix]})" if suffix else ""
 
 
 def _by_suffix(files: Sequence[str]) -> str:

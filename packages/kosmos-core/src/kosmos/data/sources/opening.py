@@ -17,7 +17,7 @@ from kosmos.data.sources import folders
 from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
-from kosmos.data.sources.file_names import suffix_of
+from kosmos.data.sources.file_names import COMPRESSED, suffix_of
 from kosmos.data.sources.index_files import refuse_index_beside
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import index_json
@@ -297,6 +297,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
     if (found := folders.data_files(path, files)) is not None:
         if found[0] == ".txt":
             folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & wanted])
+        folders.count_beside(files, found[1], () if found[0] == ".txt" else suffixes, request.left_out)
         return _from_files(path, found[1], found[0], request)
     raise DataError(f"{path}: {folders.what_lacks(files, suffixes)}")
 
@@ -336,6 +337,8 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
         return _from_tar(paths, splits, request)
     if suffix == ".json":
         return finish(index_json(paths[0]), request.layout(), request, rows_vary=True)
+    if suffix in COMPRESSED:
+        raise DataError(f"{paths[0]}: compressed files are not read; decompress it first ({COMPRESSED[suffix]})")
     raise DataError(
         f"{folder / names[0]}: expected a .jsonl, .json, .parquet, .csv, .tsv, .tar or .txt file, or a folder"
     )

@@ -198,12 +198,15 @@ def _check_named(layout: Layout, columns: Collection[str]) -> None:
 
 def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
     """Say why no row of the source is of use to this run."""
-    if not left_out:
-        raise DataError(f"{request.path}: holds no rows")
-    counts = ", ".join(f"{count} with {what}" for what, count in left_out.items())
-    installed = [what for what in left_out if what in request.specs]
+    of_manifest = (Path(request.path) / folders.MANIFEST).is_file()
     files = [what for what in left_out if folders.counts_files(what)]
-    absent = [what for what in left_out if what not in installed and what not in files]
+    rows = [what for what in left_out if of_manifest or what not in files]
+    passed = "" if of_manifest or not files else f"; passed over: {listed(f'{left_out[w]} ({w})' for w in files)}"
+    if not rows:
+        raise DataError(f"{request.path}: holds no rows{passed}")
+    counts = ", ".join(f"{left_out[what]} with {what}" for what in rows)
+    installed = [what for what in rows if what in request.specs]
+    absent = [what for what in rows if what not in installed and what not in files]
     advice = [add_modalities(installed)] if installed else []
     if absent:
         # The key is the column's name, which need not be that of a modality: say both ways out.
@@ -211,9 +214,9 @@ def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
         name_it = f"name the column (columns: {{{modality}: {absent[0]}}})"
         alone = 'for the text alone give a template (template: "{text}")'
         advice.append(f"{name_it if modality else alone}, or install the plugin for {absent[0]}")
-    if files:
+    if of_manifest and files:
         advice.append("open data files that a manifest lists by themselves")
-    raise DataError(f"{request.path}: no row is left ({counts}); {'; '.join(advice)}")
+    raise DataError(f"{request.path}: no row is left ({counts}); {'; '.join(advice)}{passed}")
 
 
 def add_modalities(modalities: Sequence[str]) -> str:
