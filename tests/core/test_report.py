@@ -45,6 +45,16 @@ def lines(run: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+def test_the_number_of_processes_is_told_where_there_were_several(run: Path, capsys) -> None:
+    file = run / "metrics.jsonl"
+    rows = rows_of(file)
+    assert report(run, capsys)["steps"]["processes"] == [1]
+    assert not any(line.startswith("processes") for line in lines(run, capsys))
+    rows = [{**row, "processes": 2 if row["step"] > 3 else 4} for row in rows]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert "processes  4, then 2" in lines(run, capsys)
+
+
 def test_steps_tokens_and_losses_are_those_of_the_metrics(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found, rows = report(run, capsys), rows_of(run / "metrics.jsonl")
     assert found["steps"]["last"] == 6

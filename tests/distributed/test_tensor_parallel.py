@@ -12,7 +12,7 @@ from kosmos.errors import ConfigError, TrainingError
 from kosmos.model.decoder import Decoder
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.sharding import check_strategy
+from kosmos.train.sharding import check_strategy, layout
 from kosmos.train.sharing import check_sharing
 
 
@@ -102,3 +102,17 @@ def test_a_strategy_that_so_many_ranks_cannot_train_by_is_refused(parallel: dict
     with pytest.raises(ConfigError, match=line):
         check_strategy(settings(**parallel), Parallel(world_size=6))
     check_strategy(settings(strategy="hsdp", shards=3), Parallel(world_size=6))
+
+
+@pytest.mark.parametrize(
+    ("parallel", "line"),
+    [
+        ({}, "6: fsdp"),
+        ({"strategy": "ddp"}, "6: ddp"),
+        ({"strategy": "hsdp", "shards": 3, "sequence": 3}, "6: hsdp, 2 groups of 3, sequence 3"),
+        ({"tensor": 2, "sequence": 3, "offload": True}, "6: fsdp, tensor 2, sequence 3, offload"),
+    ],
+)
+def test_the_layout_is_told_in_a_few_words(parallel: dict[str, Any], line: str) -> None:
+    assert layout(settings(**parallel), Parallel(world_size=6)) == line
+    assert layout(settings(**parallel), Parallel()) == ""

@@ -207,6 +207,7 @@ def test_what_a_step_costs_is_that_of_all_ranks(trained: Callable[..., Path]) ->
     """Operations are the sum, which one process takes alone."""
     one, two = (rows_of(trained(*way) / "metrics.jsonl")[-1] for way in (WAYS[0], SHARDED))
     assert two["flops"] == pytest.approx(one["flops"], rel=0.02)  # measured on pictures: 5e-5; of one rank alone half
+    assert (one["processes"], two["processes"]) == (1, 2)
     for name in ("cells_by_stream", "imbalance_by_stream"):  # of the rows of both ranks
         assert two[name] == one[name] and one[name]
 

@@ -141,6 +141,15 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
     assert not any(line.count("some.jsonl") > 1 for line in left)
 
 
+def test_questions_may_stand_in_a_table(run: Path, capsys) -> None:
+    file = run.parent / "table.csv"
+    file.write_text('question,choices,answer\nIs it?,"[""no"", ""yes""]",B\nWho?,"[""a"", ""b"", ""c""]",c\n')
+    capsys.readouterr()
+    assert main(["eval", str(run), "--choices", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["choices"]["table"]
+    assert (found["documents"], found["chance"]) == (2, pytest.approx((1 / 2 + 1 / 3) / 2))
+
+
 def test_a_file_without_one_usable_question_is_an_error(run: Path, capsys) -> None:
     status, out, err = asked(run, capsys, [{"query": "It is", "choices": ["a", "b"], "gold": 2}])
     assert status == 3 and "no document could be scored" in err and "gold: 2 is none of its 2 answers" in out

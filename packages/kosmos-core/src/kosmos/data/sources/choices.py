@@ -54,6 +54,9 @@ class ChoiceLayout(DefaultLayout):
     def used(self, columns: Collection[str]) -> set[str]:
         return super().used(columns) | {name for name in (*BEFORE, *ASKS, *OFFERS, *RIGHT) if name in columns}
 
+    def nested(self, columns: Collection[str]) -> set[str]:
+        return super().nested(columns) | {name for name in OFFERS if name in columns}
+
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
         others = {name: value for name, value in row.items() if name not in (*BEFORE, *ASKS, *OFFERS, *RIGHT, "text")}
         question = next((name for name in ASKS if not is_empty(row.get(name))), None)
