@@ -11,7 +11,7 @@ import torch
 
 from kosmos import OptimizerSpec, ScheduleSpec, hookimpl, make_run, train_model
 from kosmos.errors import ConfigError, PluginError
-from kosmos.train.schedules import constant, cosine, linear
+from kosmos.train.schedules import constant, cosine, inverse_sqrt, linear, wsd
 from support.runs import rows_of, small_run, ticks_registry
 
 
@@ -22,14 +22,14 @@ def test_the_last_step_is_one_before_the_end(make, last):
     assert share(10) == share(50) == pytest.approx(0.0 if make is linear else 0.1)
 
 
-@pytest.mark.parametrize("make", [linear, cosine, constant])
+@pytest.mark.parametrize("make", [linear, cosine, wsd, inverse_sqrt, constant])
 def test_the_warmup_is_linear(make):
     assert [make(100, 4)(step) for step in range(5)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
 
 
 @pytest.mark.parametrize("final", [-3, 1.5, float("nan")])
 def test_an_end_that_is_no_share_is_refused(final):
-    for make in (linear, cosine):
+    for make in (linear, cosine, wsd):
         with pytest.raises(ConfigError, match="final: expected a share of the peak from 0 to 1"):
             make(10, 0, final=final)
 
@@ -39,6 +39,27 @@ def test_a_run_with_such_an_end_does_not_begin(tmp_path):
     with pytest.raises(ConfigError, match="final: expected a share"):
         train_model(make_run(small_run(tmp_path / "run", **over).model_dump()), registry=ticks_registry())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_stable_rate_falls_at_the_end_alone():
+    share = wsd(100, 10, decay=0.3)
+    assert {share(step) for step in range(10, 71)} == {1.0}
+    assert [share(step) for step in (85, 100)] == pytest.approx([0.5, 0.0])
+    assert wsd(100, 10, decay=0.3, final=0.2)(85) == pytest.approx(0.6)
+    assert wsd(100, 10, decay=1.0)(55) == linear(100, 10)(55)
+    assert wsd(100, 10, decay=0.0)(99) == 1.0
+    with pytest.raises(ConfigError, match=r"^decay: expected a share of the steps from 0 to 1, got 1\.5$"):
+        wsd(100, 10, decay=1.5)
+
+
+def test_a_longer_run_has_the_same_rates_before_its_decay():
+    short, long = wsd(100, 10), wsd(1000, 10)
+    assert [short(step) for step in range(80)] == [long(step) for step in range(80)]
+
+
+def test_the_inverse_root_knows_no_end():
+    share = inverse_sqrt(10, 3)
+    assert [share(step) for step in (3, 15, 35)] == pytest.approx([1.0, 0.5, 1 / 3])
 
 
 def test_half_way():

@@ -77,6 +77,8 @@ def kosmos_schedules() -> Iterator[ScheduleSpec]:
     at = "kosmos.train.schedules"
     yield ScheduleSpec(name="linear", target=f"{at}:linear", summary="Warmup, then linear to zero.")
     yield ScheduleSpec(name="cosine", target=f"{at}:cosine", summary="Warmup, then half a cosine to a tenth.")
+    yield ScheduleSpec(name="wsd", target=f"{at}:wsd", summary="Warmup, the peak, linear to zero in the last fifth.")
+    yield ScheduleSpec(name="inverse_sqrt", target=f"{at}:inverse_sqrt", summary="Warmup, then over the root of steps.")
     yield ScheduleSpec(name="constant", target=f"{at}:constant", summary="Warmup, then the peak.")
 
 

@@ -98,6 +98,8 @@ COMPONENTS = {
     "schedule": {
         "cosine": "cosine_with_min_lr cosine_schedule cosine_annealing cosine_with_warmup",
         "constant": "constant_with_warmup",
+        "wsd": "warmup_stable_decay stable_decay trapezoidal trapezoid",
+        "inverse_sqrt": "inverse_square_root inv_sqrt noam rsqrt",
     },
 }
 """By kind, components to the names that others have for them."""

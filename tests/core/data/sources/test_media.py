@@ -25,7 +25,7 @@ REFUSED = {
     "": "empty",
     "a\0.png": "NUL",
     "x" * 5000: "cannot be read|no such file",
-    "folder": "no such file",
+    "folder": "is no file, but a folder",
     "out.png": "a link that leads out",
     "linked/secret.txt": "a link that leads out",
     "loop.png": "cannot be read|no such file",
@@ -66,7 +66,7 @@ def test_root_may_itself_be_a_link(root, tmp_path):
 
 def test_pipes_are_no_files(root):
     os.mkfifo(root / "pipe.png")
-    with pytest.raises(SampleError, match="no such file"):
+    with pytest.raises(SampleError, match=r"pipe\.png: is no file, but a folder, a pipe or the like"):
         resolve(root, "pipe.png")
 
 

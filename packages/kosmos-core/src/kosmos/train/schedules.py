@@ -35,7 +35,7 @@ def linear(steps: int, warmup_steps: int, *, final: float = 0.0) -> Schedule:
     Raises:
         ConfigError: ``final`` is no share from 0 to 1.
     """
-    _check_final(final)
+    _check_share("final", final)
     return lambda step: _warmup(step, warmup_steps) * (1 - (1 - final) * _progress(step, steps, warmup_steps))
 
 
@@ -48,7 +48,7 @@ def cosine(steps: int, warmup_steps: int, *, final: float = 0.1) -> Schedule:
     Raises:
         ConfigError: ``final`` is no share from 0 to 1.
     """
-    _check_final(final)
+    _check_share("final", final)
 
     def share(step: int) -> float:
         turned = (1 + math.cos(math.pi * _progress(step, steps, warmup_steps))) / 2
@@ -57,14 +57,37 @@ def cosine(steps: int, warmup_steps: int, *, final: float = 0.1) -> Schedule:
     return share
 
 
+def wsd(steps: int, warmup_steps: int, *, decay: float = 0.2, final: float = 0.0) -> Schedule:
+    """Linear warmup, the peak, then linear to ``final`` (warmup-stable-decay, arXiv 2404.06395).
+
+    A checkpoint from before the decay can go on with more steps as if it had never been meant to end.
+
+    Args:
+        decay: share of the steps that the way down takes.
+        final: share of the peak that the step after the last would have.
+
+    Raises:
+        ConfigError: ``decay`` or ``final`` is no share from 0 to 1.
+    """
+    _check_share("final", final)
+    _check_share("decay", decay, of="the steps")
+    begin = max(warmup_steps, steps - round(decay * steps))
+    return lambda step: _warmup(step, warmup_steps) * (1 - (1 - final) * _progress(step, steps, begin))
+
+
+def inverse_sqrt(steps: int, warmup_steps: int) -> Schedule:
+    """Linear warmup, then down by the square root of the steps (arXiv 1706.03762), wherever the end is."""
+    return lambda step: _warmup(step, warmup_steps) * min(1.0, ((warmup_steps + 1) / (step + 1)) ** 0.5)
+
+
 def constant(steps: int, warmup_steps: int) -> Schedule:
     """Linear warmup, then the peak."""
     return lambda step: _warmup(step, warmup_steps)
 
 
-def _check_final(final: float) -> None:
-    if not 0 <= final <= 1:
-        raise ConfigError(f"final: expected a share of the peak from 0 to 1, got {final}")
+def _check_share(option: str, share: float, of: str = "the peak") -> None:
+    if not 0 <= share <= 1:
+        raise ConfigError(f"{option}: expected a share of {of} from 0 to 1, got {share}")
 
 
 def _warmup(step: int, warmup_steps: int) -> float:

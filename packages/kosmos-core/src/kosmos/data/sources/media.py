@@ -75,7 +75,8 @@ def _resolved(root: Path, name: str) -> Path:
     if not inside:
         raise SampleError(f"{shown}: a link that leads out of {root} is refused; {_SET_ROOT}")
     if not there:
-        raise SampleError(f"{root / name}: no such file")
+        what = "is no file, but a folder, a pipe or the like" if os.path.lexists(path) else "no such file"
+        raise SampleError(f"{root / name}: {what}")
     return path
 
 
