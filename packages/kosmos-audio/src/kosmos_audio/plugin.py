@@ -37,6 +37,7 @@ def kosmos_modalities() -> Iterator[ModalitySpec]:
         marks=("<audio>", "</audio>"),
         suffixes=SUFFIXES,
         sample_set="tones",
+        has_time=True,
     )
 
 

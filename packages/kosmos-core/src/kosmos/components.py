@@ -64,6 +64,8 @@ class ModalitySpec(Spec):
     """File suffixes, lower case with the dot, by which folders of files are recognised."""
     sample_set: str | None = None
     """Name of the registered dataset to train on when no data is named."""
+    has_time: bool = False
+    """Whether its media have time, so that what rows say of seconds is meant for them (``Media.clip``)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

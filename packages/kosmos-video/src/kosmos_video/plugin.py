@@ -35,6 +35,7 @@ def kosmos_modalities() -> Iterable[ModalitySpec]:
             ".wmv",
         ),
         sample_set="moving-shapes",
+        has_time=True,
     )
 
 

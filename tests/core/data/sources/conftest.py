@@ -38,7 +38,14 @@ class Rhymes:
 @hookimpl
 def kosmos_modalities() -> Iterable[ModalitySpec]:
     for name, suffixes in SUFFIXES.items():
-        yield ModalitySpec(name=name, target="media:Processor", summary=name, encoder="none", suffixes=suffixes)
+        yield ModalitySpec(
+            name=name,
+            target="media:Processor",
+            summary=name,
+            encoder="none",
+            suffixes=suffixes,
+            has_time=name != "image",
+        )
 
 
 @hookimpl

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from kosmos.data.document import Segment, Text
-from kosmos.data.sources import forms, messages
+from kosmos.data.sources import forms, messages, times
 from kosmos.data.sources.columns import (
     Row,
     checked_text,
@@ -35,7 +35,7 @@ CHATS = ("messages", "conversations")
 """Roles that a chat may stand under; the first that a row has."""
 LISTS = ("clip", "segments", *CHATS, forms.TEXTS, "history")
 """Roles of lists."""
-ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *messages.OFFERED, "id", "split", "clip")
+ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *messages.OFFERED, "id", "split", *times.ROLES)
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
 
 ANSWERS = ("text", *forms.ASKS.values())
@@ -104,6 +104,8 @@ class DefaultLayout:
     """Suffix to the modalities that may be meant by it, for media whose column says no modality."""
     asked: bool = False
     """Whether rows are there to be continued, so that none needs anything to learn."""
+    timed: tuple[str, ...] = ()
+    """Modalities whose media have time."""
 
     def column(self, role: str) -> str:
         """The column that stands for a role or a modality."""
@@ -128,7 +130,8 @@ class DefaultLayout:
             require_column(self.column("text"), columns, "text", advice)
 
     def used(self, columns: Collection[str]) -> set[str]:
-        return {*self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns), *self._media_tops(columns)}
+        beside = times.NAMES.intersection(columns) if self.timed else ()
+        return {*self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns), *self._media_tops(columns), *beside}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         light = self._tops(("id", "split", "segments", *CHATS, FILE_NAME), columns)
@@ -273,7 +276,7 @@ class DefaultLayout:
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
         if (parts := self.value(row, "segments")) is not None:
-            return tuple(read_segments(parts, root))
+            return tuple(read_segments(parts, root, self._times(row)))
         if (chat := self._chat(row)) is not None:
             return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, root)
         media = self.media_of(row)
@@ -282,12 +285,7 @@ class DefaultLayout:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
             turns = held.before(forms.turns(form, partial(self.value, row), self.column, asked=self.asked))
             return self._read_chat(turns, self.column(form), held, row, root)
-        clip = self.value(row, "clip")
-        leading = [
-            medium
-            for modality, column in media.items()
-            for medium in read_media(modality, look_up(row, self.columns.get(modality, column)), root, clip)
-        ]
+        leading = [medium for found in media.items() for medium in self._read_media(row, *found, root)]
         if form is not None:
             return (*leading, *forms.going_on(partial(self.value, row), self.column, asked=self.asked))
         if self.manifest and not media and row.get("file") is not None:
@@ -295,6 +293,14 @@ class DefaultLayout:
         if leading and self.asked and is_empty(self.value(row, "text")):
             return tuple(leading)
         return (*leading, self._learned(row))
+
+    def _read_media(self, row: Row, modality: str, column: str, root: Path) -> Iterator[Segment]:
+        value = look_up(row, self.columns.get(modality, column))
+        clip = self._times(row).clip(modality, value)
+        return read_media(modality, value, root, clip, has_time=modality in self.timed)
+
+    def _times(self, row: Row) -> times.RowTimes:
+        return times.RowTimes(row, self.columns, self.timed)
 
     def _read_chat(self, turns: Any, name: str, held: messages.RowMedia, row: Row, root: Path) -> tuple[Segment, ...]:
         """As ``messages.read``, with what stands beside the chat."""
@@ -320,7 +326,7 @@ class DefaultLayout:
         wanted = ((m, path) for m, path, plain in self._chat_columns if plain and m not in held)
         # A table writes null where a picture is missing: trained as text, the model would learn to answer without it.
         empty = {modality: (path, None) for modality, path in wanted if path in row}
-        return messages.RowMedia({**empty, **held}, self.value(row, "clip"))
+        return messages.RowMedia({**empty, **held}, self._times(row))
 
 
 def _missing_file(name: Any, root: Path) -> str:
@@ -349,14 +355,14 @@ def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
         kinds = [
             k
             for k, v in part.items()
-            if k not in ("train", "clip") and (v is not None if k == "text" else holds_medium(v))
+            if k != "train" and k not in times.OF_A_PART and (v is not None if k == "text" else holds_medium(v))
         ]
         if len(kinds) != 1:
             raise SampleError(f"segments[{number}]: expected text or one medium, got {', '.join(kinds) or 'nothing'}")
         yield kinds[0], part
 
 
-def read_segments(parts: Any, root: Path) -> Iterator[Segment]:
+def read_segments(parts: Any, root: Path, row_times: times.RowTimes) -> Iterator[Segment]:
     """Segments of the ``segments`` form; text is trained unless ``"train": false``.
 
     Raises:
@@ -364,7 +370,10 @@ def read_segments(parts: Any, root: Path) -> Iterator[Segment]:
     """
     for number, (kind, part) in enumerate(segment_kinds(parts)):
         if kind != "text":
-            yield from read_media(kind, part[kind], root, part.get("clip"))
+            clip, has_time = row_times.beside(kind, part), kind in row_times.timed
+            if clip is None and has_time:
+                clip = row_times.clip(kind, part[kind])
+            yield from read_media(kind, part[kind], root, clip, has_time=has_time)
             continue
         train = part.get("train")
         if train is not None and not isinstance(train, bool):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import FileSpan, Media, StoredMedia
 from kosmos.data.sources.columns import kind_of
+from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.errors import SampleError
 
 NO_FILES: Final = Path(os.devnull)
@@ -163,23 +164,6 @@ def read_source(value: Any, root: Path) -> bytes | Path:
     raise SampleError(f"expected a path, bytes or a data: URL, got {kind_of(value)}")
 
 
-def read_clip(value: Any) -> tuple[float, float] | None:
-    """Start and end in seconds from ``[start, end]``.
-
-    Raises:
-        SampleError: not two numbers with 0 <= start < end.
-    """
-    if value is None:
-        return None
-    numbers = isinstance(value, list | tuple) and len(value) == 2
-    if not numbers or any(isinstance(v, bool) or not isinstance(v, int | float) for v in value):
-        raise SampleError(f"clip: expected [start, end] in seconds, got {value!r:.80}")
-    start, end = float(value[0]), float(value[1])
-    if not (math.isfinite(start) and math.isfinite(end) and 0 <= start < end):
-        raise SampleError(f"clip: expected 0 <= start < end, got [{start}, {end}]")
-    return start, end
-
-
 def _not_empty(span: FileSpan) -> FileSpan:
     if not span.nbytes:
         raise SampleError("medium of zero bytes")
@@ -222,16 +206,27 @@ def _rate(value: Any) -> float:
     return float(value)
 
 
-def read_media(modality: str, value: Any, root: Path, clip: Any = None) -> Iterator[Media | StoredMedia]:
+def read_media(
+    modality: str, value: Any, root: Path, clip: Any = None, *, has_time: bool = False
+) -> Iterator[Media | StoredMedia]:
     """The media of one value, one or a list of them; those that are none are passed over (``holds_medium``).
 
+    Args:
+        modality: of the media.
+        value: what the row holds.
+        root: where files are looked for.
+        clip: start and end in seconds of all of them that say nothing else themselves.
+        has_time: whether an object may say which stretch of it is meant (``clip_beside``).
+
     Raises:
-        SampleError: see ``read_source`` and ``read_clip``.
+        SampleError: see ``read_source``, ``read_clip`` and ``clip_beside``.
     """
-    span = read_clip(clip)
+    of_all = read_clip(clip)
     for item in value if isinstance(value, list | tuple) else [value]:
         if holds_medium(item):
             try:
+                own = read_clip(clip_beside(item)) if has_time and isinstance(item, Mapping) else None
+                span = own or of_all
                 if isinstance(item, FileSpan):
                     yield StoredMedia(modality, _not_empty(item), span)
                 elif _is_decoded(item):

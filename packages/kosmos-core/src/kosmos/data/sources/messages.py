@@ -16,6 +16,7 @@ from kosmos.data.document import Mark, Segment, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.columns import checked_text, did_you_mean, kind_of
 from kosmos.data.sources.media import holds_medium, read_media
+from kosmos.data.sources.times import RowTimes
 from kosmos.errors import SampleError
 
 ROLE_MARKS = {
@@ -56,21 +57,21 @@ know which are meant."""
 LEARNED = ("loss", "loss_scale", "weight", "train")
 """Keys by which ms-swift (the first two), the OpenAI API and our own segments say whether a turn is learned."""
 
-EDGES = ("start", "end")
+EDGES = ("start", "end", "begin")
 """Keys of a part have them where others say what ``clip`` does: left out, the whole would stand for a piece of it."""
 
 
 class RowMedia:
     """The media of a row's own columns: each is taken by the next part or placeholder that names its modality."""
 
-    def __init__(self, held: Mapping[str, tuple[str, Any]], clip: Any = None) -> None:
+    def __init__(self, held: Mapping[str, tuple[str, Any]], times: RowTimes) -> None:
         """
         Args:
             held: modality to the column that holds its media, and what stands there. A text may say ``<image>`` for
                 these modalities alone: in a chat about HTML it is what it is.
-            clip: seconds of all of them that are meant, where the row says so.
+            times: which stretches of media the row means.
         """
-        self.clip = clip
+        self.times = times
         self._columns = {modality: column for modality, (column, _) in held.items()}
         self._media = {modality: _listed(value) for modality, (_, value) in held.items()}
         self._taken = dict.fromkeys(held, 0)
@@ -306,7 +307,7 @@ def _segments(
     if kind != "text":
         _check_part_said(kind, part, where)
         medium, clip = _medium(kind, part, own, where)
-        yield from read_media(kind, medium, root, clip)
+        yield from read_media(kind, medium, root, clip, has_time=kind in own.times.timed)
         return
     for piece_kind, piece in own.split(checked_text(part.get("text"), f"{where}.text")):
         if piece_kind != "text":
@@ -330,10 +331,11 @@ def _check_part_said(kind: str, part: Mapping[str, Any], where: str) -> None:
 
 def _medium(kind: str, part: Mapping[str, Any], own: RowMedia, where: str) -> tuple[Any, Any]:
     """What a part of a medium holds, or the row's next, and its clip."""
-    clip = part.get("clip")
-    for key in (part["type"], kind, f"{kind}_url"):
-        if holds_medium(part.get(key)):
-            return part[key], clip
-    if any(part.get(key) is not None for key in ("bytes", "data", "path", "url")):
-        return part, clip
-    return own.take(kind, f"{where}: {part['type']} part"), own.clip if clip is None else clip
+    held = next((part[key] for key in (part["type"], kind, f"{kind}_url") if holds_medium(part.get(key))), None)
+    if held is None and any(part.get(key) is not None for key in ("bytes", "data", "path", "url")):
+        held = part
+    medium = own.take(kind, f"{where}: {part['type']} part") if held is None else held
+    clip = own.times.beside(kind, part)
+    if clip is None and (held is None or kind in own.times.timed):
+        clip = own.times.clip(kind, medium)
+    return medium, clip

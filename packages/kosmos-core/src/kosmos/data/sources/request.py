@@ -83,12 +83,13 @@ class Request:
                 turned = f"the role comes first: {column}: {role}" if column in roles else nearest_name(role, roles)
                 there = f"there are: {listed(sorted(roles), at_most=len(roles))}"  # none of them stands anywhere else
                 raise ConfigError(f"columns.{role}: no modality and no role; {turned or there}")
+        timed = tuple(name for name in self.known if name in self.specs and self.specs[name].has_time)
         if self.template is not None:
-            return parse_template(self.template, self.known, columns)
+            return parse_template(self.template, self.known, columns, timed)
         suffixes = folders.suffix_table(self.specs, self.modalities, ())
         if self.choices:
-            return ChoiceLayout(self.known, columns, suffixes=suffixes)
-        return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked)
+            return ChoiceLayout(self.known, columns, suffixes=suffixes, timed=timed)
+        return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked, timed=timed)
 
 
 def read_options(options: Mapping[str, Any], where: str) -> FileOptions:

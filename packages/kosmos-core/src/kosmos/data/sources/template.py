@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kosmos.data.document import Segment, Text
+from kosmos.data.sources import times
 from kosmos.data.sources.columns import (
     Row,
     did_you_mean,
@@ -77,6 +78,8 @@ class TemplateLayout:
 
     parts: tuple[Part, ...]
     columns: Mapping[str, str]
+    timed: tuple[str, ...] = ()
+    """Modalities whose media have time."""
 
     def check(self, columns: Collection[str]) -> None:
         for part in self.parts:
@@ -84,9 +87,12 @@ class TemplateLayout:
                 require_column(part.path, columns, "template")
 
     def used(self, columns: Collection[str]) -> set[str]:
-        paths = [part.path for part in self.parts if isinstance(part, Value | Medium)]
-        paths += [self.columns.get(role, role) for role in ("id", "split", "clip")]
+        paths = [*self._paths(), *(times.NAMES if self.timed else ())]
+        paths += [self.columns.get(role, role) for role in ("id", "split", *times.ROLES)]
         return {top for path in paths if (top := top_column(path, columns)) in columns}
+
+    def _paths(self) -> list[str]:
+        return [part.path for part in self.parts if isinstance(part, Value | Medium)]
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         del plain
@@ -110,6 +116,7 @@ class TemplateLayout:
 
     def _pieces(self, row: Row, root: Path) -> Iterator[Segment]:
         train = not any(isinstance(part, Arrow) for part in self.parts)
+        stretches = times.RowTimes(row, self.columns, self.timed, self._paths())
         for part in self.parts:
             match part:
                 case Arrow():
@@ -122,7 +129,8 @@ class TemplateLayout:
                     value = look_up(row, path)
                     if not holds_medium(value):
                         raise SampleError(f"{path}: holds no {modality}")
-                    yield from read_media(modality, value, root, row.get(self.columns.get("clip", "clip")))
+                    clip = stretches.clip(modality, value)
+                    yield from read_media(modality, value, root, clip, has_time=modality in self.timed)
 
 
 def _join(pieces: Iterator[Segment]) -> Iterator[Segment]:
@@ -141,12 +149,15 @@ def _join(pieces: Iterator[Segment]) -> Iterator[Segment]:
         yield pending
 
 
-def parse_template(template: str, modalities: Sequence[str], columns: Mapping[str, str]) -> TemplateLayout:
+def parse_template(
+    template: str, modalities: Sequence[str], columns: Mapping[str, str], timed: Sequence[str] = ()
+) -> TemplateLayout:
     """Read a template.
 
     Args:
         modalities: those that are installed or asked for.
         columns: column names of modalities (``[image]``) and of values (``{text}``), where they are named otherwise.
+        timed: modalities whose media have time.
 
     Raises:
         ConfigError: an unknown modality, a stray brace or bracket, two arrows or what looks like one, no text, or
@@ -172,7 +183,7 @@ def parse_template(template: str, modalities: Sequence[str], columns: Mapping[st
         raise ConfigError(
             f"template {template!r}: no text {'behind the →' if arrow >= 0 else 'in it'}: nothing to learn"
         )
-    return TemplateLayout(tuple(parts), dict(columns))
+    return TemplateLayout(tuple(parts), dict(columns), tuple(timed))
 
 
 def _add(parts: list[Part], match: re.Match[str], modalities: Sequence[str], columns: Mapping[str, str]) -> None:

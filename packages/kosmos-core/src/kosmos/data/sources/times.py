@@ -1,0 +1,154 @@
+"""Which stretch of a medium a row means: ``clip``, or ``offset`` and ``duration`` in seconds, as NeMo's manifests do.
+
+Other times are not read: ``start`` and ``end`` may be seconds or samples, or say from where in a film a file was cut.
+Whoever means seconds names their columns. Passed over in silence, the text of a piece would be learned for the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kosmos.data.sources.columns import Row, look_up
+from kosmos.errors import SampleError
+
+ROLES: Final = ("clip", "offset", "duration", "start", "end")
+"""Of these ``start`` and ``end`` have a meaning where ``columns`` names one of them."""
+PAIRS: Final = (("start", "end"), ("start_time", "end_time"), ("begin", "end"), ("begin_time", "end_time"))
+"""What others call the times of a piece, in units of their own."""
+NAMES: Final = frozenset((*ROLES, *(name for pair in PAIRS for name in pair)))
+OF_A_PART: Final = ("clip", "offset", "duration")
+"""Keys that say which stretch of a medium is meant where they stand beside it."""
+_WRITE = "write clip: [start, end] in seconds"
+
+Clip = tuple[float, float]
+
+
+def read_clip(value: Any) -> Clip | None:
+    """Start and end in seconds from ``[start, end]``.
+
+    Raises:
+        SampleError: not two numbers with 0 <= start < end.
+    """
+    if value is None:
+        return None
+    numbers = isinstance(value, list | tuple) and len(value) == 2
+    if not numbers or any(isinstance(v, bool) or not isinstance(v, int | float) for v in value):
+        raise SampleError(f"clip: expected [start, end] in seconds, got {value!r:.80}")
+    start, end = float(value[0]), float(value[1])
+    if not (math.isfinite(start) and math.isfinite(end) and 0 <= start < end):
+        raise SampleError(f"clip: expected 0 <= start < end, got [{start}, {end}]")
+    return start, end
+
+
+def clip_beside(medium: Mapping[str, Any]) -> Any:
+    """What an object says of the medium that it holds, for ``read_clip``; None where it says nothing.
+
+    Raises:
+        SampleError: times that are not read.
+    """
+    if (clip := medium.get("clip")) is not None or NAMES.isdisjoint(medium):
+        return clip
+    clip = _from_offset(medium.get("offset"), medium.get("duration"))
+    if clip is None and (said := _unread(medium, ())):
+        raise SampleError(f"{said[0]}; {_WRITE}")
+    return clip
+
+
+@dataclass(frozen=True)
+class RowTimes:
+    """The stretches of its media that a row means."""
+
+    row: Row
+    columns: Mapping[str, str]
+    """Role to the column that holds it, where that is named."""
+    timed: Collection[str]
+    """Modalities whose media have time. The times of a row, but for its ``clip``, are of these alone."""
+    taken: Collection[str] = ()
+    """Columns that mean something else."""
+
+    def beside(self, modality: str, part: Mapping[str, Any]) -> Any:
+        """As ``clip_beside``, of a part of the row that holds a medium or stands for one."""
+        return clip_beside(part) if modality in self.timed else part.get("clip")
+
+    def clip(self, modality: str, media: Any) -> Any:
+        """What the row says of ``media``, the value of one of its columns or parts, for ``read_clip``.
+
+        Raises:
+            SampleError: times that are not read, or do not belong together.
+        """
+        clip = self._value("clip")
+        if clip is not None or modality not in self.timed or "clip" in self.columns:
+            return clip
+        if "start" in self.columns or "end" in self.columns:
+            return self._between(self._value("start"), self._value("end"))
+        clip = _from_offset(self._value("offset"), self._value("duration"))
+        # A sound whose bytes stand in the row is a piece already, and its times say of what.
+        if clip is None and _names_file(media) and (said := _unread(self.row, self._taken())):
+            name_it = f"or name the columns of seconds (columns: {said[1]})"
+            raise SampleError(f"{said[0]}; {_WRITE}, {name_it}; leave them out if the whole is meant")
+        return clip
+
+    def _value(self, role: str) -> Any:
+        if role in self.columns:
+            return look_up(self.row, self.columns[role])
+        return None if role in self._taken() else self.row.get(role)
+
+    def _taken(self) -> set[str]:
+        return {*self.taken, *self.columns.values()}
+
+    def _between(self, start: Any, end: Any) -> Clip | None:
+        """The clip of two columns. Raises SampleError where they hold something and not both a number."""
+        if _is_nothing(start) and _is_nothing(end):
+            return None
+        numbers = _seconds(start), _seconds(end)
+        if numbers[0] is None or numbers[1] is None:
+            names = " and ".join(self.columns.get(role, role) for role in ("start", "end"))
+            raise SampleError(f"{names}: expected seconds, got {start!r:.40} and {end!r:.40}")
+        return read_clip(numbers)
+
+
+def _from_offset(offset: Any, duration: Any) -> Clip | None:
+    """The clip of NeMo's two keys. ``duration`` alone is the length of the file, which NeMo's manifests always have."""
+    begin, length = _seconds(offset), _seconds(duration)
+    if begin is None or length is None:
+        return None
+    if begin < 0 or length <= 0:
+        raise SampleError(f"offset {begin:g}, duration {length:g}: expected seconds from 0 on, and more than 0 of them")
+    return begin, begin + length
+
+
+def _unread(said: Mapping[str, Any], taken: Collection[str]) -> tuple[str, str] | None:
+    """Why the times of a row or an object cannot be used, and the ``columns`` by which they can; None without any."""
+    if "offset" not in taken and _seconds(said.get("offset")):  # from 0 on is from the beginning
+        return "offset without a duration is not read", "{offset: offset, duration: COLUMN}"
+    for start, end in PAIRS:
+        if all(name not in taken and _seconds(said.get(name)) is not None for name in (start, end)):
+            return f"{start} and {end} beside a medium are not read", f"{{start: {start}, end: {end}}}"
+    return None
+
+
+def _seconds(value: Any) -> float | None:
+    """A number, or a text that spells one, as rows of CSV have it; None of anything else, NaN among it."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _is_nothing(value: Any) -> bool:
+    return value in (None, "") or (isinstance(value, float) and math.isnan(value))
+
+
+def _names_file(media: Any) -> bool:
+    """Whether one of a row's media lies in a file of its own, which may hold more than the piece that the row is of."""
+    if isinstance(media, list | tuple):
+        return any(map(_names_file, media))
+    if isinstance(media, Mapping):
+        return all(media.get(key) is None for key in ("bytes", "data", "array"))
+    return isinstance(media, str) and media[:5].lower() != "data:"
