@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import av
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
@@ -25,6 +26,17 @@ def tone(seconds: float, rate_hz: int, frequency_hz: float = 440.0) -> NDArray[n
 def encoded(samples: NDArray[Any], rate_hz: int, format: str = "WAV", subtype: str | None = None) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, samples, rate_hz, format=format, subtype=subtype)
+    return file.getvalue()
+
+
+def opus_of_ffmpeg(samples: NDArray[np.float32]) -> bytes:
+    """Mono sound of 48,000 Hz as FFmpeg writes it: libsndfile's own has its samples from the first page on."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="ogg") as container:
+        stream = container.add_stream("libopus", rate=48_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
+        frame.sample_rate = 48_000
+        container.mux([*stream.encode(frame), *stream.encode(None)])
     return file.getvalue()
 
 

@@ -208,7 +208,7 @@ class _LibsndfileSound:
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         first = self._begin(start)
         try:
-            if first:
+            if self.decoder.seekable():  # to 0 too: libsndfile 1.2.2 drops what is in front of Opus only behind a seek
                 self.decoder.seek(first)
             while len(frames := self.decoder.read(BLOCK, dtype="float32", always_2d=True)):
                 yield first, _mono(frames)
