@@ -65,6 +65,18 @@ def test_of_a_clip_that_begins_before_the_sound_only_the_sound_is_there() -> Non
         AudioProcessor(WAVEFORM).plan(Media("audio", data, clip=(0.0, 0.9)))
 
 
+@pytest.mark.parametrize(("sound_at_s", "clip", "seconds"), [(0.0, (1.5, 3.0), 0.5), (1.0, (2.0, 3.4), 1.0)])
+def test_of_a_clip_that_ends_with_the_film_the_sound_that_is_there(sound_at_s, clip, seconds) -> None:
+    """A track may end before its film does."""
+    plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", film(0.0, sound_at_s), clip=clip))
+    assert (plan.recipe.stop - plan.recipe.start) / RATE_HZ == seconds
+
+
+def test_a_clip_beyond_the_film_is_refused() -> None:
+    with pytest.raises(SampleError, match=r"clip 1-3\.6 s does not lie in the audio's 0-3\.\d\d\d s"):
+        AudioProcessor(WAVEFORM).plan(Media("audio", film(0.0, 0.0), clip=(1.0, 3.6)))
+
+
 def test_without_a_clip_a_track_is_whole() -> None:
     _, cells = produce(AudioProcessor(WAVEFORM), Media("audio", film(0.0, 1.0)))
     assert np.abs(cells.ravel()[: len(SOUND)] - SOUND).max() < 1e-4

@@ -23,7 +23,7 @@ from kosmos.errors import ConfigError, SampleError
 from kosmos_audio.inputs import AudioInput
 from kosmos_audio.reading import BLOCK, open_sound
 from kosmos_audio.waveform import AudioProcessor
-from support.sounds import WAVEFORM, encoded, produce, tone, without_tag
+from support.sounds import WAVEFORM, adts, encoded, produce, tone, without_tag
 
 LOGMEL = AudioInput()
 INPUTS = {"logmel": LOGMEL, "waveform": WAVEFORM}
@@ -180,6 +180,40 @@ def test_a_clip_holds_the_samples_between_its_seconds(format: str) -> None:
 def test_clips_that_hold_nothing_are_sample_errors(clip: tuple[float, float]) -> None:
     with pytest.raises(SampleError, match="clip"):
         AudioProcessor(LOGMEL).plan(Media("audio", tone(2.0, 16_000), clip=clip, rate_hz=16_000))
+
+
+@pytest.mark.parametrize("format", ["array", "WAV", "FLAC", "OGG", "MP3", "MP3 without a tag", "ADTS"])
+@pytest.mark.parametrize("clip", [(1.0, 2.8), (0.5, 60.0), (0.5, 1e9), (2.6, 3.0)])
+def test_a_clip_beyond_the_end_is_refused_by_the_length_that_is_there(format: str, clip: tuple[float, float]) -> None:
+    with pytest.raises(SampleError, match=r"clip .* s does not lie in the audio's 0-2\.\d\d\d s"):
+        AudioProcessor(LOGMEL).plan(Media("audio", two_seconds(format), clip=clip, rate_hz=16_000))
+
+
+@pytest.mark.parametrize("format", ["array", "WAV", "FLAC", "OGG", "MP3", "MP3 without a tag", "ADTS"])
+def test_the_end_of_a_clip_may_be_rounded(format: str) -> None:
+    """By half a second, as with films; what is there is planned."""
+    processor = AudioProcessor(WAVEFORM)
+    whole, _ = produce(processor, Media("audio", two_seconds(format), rate_hz=16_000))
+    plan, _ = produce(processor, Media("audio", two_seconds(format), clip=(1.0, 2.4), rate_hz=16_000))
+    assert plan.recipe[:2] == (16_000, whole.recipe.stop)
+
+
+def test_of_a_clip_beyond_the_limit_of_seconds_nobody_counts_to_its_end() -> None:
+    media = Media("audio", two_seconds("MP3 without a tag"), clip=(0.0, 60.0))
+    with pytest.raises(SampleError, match="audio is longer than 1 s, over max_duration_s 1"):
+        AudioProcessor(LOGMEL, max_duration_s=1).plan(media)
+
+
+def two_seconds(format: str) -> Any:
+    samples = tone(2.0, 16_000)
+    match format:
+        case "array":
+            return samples
+        case "MP3 without a tag":
+            return without_tag(encoded(samples, 16_000, "MP3"))
+        case "ADTS":
+            return adts(samples, 16_000)
+    return encoded(samples, 16_000, format)
 
 
 def test_channels_are_averaged_and_whole_numbers_scaled() -> None:

@@ -40,6 +40,17 @@ def opus_of_ffmpeg(samples: NDArray[np.float32]) -> bytes:
     return file.getvalue()
 
 
+def adts(samples: NDArray[np.float32], rate_hz: int) -> bytes:
+    """AAC in a stream that states nothing of its length."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="adts") as container:
+        stream = container.add_stream("aac", rate=rate_hz, layout="mono")
+        frame = av.AudioFrame.from_ndarray(samples[None], format="fltp", layout="mono")
+        frame.sample_rate = rate_hz
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    return file.getvalue()
+
+
 def without_tag(mp3: bytes) -> bytes:
     """An MP3 whose first frame no longer states how long it is."""
     assert mp3.count(b"Info") + mp3.count(b"Xing") == 1

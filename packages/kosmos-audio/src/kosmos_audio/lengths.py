@@ -8,6 +8,7 @@ there: after 60,086 samples of 352,800 of one that begins loud and falls silent.
 from __future__ import annotations
 
 import io
+import math
 import os
 import struct
 from fractions import Fraction
@@ -40,6 +41,11 @@ class Stated(NamedTuple):
     @property
     def late_s(self) -> float:
         """As of ``kosmos_audio.reading.Sound``: it belongs to no film."""
+        return 0.0
+
+    @property
+    def film_s(self) -> float:
+        """As ``late_s``."""
         return 0.0
 
 
@@ -118,16 +124,30 @@ def late_by(container: Any, stream: Any) -> float:
         container: as opened by PyAV.
         stream: of sound.
     """
-    from av.stream import Disposition
-
-    films = [film for film in container.streams.video if not film.disposition & Disposition.attached_pic]
     starts = [
-        float(track.start_time * track.time_base) for track in (stream, *films[:1]) if track.start_time is not None
+        float(track.start_time * track.time_base)
+        for track in (stream, *_films(container)[:1])
+        if track.start_time is not None
     ]
     if len(starts) < 2:
         return 0.0
     late_s = starts[0] - starts[1]
     return late_s if abs(late_s) >= LEAST_LATE_S else 0.0
+
+
+def of_film(container: Any) -> float:
+    """Seconds of the film that a container, as opened by PyAV, holds; 0 where it holds none, infinite where it states
+    nothing of its length."""
+    if not _films(container):
+        return 0.0
+    return math.inf if container.duration is None else float(container.duration / 1_000_000)
+
+
+def _films(container: Any) -> list[Any]:
+    """Its streams of pictures, but for those on the cover."""
+    from av.stream import Disposition
+
+    return [film for film in container.streams.video if not film.disposition & Disposition.attached_pic]
 
 
 def _mp3_bytes(file: io.BufferedIOBase) -> int | None:

@@ -51,6 +51,8 @@ class Sound(Protocol):
     """Frames, where the header can be trusted to say so."""
     late_s: float
     """By how much it begins behind the first picture of the film that it belongs to; 0 where it belongs to none."""
+    film_s: float
+    """How long that film lasts, which its sound need not do; 0 where it belongs to none."""
 
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         """(first frame, mono float32 samples) of each block from ``start``, or from the beginning, to the end."""
@@ -176,7 +178,7 @@ def _is_wide_unsigned(kind: np.dtype[Any]) -> bool:
 class _ArraySound:
     """Samples that are already decoded: [samples] or [samples, channels]."""
 
-    late_s = 0.0
+    late_s = film_s = 0.0
 
     def __init__(self, samples: NDArray[Any], rate_hz: float | None, max_bytes: int) -> None:
         if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu" or _is_wide_unsigned(samples.dtype):
@@ -196,7 +198,7 @@ class _ArraySound:
 
 
 class _LibsndfileSound:
-    late_s = 0.0
+    late_s = film_s = 0.0
 
     def __init__(self, decoder: Any, file: io.BufferedIOBase) -> None:
         self.decoder = decoder
@@ -232,6 +234,7 @@ class _FfmpegSound:
         self.rate_hz = _check_format(self.stream.rate, self.stream.codec_context.channels)
         self.declared = lengths.stated_by_container(container, self.stream, self.rate_hz)
         self.late_s = lengths.late_by(container, self.stream)
+        self.film_s = lengths.of_film(container)
 
     def blocks(self, start: int) -> Iterator[tuple[int, Samples]]:
         first = 0

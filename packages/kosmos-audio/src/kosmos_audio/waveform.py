@@ -19,6 +19,8 @@ from kosmos_audio.resample import resample, resampled_length
 from kosmos_audio.spectrogram import log_mel
 
 Samples = NDArray[np.float32]
+CLIP_GRACE_S = 0.5
+"""By which a clip may end behind the sound: ends in manifests are rounded. As of films."""
 MOST_COUNTS = 1 << 16
 """Lengths of files that are kept, about 200 bytes each."""
 
@@ -141,6 +143,8 @@ class AudioProcessor:
         if there is None:
             assert not isinstance(sound, Stated)
             there = self._counted(sound, needed, media.source)
+        if clip is not None and (sound.declared is not None or there < needed):
+            _check_inside(clip, max(there / sound.rate_hz + sound.late_s, sound.film_s))
         stop = there if stop is None else min(stop, there)
         if stop > limit:
             counted = sound.declared is None and stop > limit  # no further than that
@@ -182,6 +186,12 @@ def _clip_frames(clip: tuple[float, float] | None, rate_hz: int, late_s: float) 
         raise SampleError(f"audio clip: expected 0 <= start < end in seconds, got {clip}")
     start, stop = (max(0, round((time_s - late_s) * rate_hz)) for time_s in clip)
     return start, stop
+
+
+def _check_inside(clip: tuple[float, float], lasts_s: float) -> None:
+    """Raises SampleError where a clip is not of a sound, or of the film of one, that lasts so long."""
+    if clip[0] >= lasts_s > 0 or clip[1] > lasts_s + CLIP_GRACE_S:
+        raise SampleError(f"clip {clip[0]:g}-{clip[1]:g} s does not lie in the audio's 0-{lasts_s:.3f} s")
 
 
 def _count(sound: Sound, needed: int) -> int:
