@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -24,6 +25,7 @@ from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
+from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed
@@ -150,7 +152,7 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
     facts = _facts(table, layout, request, rows_vary=rows_vary)
     left_out = dict(sorted((Counter(facts.left_out) + request.left_out).items()))
     if not np.any(facts.usable):
-        _refuse(request, left_out)
+        _refuse(request, left_out, [Path(name).suffix.lower() for _, name, there in facts.asked if there])
     if facts.readable == 0:
         listed_in = Path(request.path)
         advice = (
@@ -161,6 +163,8 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
     return Examined(request, table, layout, facts, left_out)
 
 
+_NO_MODALITY = re.compile("file|path|name|uri|url", re.IGNORECASE)
+"""In the names of columns that say how a medium is named, and not what it is."""
 MOST_ASKED = 256
 """Files that are looked for again where a record hangs on whether they are there."""
 
@@ -197,8 +201,8 @@ def _check_named(layout: Layout, columns: Collection[str]) -> None:
         ) from error
 
 
-def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
-    """Say why no row of the source is of use to this run."""
+def _refuse(request: Request, left_out: Mapping[str, int], suffixes: Collection[str]) -> NoReturn:
+    """Say why no row of the source is of use to this run. ``suffixes`` are of files that rows name in other columns."""
     of_manifest = (Path(request.path) / folders.MANIFEST).is_file()
     files = [what for what in left_out if folders.counts_files(what)]
     rows = [what for what in left_out if of_manifest or what not in files]
@@ -210,14 +214,34 @@ def _refuse(request: Request, left_out: Mapping[str, int]) -> NoReturn:
     absent = [what for what in rows if what not in installed and what not in files]
     advice = [add_modalities(installed)] if installed else []
     if absent:
-        # The key is the column's name, which need not be that of a modality: say both ways out.
-        modality = next(iter(request.modalities), None)
-        name_it = f"name the column (columns: {{{modality}: {absent[0]}}})"
-        alone = 'for the text alone give a template (template: "{text}")'
-        advice.append(f"{name_it if modality else alone}, or install the plugin for {absent[0]}")
+        advice.append(_name_column(request, absent[0], suffixes))
     if of_manifest and files:
         advice.append("open data files that a manifest lists by themselves")
     raise DataError(f"{request.path}: no row is left ({counts}); {'; '.join(advice)}{passed}")
+
+
+def _name_column(request: Request, column: str, suffixes: Collection[str]) -> str:
+    """What to do about rows with media in a column that no role or modality has."""
+    meant = _meant(request, column, suffixes)
+    modality = meant or next(iter(request.modalities), None)
+    ways = [] if request.modalities else ['for the text alone give a template (template: "{text}")']
+    if modality is not None:
+        absent = "" if modality in request.modalities else f"{add_modalities([modality])}; "
+        ways.append(f"{absent}name the column (columns: {{{modality}: {column}}})")
+    # The column's name may be that of a modality whose files have the suffixes of another.
+    if meant is None or (not _NO_MODALITY.search(column) and meant not in column.lower()):
+        plugin = next((name for name in WELL_KNOWN.values() if name in column.lower()), column)
+        ways.append(f"install the plugin for {plugin}")
+    return ", or ".join(ways)
+
+
+def _meant(request: Request, column: str, suffixes: Collection[str]) -> str | None:
+    """The installed modality of the files that a column names, by their suffixes, else by its name."""
+    claims = folders.suffix_table(request.specs, request.modalities, ())
+    found = {claims[suffix][0] for suffix in suffixes if suffix in claims}
+    if len(found) == 1:
+        return found.pop()
+    return next((name for name in request.known if name in request.specs and name in column.lower()), None)
 
 
 def add_modalities(modalities: Sequence[str]) -> str:
