@@ -171,6 +171,30 @@ def test_an_mp3_without_a_tag_is_heard_to_its_end(loud_first):
         assert decoded(mp3) < 150_000, "libsndfile reads it to its end now"
 
 
+def wav_that_states(nbytes: int, *, between: bytes = b"") -> bytes:
+    """A WAV of 6 s, 192,000 bytes, with ``between`` in front of the samples, whose header states so many bytes."""
+    wav = encoded(SIX_SECONDS, 16_000, "WAV", "PCM_16")
+    at = wav.index(b"data")
+    if nbytes == 0:  # libsndfile reads such a file where this is what an empty one states
+        wav = wav[:4] + struct.pack("<I", 8) + wav[8:]
+    return wav[:at] + between + b"data" + struct.pack("<I", nbytes) + wav[at + 8 :]
+
+
+@pytest.mark.parametrize("nbytes", [0, 0xFFFFFFFF, 0x7FFFF000, 0x7FFFFFFF, 0x80000000, 192_000, 192_002, 195_000])
+def test_a_wav_whose_length_nobody_knew_and_one_a_few_bytes_short_are_heard(nbytes):
+    """Whoever writes to a pipe cannot go back to the header."""
+    plan, _ = produce(AudioProcessor(WAVEFORM), Media("audio", wav_that_states(nbytes)))
+    assert plan.recipe.stop == 96_000
+
+
+@pytest.mark.parametrize("between", [b"", b"LIST\x03\0\0\0abc\0" * 5])
+def test_a_wav_cut_short_is_refused_as_it_is_planned(between, tmp_path):
+    (tmp_path / "a.wav").write_bytes(wav := wav_that_states(384_000, between=between))
+    for source in (wav, tmp_path / "a.wav"):
+        with pytest.raises(SampleError, match=r"cut short: its header states 12\.000 s, 6\.000 s are there"):
+            AudioProcessor(WAVEFORM).plan(Media("audio", source))
+
+
 def test_an_ogg_cut_short_states_what_is_there():
     ogg = encoded(noise(96_000, 1), 16_000, "OGG")
     rest = ogg[: len(ogg) // 2]

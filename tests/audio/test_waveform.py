@@ -79,15 +79,17 @@ def test_corner_cases_decode_or_are_refused_as_their_manifest_says(
         except SampleError:
             outcomes[path.name] = "no"
     expected = {path.name: row["decodes"] for path, row in files_of(shared_data("corner"))}
-    # Its header declares 3,547 samples; the 1,167 that are there are planned.
+    # Its header states 3,547 samples, 1,167 are there: the text is of the whole.
     assert expected.pop("truncated.wav") == "partly"
-    assert outcomes.pop("truncated.wav") == "yes"
+    assert outcomes.pop("truncated.wav") == "no"
     assert outcomes == expected
 
 
-def test_truncated_wav_is_planned_by_what_is_there(shared_data: Callable[[str], Path]) -> None:
-    plan, _ = produce(AudioProcessor(LOGMEL), Media("audio", shared_data("corner") / "audio/truncated.wav"))
-    assert plan.recipe.stop == 1167
+def test_truncated_wav_is_a_sample_error(shared_data: Callable[[str], Path]) -> None:
+    path = shared_data("corner") / "audio/truncated.wav"
+    for source in (path, path.read_bytes()):
+        with pytest.raises(SampleError, match=r"cut short: its header states 0\.443 s, 0\.146 s are there"):
+            AudioProcessor(LOGMEL).plan(Media("audio", source))
 
 
 def test_truncated_flac_is_a_sample_error() -> None:

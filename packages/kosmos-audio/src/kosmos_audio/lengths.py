@@ -15,6 +15,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from kosmos.errors import SampleError
+
 _OGG = ("VORBIS", "OPUS")
 _M4A = ("aac", "alac")
 _LAYER_3 = 0xE3
@@ -25,6 +27,13 @@ _FLAC_HEAD = struct.Struct(">4s4sHH6sQ")
 """Name, header of the first block, sizes of blocks and frames, then what ``stated_by_flac`` takes apart."""
 _FLAC_BITS = (8, 16, 24)
 """Of a sample, that libsndfile decodes."""
+
+_STREAMED = 0x7FFF0000
+"""So many bytes or more, or none, are what a WAV states that was written to a pipe, by tools that could not go back."""
+_MOST_CHUNKS = 64
+"""Of a WAV, in front of its samples."""
+MOST_MISSING_S = 0.1
+"""Of a WAV, by which it may be shorter than its header states: what fills its last block is not always written."""
 
 LEAST_LATE_S = 0.1
 """Between the beginnings of two tracks. Less may be what an encoder puts in front, which decoding has dropped: 0.021 s
@@ -86,6 +95,41 @@ def is_stated(decoder: Any, file: io.BufferedIOBase) -> bool:
     if decoder.format != "MP3" or (stated := _mp3_bytes(file)) is None:
         return False
     return stated <= _size(file)
+
+
+def check_whole(decoder: Any, file: io.BufferedIOBase) -> None:
+    """Raises SampleError where a WAV is shorter than it states, which libsndfile passes over. Arguments as of
+    ``is_guessed``."""
+    if decoder.format not in ("WAV", "WAVEX") or (found := _wav_samples(file)) is None:
+        return
+    begin, stated = found
+    there = _size(file) - begin
+    if not 0 < there < stated < _STREAMED:
+        return
+    there_s = decoder.frames / decoder.samplerate
+    stated_s = there_s * stated / there
+    if stated_s - there_s > MOST_MISSING_S:
+        raise SampleError(f"audio is cut short: its header states {stated_s:.3f} s, {there_s:.3f} s are there")
+
+
+def _wav_samples(file: io.BufferedIOBase) -> tuple[int, int] | None:
+    """Where the samples of a WAV begin, and how many bytes it states that they take; None where that is not found.
+
+    Source: RIFF: chunks of a name, a size and so many bytes, filled up to an even number.
+    """
+    place = 12
+    if _bytes_at(file, 0, 4) != b"RIFF":  # RIFX counts from the other end, RF64 states sizes elsewhere
+        return None
+    for _ in range(_MOST_CHUNKS):
+        head = _bytes_at(file, place, 8)
+        if len(head) < 8:
+            return None
+        name, nbytes = struct.unpack("<4sI", head)
+        place += 8
+        if name == b"data":
+            return place, nbytes
+        place += nbytes + nbytes % 2
+    return None
 
 
 def stated_by_container(container: Any, stream: Any, rate_hz: int) -> int | None:

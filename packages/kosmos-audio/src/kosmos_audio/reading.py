@@ -103,6 +103,7 @@ def _open_encoded(file: io.BufferedIOBase) -> Iterator[Sound]:
         yield from _open_with_ffmpeg(file, refused)
         return
     with decoder:
+        lengths.check_whole(decoder, file)
         yield _LibsndfileSound(decoder, file)
 
 
