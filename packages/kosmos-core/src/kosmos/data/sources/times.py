@@ -79,6 +79,8 @@ class RowTimes:
         Raises:
             SampleError: times that are not read, or do not belong together.
         """
+        if not self.columns and NAMES.isdisjoint(self.row):  # as of most rows
+            return None
         clip = self._value("clip")
         if clip is not None or modality not in self.timed or "clip" in self.columns:
             return clip
