@@ -34,8 +34,8 @@ OPTIONS = tuple(
 )
 """Options of ``kosmos generate``, where ``--MODALITY FILE`` stands beside them, and of ``kosmos train``."""
 ROW_KEYS = tuple(
-    "text media core backbone head id split clip segments messages conversations system tools functions texts "
-    "instruction input output query response prompt completion history file_name".split()
+    "text media core backbone head id split clip offset duration start end segments messages conversations "
+    "system tools functions texts instruction input output query response prompt completion history file_name".split()
 )
 """Names that rows of data or the core use for something else."""
 
