@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -124,6 +124,8 @@ def _class_of(annotation: Any) -> Any:
 def _words(annotation: Any) -> str:
     """A type as a reader of YAML would say it."""
     origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _words(inner[0])
     if inner == () and annotation in WORDS:
         return WORDS[annotation]
     if origin in (Union, UnionType):

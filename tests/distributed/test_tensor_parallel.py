@@ -44,13 +44,13 @@ def test_degrees_that_do_not_divide_the_decoder_are_refused(
     shape: dict[str, Any], parallel: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        check_sharing(model(**shape), settings(**parallel), 8)
+        check_sharing(model(**shape).backbone, settings(**parallel), 8)
     assert str(refused.value).startswith(said)
     assert "\n" not in str(refused.value)
 
 
 def test_one_process_ignores_the_degrees() -> None:
-    check_sharing(model(heads=3, kv_heads=3), settings(tensor=2), 1)
+    check_sharing(model(heads=3, kv_heads=3).backbone, settings(tensor=2), 1)
     assert Parallel().shared_by(2).lanes(3) == [0, 1, 2]
 
 
@@ -65,7 +65,7 @@ def test_another_backbone_is_refused(field: str) -> None:
     with pytest.raises(
         ConfigError, match=rf"^parallel.{field}: only the built-in decoder .* backbone is Other; set it to 1$"
     ):
-        check_sharing(omni, settings(**{field: 2}), 2)
+        check_sharing(omni.backbone, settings(**{field: 2}), 2)
 
 
 def test_ranks_that_cannot_form_groups_are_refused() -> None:

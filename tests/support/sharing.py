@@ -106,7 +106,7 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
     reference, parts = (composed(shape, tensor, sequence, draw=draw) for draw in (True, False))
     parallel = parallel.shared_by(tensor * sequence)
     settings = parts.config.parallel
-    check_sharing(parts.model, settings, parallel.world_size)
+    check_sharing(parts.model.backbone, settings, parallel.world_size)
     spread = distribute(parts.model, parallel, settings, torch.device("cpu"), torch.float32)
     drawn = dict(parts.model.named_parameters())
     differ = [n for n, p in reference.model.named_parameters() if not torch.equal(whole(drawn[n]), p)]

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kosmos import ConfigError, PlanMismatch, recurring_size
+from kosmos.plugins import load_plugins
 from kosmos_vision.anatomy import as_cells
 from kosmos_vision.cell_projection import reads_cells, takes_cells
 from kosmos_vision.timm_encoder import TimmEncoder
@@ -328,6 +329,16 @@ def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> Non
 def test_what_a_model_cannot_do_is_one_clear_line(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         TimmEncoder(**options)
+
+
+def test_a_name_that_timm_does_not_know_is_refused_before_anything_is_built() -> None:
+    def check(model: str) -> dict[str, Any]:
+        return load_plugins().check("encoder", "timm", {"model": model}, path="streams.image.encoder", positional=0)
+
+    with pytest.raises(ConfigError, match=r"^streams\.image\.encoder\.model: timm has no model resnet19; did you mean"):
+        check("resnet19")
+    for known in ("resnet18.a1_in1k", "hf-hub:owner/model"):
+        assert check(known) == {"model": known}
 
 
 def test_a_wrong_number_of_cells_is_named() -> None:

@@ -13,9 +13,9 @@ from support.launch_shapes import KUBERNETES, P4D, Launch
 
 MISTAKES = {
     ("slurm", "missing.yaml"): "missing.yaml: cannot read the run file",
-    ("slurm", "mixture.yaml", "--nodes", "3"): "mixture.yaml: data.lanes: 16 lanes cannot be dealt evenly to 24 "
+    ("slurm", "mixture.yaml", "--nodes", "3"): "data.lanes: 16 lanes cannot be dealt evenly to 24 "
     "processes; set data.lanes=24, of which a step takes 24 rows, or start a number of processes that divides 16",
-    ("slurm", "mixture.yaml", "parallel.tensor=3"): "mixture.yaml: parallel: 8 processes cannot be split into groups",
+    ("slurm", "mixture.yaml", "parallel.tensor=3"): "parallel: 8 processes cannot be split into groups",
     ("slurm", "mixture.yaml", "train.stepz=3"): "train.stepz: unknown field; did you mean steps?",
     ("slurm", "mixture.yaml", "--nodez", "2"): "--nodez: unknown option; did you mean --nodes?",
     ("slurm", "mixture.yaml", "other.yaml"): "expected one run file, got mixture.yaml, other.yaml",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from kosmos.components import ModalitySpec
-from kosmos.config import BackboneConfig, ComponentConfig, RunConfig, StreamConfig
+from kosmos.config import BackboneConfig, ComponentConfig, DataConfig, RunConfig, StreamConfig
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.data.mixture import Mixture
@@ -20,13 +20,18 @@ from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.data.turns import ROLES, spell_turns
 from kosmos.encoder_inputs import check_encoder
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, PluginError
+from kosmos.model.decoder import Decoder
 from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import listed
 from kosmos.plugins import Registry
+
+NOTHING_LEARNS = "backbone.freeze: nothing is left to train; a frozen backbone needs a stream"
+Absent = Callable[[PluginError], object]
+"""What is done about a component that is not installed here, or is broken."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,7 @@ def compose(
         ConfigError: a stream is named that no modality uses, or options are wrong.
         PluginError: a component is not installed or its plugin is broken.
     """
-    specs = {name: _modality(registry, name) for name in config.modalities}
-    _check_streams(config)
-    _check_stream_parts(config, registry, specs)
+    specs = check_parts(config, registry)
     marks = [mark for spec in specs.values() for mark in spec.marks]
     texts = config.tokenizer.turns.model_dump() if config.tokenizer.turns is not None else {}
     spelled = " ".join(filter(None, (texts.get(name) for name in ("begin", *ROLES.values()))))
@@ -102,7 +105,7 @@ def compose(
         _add_lora(config, "backbone", backbone, config.backbone, leave=(backbone.output_weight(),))
     model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze)
     if not any(p.requires_grad for p in model.parameters()):
-        raise ConfigError("backbone.freeze: nothing is left to train; a frozen backbone needs a stream")
+        raise ConfigError(NOTHING_LEARNS)
     if config.train.gradient_checkpointing:
         _checkpoint_gradients(model, config.train.gradient_checkpointing)
     routes = {name: _route(config, registry, spec, streams, parts) for name, spec in specs.items()}
@@ -123,6 +126,72 @@ def _modality(registry: Registry, name: str) -> ModalitySpec:
     return spec
 
 
+def check_parts(config: RunConfig, registry: Registry, absent: Absent | None = None) -> dict[str, ModalitySpec]:
+    """Check what a model is to be made of, and the options of each, before any is built: it may read files for minutes.
+
+    Args:
+        absent: gets the error of each component that is missing or broken, which is then passed over; None raises it.
+
+    Returns:
+        The modalities of the run that are there.
+
+    Raises:
+        ConfigError: as ``compose``, where that needs neither a tokenizer nor a built part.
+        PluginError: as ``compose``.
+    """
+    specs: dict[str, ModalitySpec] = {}
+    for modality, settings in config.modalities.items():
+        with _passing(absent):
+            specs[modality] = _modality(registry, modality)
+            path = f"modalities.{modality}.processor"
+            registry.check("modality", modality, settings.processor, path=path, positional=1)
+    _check_streams(config)
+    _check_updates(config)
+    with _passing(absent):
+        registry.check("backbone", config.backbone.name, config.backbone.options, path="backbone", positional=1)
+    for name in dict.fromkeys(map(config.stream_of, config.modalities)):
+        if name in config.modalities and name not in specs:
+            continue  # what it would be made of is not known
+        encoder, connector = _parts_of(config, name, specs)
+        for kind, part, positional in (("encoder", encoder, 0), ("connector", connector, 2)):
+            with _passing(absent):
+                registry.check(kind, part.name, part.options, path=f"streams.{name}.{kind}", positional=positional)
+        for modality, spec in specs.items():
+            if config.stream_of(modality) == name:
+                check_encoder(registry, spec, encoder.name, f"streams.{name}.encoder")
+    return specs
+
+
+@contextmanager
+def _passing(absent: Absent | None) -> Iterator[None]:
+    try:
+        yield
+    except PluginError as error:
+        if absent is None:
+            raise
+        absent(error)
+
+
+def decoder_alone(config: RunConfig, registry: Registry) -> Decoder | None:
+    """The built-in decoder of a run, low-rank updates included, without memory for its parameters, in a moment.
+
+    Returns:
+        None where the backbone is another one, which may read files.
+
+    Raises:
+        ConfigError: its options, or layers that are named, do not go together.
+    """
+    if registry.resolve("backbone", config.backbone.name) is not Decoder:
+        return None
+    with without_memory():
+        decoder: Decoder = registry.build(
+            "backbone", config.backbone.name, 1, options=config.backbone.options, path="backbone"
+        )
+        if config.backbone.lora is not None:
+            _add_lora(config, "backbone", decoder, config.backbone, leave=(decoder.output_weight(),))
+    return decoder
+
+
 def _check_streams(config: RunConfig) -> None:
     used = {config.stream_of(modality) for modality in config.modalities}
     for where, names in (("streams", config.streams), ("data.cells_per_pack", config.data.cells_per_pack)):
@@ -133,18 +202,14 @@ def _check_streams(config: RunConfig) -> None:
                 )
 
 
-def _check_stream_parts(config: RunConfig, registry: Registry, specs: dict[str, ModalitySpec]) -> None:
-    """Check the options of encoders and connectors before a backbone is read, which may take minutes.
-
-    Raises: as ``Registry.build``, and ConfigError where an encoder is one for another modality.
-    """
-    for name in dict.fromkeys(map(config.stream_of, config.modalities)):
-        encoder, connector = _parts_of(config, name, specs)
-        registry.check("encoder", encoder.name, encoder.options, path=f"streams.{name}.encoder", positional=0)
-        registry.check("connector", connector.name, connector.options, path=f"streams.{name}.connector", positional=2)
-    for modality, spec in specs.items():
-        name = config.stream_of(modality)
-        check_encoder(registry, spec, _parts_of(config, name, specs)[0].name, f"streams.{name}.encoder")
+def _check_updates(config: RunConfig) -> None:
+    streams = {f"streams.{name}": part for name, part in config.streams.items()}
+    parts: dict[str, BackboneConfig | StreamConfig] = {"backbone": config.backbone, **streams}
+    for path, part in parts.items():
+        if part.lora is not None and part.freeze:
+            raise ConfigError(f"{path}.lora: {path}.freeze trains nothing of it; leave one of them out")
+    if config.backbone.freeze and not config.modalities:
+        raise ConfigError(NOTHING_LEARNS)
 
 
 def _parts_of(config: RunConfig, name: str, specs: dict[str, ModalitySpec]) -> tuple[ComponentConfig, ComponentConfig]:
@@ -186,9 +251,7 @@ def _stream(
 def _add_lora(
     config: RunConfig, path: str, part: nn.Module, settings: BackboneConfig | StreamConfig, leave: Sequence[Tensor] = ()
 ) -> None:
-    """Raises ConfigError where the part is frozen too, or lacks a layer that is named."""
-    if settings.freeze:
-        raise ConfigError(f"{path}.lora: {path}.freeze trains nothing of it; leave one of them out")
+    """Raises ConfigError where the part lacks a layer that is named."""
     assert settings.lora is not None
     seed_part(config.train.seed, f"{path}.lora")
     add_lora(part, f"{path}.lora", leave=leave, **settings.lora.model_dump())
@@ -236,8 +299,11 @@ def _route(
     return Route(processor, name, stream.connector.slots, frozenset(spec.marks))
 
 
-def check_components(config: RunConfig, registry: Registry) -> None:
+def check_components(config: RunConfig, registry: Registry, absent: Absent | None = None) -> None:
     """Look up what is first used after the start, and check its options, before a run leaves anything behind.
+
+    Args:
+        absent: as of ``check_parts``.
 
     Raises:
         ConfigError: an option is unknown or of a wrong type.
@@ -252,7 +318,8 @@ def check_components(config: RunConfig, registry: Registry) -> None:
         *(("metric", f"evaluate.metrics.{number}", part, 0) for number, part in enumerate(config.evaluate.metrics)),
     ]
     for kind, path, part, positional in late:
-        registry.check(kind, part.name, part.options, path=path, positional=positional)
+        with _passing(absent):
+            registry.check(kind, part.name, part.options, path=path, positional=positional)
 
 
 def _checkpoint_gradients(model: OmniModel, wanted: Recompute) -> None:
@@ -267,14 +334,18 @@ def _checkpoint_gradients(model: OmniModel, wanted: Recompute) -> None:
         switch(wanted)
 
 
+def check_weights(config: DataConfig) -> bool:
+    """Whether sources have weights. Raises ConfigError where only some of them have."""
+    lacking = [s.path for s in config.sources if s.weight is None]
+    if 0 < len(lacking) < len(config.sources):
+        raise ConfigError(f"data.sources: {lacking[0]} has no weight and others have; give all of them one, or none")
+    return bool(config.sources) and not lacking
+
+
 def make_feed(composition: Composition, sources: Sequence[Source]) -> Feed:
     """The endless feed of training rows."""
     config = composition.config.data
-    stated = {s.weight for s in config.sources}
-    by_documents = stated <= {None}
-    if not by_documents and None in stated:
-        missing = next(s for s in config.sources if s.weight is None)
-        raise ConfigError(f"data.sources: {missing.path} has no weight and others have; give all of them one, or none")
+    by_documents = not check_weights(config)
     weights = [float(len(s)) for s in sources] if by_documents else [float(s.weight or 0) for s in config.sources]
     mixture = Mixture(
         tuple(sources), tuple(weights), by_documents, config.seed, num_lanes=config.lanes,

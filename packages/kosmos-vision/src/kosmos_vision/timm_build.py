@@ -35,10 +35,8 @@ def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[
     Raises:
         ConfigError: no such model, option or weights, or weights that do not fit.
     """
-    if not name.startswith(HUB) and not timm.is_model(name.split(".")[0]):
-        near = get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise ConfigError(f"timm has no model {name}{hint} (timm.list_models() shows all)")
+    if fault := unknown_model(name):
+        raise ConfigError(fault)
     for option in sorted(_INSTEAD.keys() & options.keys()):
         raise ConfigError(f"model_options.{option}: not an option of a timm model; {_INSTEAD[option]}")
     is_fetched = weights is not None and weights.startswith(HUB)
@@ -51,6 +49,15 @@ def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[
     if weights is not None and not is_fetched:
         load_weights(model, Path(weights), name=name)
     return model
+
+
+def unknown_model(name: str) -> str:
+    """What to say of a name that timm does not know; empty where it does. The hub is not asked."""
+    if name.startswith(HUB) or timm.is_model(name.split(".")[0]):
+        return ""
+    near = get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"timm has no model {name}{hint} (timm.list_models() shows all)"
 
 
 def _fetching(options: Mapping[str, Any], weights: str) -> dict[str, Any]:

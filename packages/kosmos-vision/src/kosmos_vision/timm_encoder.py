@@ -5,9 +5,10 @@ N = cells of all pictures, one feature each; B = pictures of one shape, of h x w
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import AfterValidator
 from torch import Tensor, nn
 
 from kosmos import ConfigError, PlanMismatch, to_device
@@ -17,8 +18,17 @@ from kosmos_vision.cell_projection import project_cells, takes_cells
 from kosmos_vision.images import ImageInput
 from kosmos_vision.item_norms import batch_norms, replace_batch_norms
 from kosmos_vision.stated_colours import with_stated_colours
-from kosmos_vision.timm_build import build, drop
+from kosmos_vision.timm_build import build, drop, unknown_model
 
+
+def _known(model: str) -> str:
+    if fault := unknown_model(model):
+        raise ValueError(fault)
+    return model
+
+
+Model = Annotated[str, AfterValidator(_known)]
+"""Checked with the other options of a run file, before anything is built: by ``kosmos launch``, too."""
 Norm = Literal["auto", "group", "frozen"]
 FEW_CELLS = 400
 """Cells of a picture up to which a CPU in bf16 may hold what each pays to each: 12 heads of 400 take 4 MB a picture and
@@ -33,7 +43,7 @@ class TimmEncoder(nn.Module):
     def __init__(
         self,
         *,
-        model: str = "vit_base_patch16_224",
+        model: Model = "vit_base_patch16_224",
         pretrained: bool = False,
         weights: str | None = None,
         image_size: int | tuple[int, int] | None = None,

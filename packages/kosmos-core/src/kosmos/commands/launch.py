@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import refuse_empty, refuse_taken, split_extra
-from kosmos.errors import ConfigError
+from kosmos.commands.arguments import aside, refuse_empty, refuse_taken, split_extra
+from kosmos.errors import ConfigError, KosmosError, PluginError
 
 if TYPE_CHECKING:
     from kosmos.config import RunConfig
+    from kosmos.plugins import Registry
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -185,9 +186,7 @@ def _common(
     restarts: int,
     setup: str,
 ) -> dict[str, Any]:
-    """The values of every kind of file, the run file read and held against the number of ranks."""
-    from kosmos.launch.settings import read_run
-
+    """The values of every kind of file, the run file read and its settings checked for the number of ranks."""
     options = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
     overrides, files = split_extra(context.args, options)
     if files:
@@ -195,7 +194,8 @@ def _common(
     procs = procs_per_node if procs_per_node is not None else max(1, gpus_per_node)
     for option, value in (("--output", context.params["output"]), ("--run-output", run_output), ("--name", name)):
         refuse_empty(option, value)
-    config = read_run(Path(run_file), overrides, max(1, nodes * procs))
+    config = _read_run(Path(run_file), overrides, max(1, nodes), max(1, procs))
+    _warn_of_device(config, gpus_per_node, "gpus_per_node" in context.params)
     fields = tuple(pair for pair in overrides if not pair.startswith("output="))  # the file says --output
     if run_output and len(fields) < len(overrides):
         raise ConfigError("--run-output and output=...: both are given, and only one of them can count; leave one out")
@@ -211,6 +211,52 @@ def _common(
         "restarts": restarts,
         "setup": setup,
     }
+
+
+def _read_run(run_file: Path, overrides: list[str], nodes: int, procs: int) -> RunConfig:
+    """The run file with its overrides. What is not installed here is not checked, and a warning says so.
+
+    Raises:
+        ConfigError: it is wrong, or so many ranks cannot train by it.
+    """
+    from kosmos.launch.settings import read_run
+
+    config = read_run(run_file, overrides)
+
+    from kosmos.runtime.parallel import Parallel  # torch, which a run file with mistakes need not wait for
+    from kosmos.train.settings import check_settings
+
+    absent: list[KosmosError] = []
+    with aside():
+        ranks = Parallel(world_size=nodes * procs, local_world_size=procs)
+        check_settings(config, _plugins(config, absent), ranks, absent=absent.append)
+    for line in dict.fromkeys(map(str, absent)):
+        _warn(f"{line}; not checked here: the job needs it on the cluster")
+    return config
+
+
+def _plugins(config: RunConfig, absent: list[KosmosError]) -> Registry:
+    """Those of the run file, or all that are here where it names some that are not."""
+    from kosmos.plugins import load_plugins
+
+    try:
+        return load_plugins(config.plugins)
+    except PluginError as error:
+        absent.append(error)
+        return load_plugins()
+
+
+def _warn_of_device(config: RunConfig, gpus_per_node: int, has_option: bool) -> None:
+    if config.train.device == "cpu" and gpus_per_node:
+        other = ", or ask for none with --gpus-per-node 0" if has_option else ""
+        gpus = "1 GPU" if gpus_per_node == 1 else f"{gpus_per_node} GPUs"
+        _warn(f"train.device=cpu: the job asks for {gpus} a node and the run uses none; set train.device=auto{other}")
+    if config.train.device == "cuda" and not gpus_per_node:
+        _warn("train.device=cuda: the job asks for no GPUs (--gpus-per-node 0), and the run cannot start without")
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr)
 
 
 def _folder(config: RunConfig, name: str) -> str:

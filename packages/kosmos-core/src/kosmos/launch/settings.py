@@ -12,7 +12,6 @@ from pydantic import StringConstraints as Text
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
-from kosmos.runtime.dealing import check_dealing
 
 SHAPES = {
     "word": (r"^[A-Za-z0-9][A-Za-z0-9._:/@+=,-]*$", "a name without spaces"),
@@ -191,16 +190,6 @@ def check(kind: type[Launch], values: dict[str, Any]) -> Any:
         raise ConfigError(f"kosmos launch: {option + ': ' if option else ''}{reason}{got}") from error
 
 
-def read_run(run_file: Path, overrides: list[str], ranks: int) -> RunConfig:
-    """The run file with its overrides, if so many ranks can train it.
-
-    Raises:
-        ConfigError: it is wrong, or its lanes cannot be dealt to the ranks.
-    """
-    given = parse_overrides(overrides)
-    config = lay_over([read_run_file(run_file)], [given], where=str(run_file), over=COMMAND_LINE)
-    try:
-        check_dealing(config.data.lanes, ranks, config.parallel.sharing)
-    except ConfigError as error:
-        raise ConfigError(f"{run_file}: {error}") from error
-    return config
+def read_run(run_file: Path, overrides: list[str]) -> RunConfig:
+    """The run file with its overrides. Raises ConfigError where it is wrong."""
+    return lay_over([read_run_file(run_file)], [parse_overrides(overrides)], where=str(run_file), over=COMMAND_LINE)

@@ -10,7 +10,7 @@ import torch
 
 from kosmos import collector
 from kosmos.checkpoint.folder import committed
-from kosmos.compose import Composition, check_components, compose, make_feed
+from kosmos.compose import Composition, compose, make_feed
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
@@ -23,9 +23,9 @@ from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.compiling import check_compile
-from kosmos.train.optim.release import check_release
 from kosmos.train.output import RunFolder
-from kosmos.train.sharding import check_strategy, check_types
+from kosmos.train.settings import check_settings
+from kosmos.train.sharding import check_types
 from kosmos.train.sharing import check_sharing
 from kosmos.train.side_by_side import check_at_once
 
@@ -69,42 +69,33 @@ def _open(
     config: RunConfig, folder: RunFolder | None, registry: Registry, parallel: Parallel, kept: Mapping[str, Any]
 ) -> Opened:
     """Tells other ranks nothing. Of several mistakes the first that is looked for here is told."""
+    check_settings(config, registry, parallel)
     parallel = parallel.shared_by(config.parallel.sharing)
     hold_threads()
     device = pick_device(config.train.device, parallel.local_rank)
     dtype = pick_precision(config.train.precision, device, config.train.weights)
     wanted = config.data.workers
     workers = helpers_of_rank(parallel.local_world_size) if wanted is None else wanted
-    check_components(config, registry)
     tokenizer = folder.tokenizer if folder else None
     draw = folder is None and parallel.world_size == 1  # else a checkpoint may be read, or each rank holds a share
     by = make_run(config.model_dump(mode="json"), kept) if kept else config
     composition = replace(compose(by, registry, tokenizer_folder=tokenizer, draw=draw), config=config)
-    check_strategy(config.parallel, parallel)
     if config.train.weights == "fp32":  # else all are made one
         check_types(composition.model, config.parallel, parallel)
-    check_sharing(composition.model, config.parallel, parallel.world_size)
+    check_sharing(composition.model.backbone, config.parallel, parallel.world_size)
     check_compile(composition.model, config.train.compile, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)
     sources, held_out = open_both(config, registry)
     _check_scored(config, held_out)
     feed = make_feed(composition, sources)
-    lanes = parallel.lanes(config.data.lanes)
-    if config.train.release_gradients:
-        check_release(
-            clip_norm=config.train.clip_norm, rows_per_step=len(lanes), world_size=parallel.world_size,
-            is_sharded=config.parallel.strategy != "ddp", is_offloaded=config.parallel.offload,
-        )  # fmt: skip
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
-        from_files=not kept, sources=sources, held_out=held_out, feed=feed, lanes=lanes,
+        from_files=not kept, sources=sources, held_out=held_out, feed=feed, lanes=parallel.lanes(config.data.lanes),
     )  # fmt: skip
 
 
 def _check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
-    """Raises ConfigError where something waits for scores that the run does not take."""
-    if config.checkpoint.keep_best and config.evaluate.every_steps is None:
-        raise ConfigError("checkpoint.keep_best: keeps what scored best during training: set evaluate.every_steps too")
+    """Raises ConfigError where something waits for scores and there is nothing to score."""
     waits = {"evaluate.patience": config.evaluate.patience, "checkpoint.keep_best": config.checkpoint.keep_best}
     if not held_out and (field := next((name for name, value in waits.items() if value), None)):
         raise ConfigError(f"{field}: nothing is held out to go by; raise data.held_out or leave it out")

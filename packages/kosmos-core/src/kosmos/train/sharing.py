@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from kosmos.config import ParallelConfig
@@ -14,20 +17,17 @@ from kosmos.model.sequence import SequenceGroup
 from kosmos.runtime.parallel import Parallel
 
 
-def check_sharing(model: OmniModel, settings: ParallelConfig, world_size: int) -> None:
+def check_sharing(backbone: nn.Module, settings: ParallelConfig, world_size: int) -> None:
     """Whether ranks can share matrices and rows as the run file says. A process alone shares nothing.
 
     Raises:
         ConfigError: names the setting that does not fit.
     """
     tensor, sequence = settings.tensor, settings.sequence
-    if world_size == 1 or tensor == sequence == 1:
+    field = check_kind(type(backbone), settings, world_size)
+    if not field:
         return
-    field, decoder = "parallel.tensor" if tensor > 1 else "parallel.sequence", model.backbone
-    if not isinstance(decoder, Decoder):
-        raise ConfigError(
-            f"{field}: only the built-in decoder can be shared, the backbone is {type(decoder).__name__}; set it to 1"
-        )
+    decoder = cast(Decoder, backbone)
     if tensor > 1 and any(isinstance(module, LoRALinear) for module in decoder.modules()):
         raise ConfigError(f"{field}: matrices with updates beside them (backbone.lora) are not shared; set it to 1")
     if tensor > 1 and settings.strategy not in ("auto", "fsdp"):
@@ -41,6 +41,22 @@ def check_sharing(model: OmniModel, settings: ParallelConfig, world_size: int) -
             cut = name == "parallel.sequence" and tensor > 1
             share = f" (the part of one of {tensor} ranks of parallel.tensor)" if cut else ""
             raise ConfigError(f"{name}: {ranks} ranks cannot share {number} {what}{share} evenly; use a divisor of it")
+
+
+def check_kind(backbone: type, settings: ParallelConfig, world_size: int) -> str:
+    """The first part of ``check_sharing``, for which the class of the backbone is enough.
+
+    Returns:
+        The field that has ranks share it; empty where none has.
+    """
+    if world_size == 1 or settings.sharing == 1:
+        return ""
+    field = "parallel.tensor" if settings.tensor > 1 else "parallel.sequence"
+    if not issubclass(backbone, Decoder):
+        raise ConfigError(
+            f"{field}: only the built-in decoder can be shared, the backbone is {backbone.__name__}; set it to 1"
+        )
+    return field
 
 
 def share_rows(model: OmniModel, parallel: Parallel, settings: ParallelConfig, device: torch.device) -> int:

@@ -1,0 +1,65 @@
+"""Whether a run can start, as far as its settings tell: without data, weights, a GPU or other processes.
+
+A process that trains looks here before it reads anything, and ``kosmos launch`` for processes that are yet to be.
+"""
+
+from __future__ import annotations
+
+from inspect import isclass
+
+import torch
+
+from kosmos.compose import Absent, check_components, check_parts, check_weights, decoder_alone
+from kosmos.config import RunConfig
+from kosmos.errors import ConfigError, PluginError
+from kosmos.plugins import Registry
+from kosmos.runtime.dealing import check_dealing, num_groups
+from kosmos.runtime.devices import pick_precision
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.optim.release import check_release
+from kosmos.train.sharding import check_strategy
+from kosmos.train.sharing import check_kind, check_sharing
+
+
+def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *, absent: Absent | None = None) -> None:
+    """Refuse settings by which the processes of ``parallel`` cannot train. Tells other ranks nothing.
+
+    Args:
+        parallel: how many processes there are, and how many of them on a machine; its rank does not matter.
+        absent: gets the error of each component that is missing or broken here, which is then passed over; None raises
+            it.
+
+    Raises:
+        ConfigError: of several mistakes the first that is looked for.
+        PluginError: a component is not installed or its plugin is broken.
+    """
+    train, processes = config.train, parallel.world_size
+    check_dealing(config.data.lanes, processes, config.parallel.sharing)
+    check_strategy(config.parallel, parallel)
+    pick_precision(train.precision, torch.device("cpu"), train.weights)  # what is refused is so on any device
+    check_weights(config.data)
+    if config.checkpoint.keep_best and config.evaluate.every_steps is None:
+        raise ConfigError("checkpoint.keep_best: keeps what scored best during training: set evaluate.every_steps too")
+    if train.release_gradients:
+        check_release(
+            clip_norm=train.clip_norm,
+            rows_per_step=config.data.lanes // num_groups(processes, config.parallel.sharing),
+            world_size=processes,
+            is_sharded=config.parallel.strategy != "ddp",
+            is_offloaded=config.parallel.offload,
+        )
+    check_components(config, registry, absent)
+    check_parts(config, registry, absent)
+    _check_backbone(config, registry, processes)
+
+
+def _check_backbone(config: RunConfig, registry: Registry, processes: int) -> None:
+    """What can be known of the backbone before it is built: all of the built-in decoder, the class of others."""
+    try:
+        kind = registry.resolve("backbone", config.backbone.name)
+    except PluginError:  # which has been told
+        return
+    if isclass(kind):
+        check_kind(kind, config.parallel, processes)
+    if (decoder := decoder_alone(config, registry)) is not None:
+        check_sharing(decoder, config.parallel, processes)
