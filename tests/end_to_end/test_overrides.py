@@ -136,6 +136,16 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     assert positions.endswith("was made for 512 tokens; set data.tokens_per_pack=512 unless the documents are shorter")
 
 
+def test_a_loss_of_the_router_that_is_not_added_is_said() -> None:
+    run, mixture = make_run({}), {"model_type": "qwen3_moe", "num_experts": 2, "num_experts_per_tok": 1}
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    for asks in (True, False):
+        config = {**mixture, **small, "moe_intermediate_size": 16, "output_router_logits": asks}
+        backbone = HuggingFaceBackbone(20, config={**config, "num_key_value_heads": 1})
+        told = [line for line in doubts(run, (), resumed=False, backbone=backbone) if "router" in line]
+        assert len(told) == asks and all("output_router_logits, and the router's own loss is not" in x for x in told)
+
+
 def test_bf16_weights_whose_small_updates_nothing_keeps_are_said() -> None:
     half = torch.nn.Linear(2, 2, dtype=torch.bfloat16)
 

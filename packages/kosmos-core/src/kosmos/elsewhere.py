@@ -58,13 +58,15 @@ ELSEWHERE = {
     ),
     "data.sources.N.columns": "columns column_mapping image_column text_column caption_column audio_column",
     "data.sources.N.weight": "probs interleave_probs",
-    "trackers: [tensorboard, wandb]": "use_wandb use_tensorboard wandb tensorboard wandb_project",
+    "trackers: [tensorboard, wandb]": (
+        "use_wandb use_tensorboard wandb tensorboard wandb_project enable_wandb enable_tensorboard"
+    ),
     "train.precision is auto, fp32 or bf16": "bf16 fp16 dtype torch_dtype mixed_precision",
-    "train.steps": "max_steps",
+    "train.steps": "max_steps train_iters",
     "train.learning_rate": "lr",
-    "train.optimizer": "optim",
-    "train.schedule": "scheduler lr_scheduler lr_scheduler_type",
-    "train.warmup_steps": "warmup warmup_ratio",
+    "train.optimizer": "optim optimizer",
+    "train.schedule": "scheduler lr_scheduler lr_scheduler_type lr_decay_style lr_decay_iters",
+    "train.warmup_steps": "warmup warmup_ratio lr_warmup_iters lr_warmup_fraction",
     "train.clip_norm": "grad_clip gradient_clipping max_grad_norm",
     "train.compile": "torch_compile",
     "data.tokens_per_pack": "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length",
@@ -73,13 +75,23 @@ ELSEWHERE = {
     "init": "init_from pretrained_checkpoint load_from",
     "data.workers": "num_workers dataloader_num_workers preprocessing_num_workers dataset_num_proc",
     "data.sources": "dataset datasets dataset_path train_data data_path",
-    "evaluate.every_steps": "eval_steps",
+    "evaluate.every_steps": "eval_steps eval_interval",
     "evaluate.sources": "eval_dataset val_dataset test_dataset validation_dataset eval_data val_data test_data",
     "evaluate.patience": "early_stop_patience early_stopping early_stopping_patience",
-    "checkpoint.every_steps": "save_steps",
+    "checkpoint.every_steps": "save_steps save_interval interval",
     "checkpoint.keep_last": "save_total_limit",
     "parallel.strategy": "deepspeed fsdp",
-    "parallel.tensor": "tensor_parallel_size",
+    "parallel.tensor": "tensor_parallel_size tensor_parallel_degree tensor_model_parallel_size",
+    "parallel.sequence": "context_parallel_size context_parallel_degree ulysses_parallel_size sequence_parallel_size",
+    "parallel.strategy: fsdp, or hsdp with parallel.shards": (
+        "data_parallel_shard_degree data_parallel_replicate_degree use_distributed_optimizer"
+    ),
+    "there is no pipeline of stages and none of experts; parallel.strategy, parallel.tensor and parallel.sequence": (
+        "pipeline_parallel_degree pipeline_model_parallel_size expert_parallel_degree expert_model_parallel_size"
+    ),
+    "train.gradient_checkpointing": (
+        "activation_checkpoint activation_checkpointing recompute_activations recompute_granularity"
+    ),
     "trackers": "report_to logger",
     "output": "output_dir save_dir",
 }

@@ -66,6 +66,7 @@ def doubts(
         yield from _turns(config, tokenizer)
     if not resumed:
         yield from _scored_and_trained(config)
+        yield from _router(backbone)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
     ends_at = getattr(backbone, "longest", None) or tokens  # where texts are cut, however many a row holds
     if made_for is not None and min(tokens, ends_at) > made_for and not resumed:
@@ -80,6 +81,15 @@ def doubts(
                 f"no document holds {modality}, so what encodes it learns nothing; leave it out of modalities, or name "
                 "data that hold it (kosmos data shows what was found)"
             )
+
+
+def _router(backbone: Any) -> Iterator[str]:
+    """Of a mixture of experts whose configuration asks for a loss that is not here."""
+    if getattr(getattr(getattr(backbone, "model", None), "config", None), "output_router_logits", False):
+        yield (
+            "backbone: its configuration has output_router_logits, and the router's own loss is not added: only that "
+            "of the tokens is trained on, so that experts may be used unevenly"
+        )
 
 
 def _hints(processor: Processor) -> Sequence[str]:
