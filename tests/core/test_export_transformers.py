@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kosmos import Document, Segments, Text, chat_prompt, load_run, make_run
@@ -126,3 +127,21 @@ def test_a_folder_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["export", str(tmp_path), f"{tmp_path}/x", "--for", "gguf"]) == 2
     assert "gguf" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_bf16_weights_stay_bf16_and_another_folder_under_way_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "The cat sat."}\n' * 8)
+    data = {"sources": [str(tmp_path / "texts.jsonl")], "workers": 0}
+    train = {"steps": 1, "warmup_steps": 0, "weights": "bf16", "optimizer": {"name": "lion", "master": "bits16"}}
+    layers = {"data": data, "backbone": SHAPE, "train": train, "trackers": [], "output": str(tmp_path / "run")}
+    train_model(make_run(layers))
+    other = tmp_path / ".partial-model"
+    other.mkdir()
+    (other / "mine").write_text("kept")
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "model"), "--for", "transformers"]) == 0
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "weights")]) == 0
+    assert {t.dtype for t in load_file(tmp_path / "model" / "model.safetensors").values()} == {torch.bfloat16}
+    assert {t.dtype for t in load_file(tmp_path / "weights").values()} == {torch.bfloat16}
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "model").dtype == torch.bfloat16
+    assert (other / "mine").read_text() == "kept"
+    assert (tmp_path / "model").stat().st_mode == (tmp_path / "run").stat().st_mode

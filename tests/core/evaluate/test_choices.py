@@ -14,6 +14,7 @@ from torch import Tensor
 from kosmos import Mark, Media, Text, load_run, make_run
 from kosmos.cli import main
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
+from kosmos.data.choices import _space
 from kosmos.data.document import Document
 from kosmos.data.plan import decode_cells
 from kosmos.data.sources.choices import read_offer
@@ -69,8 +70,8 @@ def expected_document(number: int, answer: str, *, chat: bool, folder: Path) -> 
     return Document("by hand", (*media, question, Text(space + answer, train=True)))
 
 
-def log_likelihood(composition: Any, document: Document) -> float:
-    """Of what is learned but for the end token, by a forward pass over the one document."""
+def log_likelihood(composition: Any, document: Document, tokens: int) -> float:
+    """Of so many learned tokens, by a forward pass over the one document."""
     (plan,) = composition.planner.plan(document)
     cells: dict[str, list[Any]] = {}
     for medium in plan.media:
@@ -79,7 +80,8 @@ def log_likelihood(composition: Any, document: Document) -> float:
     batch = to_tensors(row)
     with torch.no_grad():
         losses: Tensor = composition.model.eval()(batch).per_token
-    return -float(losses[:-1].sum())
+    assert len(losses) > tokens  # the tokens for the end follow
+    return -float(losses[:tokens].sum())
 
 
 def test_accuracies_are_those_of_every_answer_by_itself(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +91,11 @@ def test_accuracies_are_those_of_every_answer_by_itself(run: Path, capsys: pytes
     likeliest, by_length = [], []
     for number, answers in enumerate(OFFERED):
         each = [
-            log_likelihood(composition, expected_document(number, answer, chat=chat, folder=folder))
+            log_likelihood(
+                composition,
+                expected_document(number, answer, chat=chat, folder=folder),
+                len(answer.encode()) + (not chat and number < 3),  # of bytes, and of the space before them
+            )
             for answer in answers
         ]
         per_byte = [value / len(answer.encode()) for value, answer in zip(each, answers, strict=True)]
@@ -129,7 +135,11 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
         "beyond": ({**good, "gold": 2}, "gold: 2 is none of its 2 answers"),
         "unsaid": ({**good, "gold": None}, "none of the answers is said to be right"),
         "empty": ({**good, "choices": ["a", ""]}, "choices[1] is empty"),
-        "answered": ({**good, "messages": CHAT}, "its chat ends with no turn of the user"),
+        "answered": ({"messages": CHAT, "choices": ["a", "b"], "gold": 0}, "its chat ends with no turn of the user"),
+        "twice asked": ({**good, "messages": CHAT[:1]}, "query beside messages: write all of it as messages"),
+        "system": ({**good, "system": "Be brief."}, "system beside a question: write all of it as messages"),
+        "no question": ({**good, "query": ""}, "holds no question"),
+        "placed": ({**good, "query": "Is <image> it?", "image": "red.png"}, "<image> in a question stays text"),
     }
     status, out, err = asked(run, capsys, [good, *(row for row, _ in bad.values())])
     assert (status, err) == (0, "")
@@ -187,6 +197,8 @@ def test_questions_stand_beside_what_else_is_scored(run: Path, capsys) -> None:
         ({"choices": {"text": ["a", "b"], "label": ["2", "1"]}, "answerKey": "1"}, 1),
         ({"choices": ["2", "1"], "answer": "1"}, 1),
         ({"choices": ["2", "1"], "answer": 0}, 0),
+        ({"label": 1.0}, 1),
+        ({"choices": [{"text": "a", "label": "X"}, {"text": "b", "label": "Y"}], "answerKey": "Y"}, 1),
     ],
 )
 def test_the_right_answer_is_said_in_many_ways(row: dict[str, Any], right: int) -> None:
@@ -197,3 +209,26 @@ def test_the_right_answer_is_said_in_many_ways(row: dict[str, Any], right: int) 
 def test_what_is_no_answer_is_not_taken_for_one(said: Any) -> None:
     with pytest.raises(SampleError, match="is none of its 3 answers"):
         read_offer({"choices": ["four", "five", "six"], "gold": said})
+
+
+def test_what_is_passed_over_is_told_and_held_out_parts_are_taken(run: Path, capsys) -> None:
+    good = {"query": "It is", "choices": ["a", "b"], "gold": 0}
+    status, out, err = asked(run, capsys, [{**good, "split": s} for s in ("train", "test", "test")], "--json")
+    assert (status, err, json.loads(out)["choices"]["some"]["documents"]) == (0, "", 2)
+    status, out, err = asked(run, capsys, [good, {**good, "video": "v.mp4"}])
+    assert status == 0 and err.startswith("left out: some: 1 row holds video") and out.splitlines()[1].split()[1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("question", "answers", "space"),
+    [
+        ("It is", ["-5", "5"], " "),
+        ("It is", ["$5", '"five"'], " "),
+        ("It is", [", he said", ". No"], ""),
+        ("It is", [", he said", "red"], " "),
+        ("It is ", ["red", "blue"], ""),
+        ("它是", ["红", "蓝"], ""),
+    ],
+)
+def test_all_answers_stand_alike_behind_their_question(question: str, answers: list[str], space: str) -> None:
+    assert _space([Text(question)], answers) == space

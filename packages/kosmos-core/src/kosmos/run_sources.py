@@ -190,7 +190,9 @@ def open_choices(
     chat: bool,
     max_rows: int,
 ) -> list[ChoiceSource]:
-    """Questions that offer several answers, of files whose rows are laid out as ``kosmos.data.sources.choices`` says.
+    """Questions that offer several answers, of rows as ``kosmos.data.sources.choices`` has them.
+
+    Of each file it is the part that it states as held out, or all of it.
 
     Args:
         root: as of ``open_named``.
@@ -204,10 +206,10 @@ def open_choices(
         parts = open_parts(
             path, registry=registry, modalities=list(config.modalities), root=root, asked=True, choices=True
         )
-        whole = parts.whole()
-        if not isinstance(whole, RowSource):
+        source = _to_score(parts)
+        if not isinstance(source, RowSource):
             raise DataError(f"data {path!r}: a registered dataset has no rows with choices; name a file or a folder")
-        sources.append(ChoiceSource(whole, chat, max_rows))
+        sources.append(ChoiceSource(source, chat, max_rows))
     return _distinct(sources, "--choices", "score them one after the other")
 
 

@@ -42,8 +42,21 @@ def test_a_list_of_texts_is_not_passed_over(open_, tmp_path, media, lists, named
         {"classes_txt": "cat\ndog\n"},
         {"README_txt": "All are by us.\ncat/1.png is the first.\nAsk before you use them.\nThank you.\nBye.\n"},
         {"words_txt": "1 tench\n2 shark\n3 ray\n4 cock\n5 hen\n"},
+        {"notes_txt": "train test split of cat and dog by hand\n"},
+        {"words_txt": "cat Felis catus\ndog Canis familiaris\n"},
+        {"sums_txt": "d41d8cd98f00b204e9800998ecf8427e  cat/1.png\n0cc175b9c0f1b6a831c399e269772661 *dog/2.png\n"},
+        {"features_csv": "name,mean,std\n1.png,-4.52e-05,0.1\n2.png,nan,2\n"},
+        {"LICENSE_txt": "1.png is by us\n2.png is by others\n"},
+        {"long_txt": "x" * 300_000},
     ],
 )  # fmt: skip
 def test_what_says_no_more_than_the_folders_may_lie_there(open_, tmp_path, lists) -> None:
     media = ("cat/1.png", "dog/2.png")
     assert len(open_(make(tmp_path / "set", *media, **lists))) == 2
+
+
+def test_a_list_that_is_a_link_to_what_is_elsewhere_is_not_read(open_, tmp_path) -> None:
+    folder = make(tmp_path / "set", "cat/1.png", "dog/2.png")
+    (tmp_path / "secret").write_text("1.png the password\n2.png another\n")
+    (folder / "list.txt").symlink_to(tmp_path / "secret")
+    assert len(open_(folder)) == 2

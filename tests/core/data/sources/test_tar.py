@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from kosmos.data.document import StoredMedia, Text
 from kosmos.data.sources import scan_cache, tar
+from kosmos.data.sources.folders import LINK
 from kosmos.errors import DataError, SampleError
 
 
@@ -129,9 +130,18 @@ def test_of_numbered_media_those_are_meant_that_are_named(open_, tmp_path):
         assert source.left_out == {".0.jpg": 1}
 
 
+def test_a_text_in_json_is_not_learned_without_the_media_beside_it_either(open_, tmp_path):
+    said = json.dumps({"text": "one"}).encode()
+    path = pack(tmp_path / "a.tar", ("1.left.jpg", b"x"), ("1.right.jpg", b"y"), ("1.json", said), ("2.json", said))
+    source = open_(path)
+    with pytest.raises(SampleError, match=r"holds .left.jpg, .right.jpg beside its text; say which is meant"):
+        source.document(0)
+    assert source.document(1).segments == (Text("one", train=True),)
+
+
 def test_a_text_is_not_learned_without_the_media_beside_it(open_, tmp_path):
     path = pack(tmp_path / "a.tar", ("1.left.jpg", b"x"), ("1.right.jpg", b"y"), ("1.txt", b"one"), ("2.txt", b"two"))
-    with pytest.raises(SampleError, match=r"holds .left.jpg, .right.jpg beside .txt; say which .*image: left.jpg"):
+    with pytest.raises(SampleError, match=r"holds .left.jpg, .right.jpg beside its text; say which .*image: left.jpg"):
         open_(path).document(0)
     assert segments(open_(path, columns={"image": "left.jpg"})) == [("image", b"x"), Text("one", train=True)]
     assert segments(open_(path, template="{text}")) == [Text("one", train=True)]
@@ -167,7 +177,7 @@ def test_links_to_files_of_the_archive_are_those_files_and_other_entries_none(op
     )  # fmt: skip
     source = open_(path)
     assert [segments(source, index) for index in range(len(source))] == [[Text("one", train=True)]] * 2
-    assert source.left_out == {"link": 3}
+    assert source.left_out == {LINK: 3}
 
 
 def test_files_that_nothing_asks_for_are_counted(open_, tmp_path):

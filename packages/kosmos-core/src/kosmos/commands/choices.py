@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from kosmos.commands.continued import passed_over
 
 if TYPE_CHECKING:
     from kosmos.data.quarantine import Incident
@@ -28,6 +31,8 @@ def scored_choices(
     chat = chats_among(config.data.sources) is not None
     folder = Path(root) if root else None
     sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents)
+    for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
+        print(line, file=sys.stderr)
     scores = score_choices(run.composition, sources, device=run.device, dtype=run.dtype, workers=workers)
     return *scores, chat
 

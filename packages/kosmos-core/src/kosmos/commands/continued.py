@@ -76,7 +76,7 @@ def continue_data(
     incidents: list[Incident] = []
     with AnswerLines(answers) as lines, aside():
         sources = open_asked(config, registry, paths, root=Path(root) if root else None)
-        _say(line for source in sources for line in _passed_over(source, list(config.modalities)))
+        _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _hint_at_chats(run, sources, asking)
         try:
             for source in sources:
@@ -108,7 +108,7 @@ def _note(incidents: list[Incident], source: Source, row: int, error: SampleErro
     incidents.append(Incident(origin, source.name, error.code, str(error).removeprefix(f"{origin}: ")))
 
 
-def _passed_over(source: Source, modalities: Sequence[str]) -> Iterator[str]:
+def passed_over(source: Source, modalities: Sequence[str]) -> Iterator[str]:
     """What opening the source has left out."""
     for what, count in getattr(source, "left_out", {}).items():
         if counts_files(what):

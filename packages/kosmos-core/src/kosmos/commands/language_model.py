@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +14,13 @@ from typing import Any
 from transformers import GenerationConfig
 from transformers.utils import logging
 
-from kosmos.data.bytes_tokenizer import FILE, ByteTokenizer
+from kosmos.checkpoint.folder import sync
+from kosmos.data.bytes_tokenizer import ByteTokenizer
 from kosmos.data.hf_tokenizer import of_bytes
 from kosmos.data.marks import BOS, EOS, PAD
 from kosmos.data.turns import save_tokenizer
 from kosmos.errors import ConfigError
+from kosmos.model.weights import round_weights
 from kosmos.train.saved import SavedRun
 
 
@@ -34,6 +38,8 @@ def write_language_model(run: SavedRun, folder: Path) -> Any:
     """
     composition = run.composition
     planner, tokenizer = composition.planner, composition.tokenizer
+    if composition.config.train.weights == "bf16":  # a run is loaded in fp32
+        round_weights(composition.model)
     model = _model(run)
     begin, end, fill = map(tokenizer.mark_id, (BOS, EOS, PAD))
     model.config.bos_token_id, model.config.eos_token_id, model.config.pad_token_id = begin, end, fill
@@ -45,10 +51,9 @@ def write_language_model(run: SavedRun, folder: Path) -> Any:
         logging.disable_progress_bar()
     with _aside(folder) as partial:
         save_tokenizer(readable, planner.turns, partial)
-        mode = (partial / FILE).stat().st_mode  # as the umask has it; safetensors lets its owner alone read a file
         model.save_pretrained(partial)
-        for file in partial.iterdir():
-            file.chmod(mode)
+        for file in filter(Path.is_file, partial.iterdir()):  # safetensors lets its owner alone read a file
+            file.chmod(0o666 & ~_umask())
     return model
 
 
@@ -65,12 +70,28 @@ def _model(run: SavedRun) -> Any:
 
 @contextmanager
 def _aside(folder: Path) -> Iterator[Path]:
-    partial = folder.with_name(f".partial-{folder.name}")
+    """A folder of its own, so that of two who write to one place one wins and the other is told."""
     try:
-        partial.mkdir()
+        partial = Path(tempfile.mkdtemp(prefix=f".partial-{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
         yield partial
+        for file in filter(Path.is_file, partial.iterdir()):
+            sync(file)
+        partial.chmod(0o777 & ~_umask())
         partial.rename(folder)
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot write ({error}); name another folder") from error
+        raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _unwritable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{folder}: cannot write ({error}); name another folder")

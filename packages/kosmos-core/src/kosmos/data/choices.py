@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,10 @@ from kosmos.errors import SampleError
 
 ANSWER = " answer "
 """In the name of a document, between that of its row and the answer's number."""
+_GOES_ON = ",.;:!?)]}%'\u2019"
+"""Stands behind a word without a space."""
+_WITHOUT_SPACES = re.compile("[\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef]")
+"""Of scripts that put none between words, or that put them elsewhere."""
 
 
 @dataclass(eq=False)
@@ -78,10 +83,12 @@ class ChoiceSource:
         except SampleError as error:
             raise SampleError(str(error).removeprefix(f"{row}: ")) from error
         if self.chat or is_chat(asked):
-            segments = (*_opened(asked), Text(said, train=True), Mark(END, train=True))
+            segments = (*_opened(asked), Text(said, train=True), Mark(END))
         else:
             content = _content(asked)
-            segments = (*content, Text(_space(content, said) + said, train=True))
+            space = _space(content, self.offers[place].answers)
+            segments = (*content, Text(space + said, train=True), Text(""))
+        # What is behind the answer is not learned: not even the token for the end, which an answer does not choose.
         return Document(self.origin(index), segments)
 
     def _at(self, index: int) -> tuple[int, int]:
@@ -109,7 +116,11 @@ def _opened(asked: Document) -> tuple[Segment, ...]:
     return (*asked.segments, Mark(ASSISTANT))
 
 
-def _space(content: Sequence[Segment], answer: str) -> str:
-    """Between a text and what goes on with a word, as a text would have it."""
+def _space(content: Sequence[Segment], answers: Sequence[str]) -> str:
+    """Between a text and each of its answers, as a text would have it: alike for all of them."""
     before = content[-1].text if content and isinstance(content[-1], Text) else ""
-    return " " if before and not before[-1].isspace() and answer[:1].isalnum() else ""
+    if not before or before[-1].isspace() or any(answer[0].isspace() for answer in answers):
+        return ""
+    if _WITHOUT_SPACES.match(before[-1]) or any(_WITHOUT_SPACES.match(answer) for answer in answers):
+        return ""
+    return "" if all(answer[0] in _GOES_ON for answer in answers) else " "

@@ -40,13 +40,13 @@ def score_choices(
 ) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...]]:
     """Score every question, by source, and name those that are left out.
 
-    The likelihood of an answer is that of its own tokens behind the question; the token for its end does not count.
+    The likelihood of an answer is that of its own tokens behind the question, without one for its end.
     Questions of which any answer cannot be read are left out as a whole.
     """
     found: dict[tuple[str, str], float] = {}
 
     def told(document: DocumentInfo, losses: NDArray[np.float64]) -> None:
-        found[document.source, document.origin] = float(losses[:-1].sum())
+        found[document.source, document.origin] = float(losses.sum())
 
     scores = score(
         composition, sources, device=device, dtype=dtype, max_documents=max(1, *map(len, sources)), workers=workers,
@@ -82,8 +82,9 @@ def _of_source(
         each = np.asarray(losses, np.float64)
         sizes = [len(answer.encode()) for answer in offer.answers]
         asked += 1
-        right += int(each.argmin()) == offer.right
-        by_length += int((each / sizes).argmin()) == offer.right
+        said = offer.answers[offer.right]  # which may be offered twice
+        right += offer.answers[int(each.argmin())] == said
+        by_length += offer.answers[int((each / sizes).argmin())] == said
         chance += 1 / len(offer.answers)
     shares = [number / asked if asked else None for number in (right, by_length, chance)]
     return ChoiceScore(asked, *shares), longer

@@ -1,7 +1,7 @@
 """Rows of questions that offer several answers, as benchmarks have them.
 
-- The question is in ``question``, ``query``, ``prompt`` or ``ctx``, behind a ``context`` or ``passage`` if there is
-  one. In its place may be ``messages``, ``conversations`` or ``segments``.
+- The question is in ``question``, ``query``, ``prompt`` or ``ctx``, behind what is in ``context``, ``passage``,
+  ``article``, ``support`` and ``text``. In its place may be ``messages``, ``conversations`` or ``segments``.
 - ``choices``, ``options`` or ``endings`` is what is offered: a list of texts, or an object of two lists, ``text`` and
   ``label``.
 - ``gold``, ``answer``, ``answer_index``, ``answerKey``, ``label`` or ``target`` is the right one: its number from 0 on,
@@ -17,14 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kosmos.data.document import Segment
+from kosmos.data.document import Media, Segment, StoredMedia
 from kosmos.data.sources.columns import Row, is_empty, kind_of, text_value
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
 ASKS = ("question", "query", "prompt", "ctx")
-BEFORE = ("context", "passage")
+BEFORE = ("context", "passage", "article", "support", "text")
+BESIDE = ("system", "history")
+"""What a question may not have beside it."""
 WHOLE = ("messages", "conversations", "segments")
 OFFERS = ("choices", "options", "endings")
 RIGHT = ("gold", "answer", "answer_index", "answerKey", "label", "target")
@@ -58,13 +60,22 @@ class ChoiceLayout(DefaultLayout):
         return super().nested(columns) | {name for name in OFFERS if name in columns}
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        others = {name: value for name, value in row.items() if name not in (*BEFORE, *ASKS, *OFFERS, *RIGHT, "text")}
-        question = next((name for name in ASKS if not is_empty(row.get(name))), None)
-        if question is None or not all(is_empty(row.get(name)) for name in WHOLE):
+        others = {name: value for name, value in row.items() if name not in (*BEFORE, *ASKS, *OFFERS, *RIGHT)}
+        there = [name for name in (*BEFORE, *ASKS) if not is_empty(row.get(name))]
+        whole = next((name for name in WHOLE if not is_empty(row.get(name))), None)
+        beside = there if whole is not None else [name for name in BESIDE if not is_empty(row.get(name))]
+        if beside:
+            raise SampleError(f"{listed(beside)} beside {whole or 'a question'}: write all of it as messages")
+        if whole is not None:
             return super().segments(others, root)
-        before = next((name for name in BEFORE if not is_empty(row.get(name))), None)
-        parts = [text_value(row[name], name) for name in (before, question) if name is not None]
-        return super().segments({**others, "text": "\n".join(parts)}, root)
+        if not any(name in ASKS for name in there):
+            raise SampleError(f"holds no question ({listed(ASKS)})")
+        question = "\n".join(text_value(row[name], name) for name in there)
+        segments = super().segments({**others, "text": question}, root)
+        placed = (f"<{part.modality}>" for part in segments if isinstance(part, Media | StoredMedia))
+        if mark := next((mark for mark in placed if mark in question), None):
+            raise SampleError(f"{mark} in a question stays text; write it as messages, in which media have a place")
+        return segments
 
 
 def read_offer(row: Row) -> Offer:
@@ -79,6 +90,8 @@ def read_offer(row: Row) -> Offer:
     found, labels = row[name], None
     if isinstance(row[name], Mapping):
         found, labels = row[name].get("text"), row[name].get("label")
+    elif isinstance(found, list | tuple) and found and all(isinstance(one, Mapping) and "text" in one for one in found):
+        found, labels = [one["text"] for one in found], [one.get("label") for one in found]
     if not isinstance(found, list | tuple | np.ndarray) or len(found) < 2:
         raise SampleError(f"{name}: expected a list of two answers or more, got {kind_of(found)}")
     answers = tuple(text_value(answer, f"{name}[{number}]") for number, answer in enumerate(found))
@@ -104,7 +117,7 @@ def _number(said: Any, answers: Sequence[str], labels: Sequence[str] | None) -> 
     text = str(said).strip()
     if labels is not None and text in labels:
         return labels.index(text)
-    if isinstance(said, int | np.integer):
+    if isinstance(said, int | np.integer) or (isinstance(said, float) and said.is_integer()):
         return int(said)
     if text in answers:
         return answers.index(text)

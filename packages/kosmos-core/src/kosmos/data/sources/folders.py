@@ -29,7 +29,7 @@ from kosmos.names import listed
 MANIFEST = "manifest.jsonl"
 NO_SUFFIX, NO_TEXT, NO_METADATA = "no suffix", "no text of its name", "no metadata file in or above their folder"
 """What files without one are counted under."""
-LINK = "link"
+LINK = "a link to what is not in it, or no file"
 """What entries of an archive are counted under that are links to what is not in it, or no files."""
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -201,9 +201,8 @@ def count_beside(files: Sequence[str], data: Sequence[str], named: Collection[st
         left_out: gets their number by suffix.
     """
     read = set(data)
-    left_out.update(
-        suffix or NO_SUFFIX for name in files if name not in read and (suffix := suffix_of(name)) not in named
-    )
+    others = (name for name in files if name not in read and not tells_of_data(name))
+    left_out.update(suffix or NO_SUFFIX for name in others if (suffix := suffix_of(name)) not in named)
 
 
 def row_files(files: Sequence[str]) -> dict[str, list[str]]:

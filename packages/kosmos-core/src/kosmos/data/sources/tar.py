@@ -124,7 +124,8 @@ class TarTable:
         for suffix in found:
             if (modality := self.modalities.get(suffix)) is not None:
                 media.setdefault(modality, []).append(suffix)
-        if not media and TEXT in found and JSON not in found:
+        said = row if JSON in found else {}  # which may name media of its own, or be a chat
+        if not media and "text" in row and not any(m in said or f"{m}s" in said for m in self.modalities.values()):
             self._check_text_is_all(suffixes)
         for modality, several in media.items():
             names = row.pop(f"{modality}s", None) or row.get(modality)  # by which the .json knows them
@@ -136,7 +137,7 @@ class TarTable:
         if unplaced := [suffix for suffix in suffixes if suffix in self.unplaced]:
             first = unplaced[0]
             raise SampleError(
-                f"holds {_called(unplaced)} beside .{TEXT}; say which is meant (columns: {{{self.unplaced[first]}: "
+                f"holds {_called(unplaced)} beside its text; say which is meant (columns: {{{self.unplaced[first]}: "
                 f'{first}}}), or that none is (template: "{{text}}")'
             )
 
