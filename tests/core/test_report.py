@@ -206,12 +206,10 @@ def test_a_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.Captu
     assert said.err.count("\n") == 1
 
 
-def test_reports_and_launch_files_need_no_torch(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text("modalities: text\n")
-    for arguments in (["report", str(run)], ["launch", "slurm", str(tmp_path / "small.yaml"), "--gpus-per-node", "1"]):
-        script = f"import sys; from kosmos.cli import main; print(main({arguments!r}), 'torch' in sys.modules)"
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == "0 False"
+def test_a_report_needs_no_torch(run: Path) -> None:
+    script = f"import sys; from kosmos.cli import main; print(main({['report', str(run)]!r}), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 False"
 
 
 def test_throughput_is_that_of_the_last_steps():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kosmos import Document, Text
 from kosmos.data.shown import source_lines
+from kosmos.data.sources.folders import LINK
 
 
 @dataclass
@@ -26,7 +27,7 @@ def test_files_that_were_passed_over_are_told_in_the_right_number() -> None:
         "          1 file (.csv) was passed over",
     ]
     assert list(source_lines([Left({".csv": 1_200})], []))[1] == "          1,200 files (.csv) were passed over"
-    assert list(source_lines([Left({"link": 1})], []))[1] == "          1 file (link) was passed over"
+    assert list(source_lines([Left({LINK: 1})], []))[1] == f"          1 file ({LINK}) was passed over"
 
 
 def test_rows_that_were_left_out_are_told_in_the_right_number() -> None:
