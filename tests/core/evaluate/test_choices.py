@@ -19,6 +19,8 @@ from kosmos.data.document import Document
 from kosmos.data.plan import decode_cells
 from kosmos.data.sources.choices import read_offer
 from kosmos.errors import SampleError
+from kosmos.evaluate.choices import NOT_FINITE, score_choices
+from kosmos.run_sources import open_choices
 from kosmos.train.run import train_model
 
 CHAT = [{"role": "user", "content": "What colour?"}, {"role": "assistant", "content": "red"}]
@@ -232,3 +234,14 @@ def test_what_is_passed_over_is_told_and_held_out_parts_are_taken(run: Path, cap
 )
 def test_all_answers_stand_alike_behind_their_question(question: str, answers: list[str], space: str) -> None:
     assert _space([Text(question)], answers) == space
+
+
+def test_weights_that_are_no_numbers_choose_nothing(run: Path) -> None:
+    file = run.parent / "asked.jsonl"
+    file.write_text(json.dumps({"query": "It is", "choices": ["a", "b"], "gold": 0}) + "\n")
+    composition = load_run(run, device="cpu").composition
+    with torch.no_grad():
+        composition.model.backbone.output_weight().fill_(torch.nan)
+    asked = open_choices(composition.config, composition.registry, [str(file)], chat=False, max_rows=9)
+    scores, (left_out,) = score_choices(composition, asked, device="cpu", workers=0)
+    assert (scores["asked"].documents, scores["asked"].accuracy, left_out.cause) == (0, None, NOT_FINITE)

@@ -61,7 +61,7 @@ def test_a_pair_that_is_broken_costs_itself(open_, folder):
     with pytest.raises(SampleError, match="text is empty"):
         source.document(1)
     (path / "3.txt").unlink()
-    with pytest.raises(SampleError, match=r"3\.png: 3\.txt: cannot be read"):
+    with pytest.raises(SampleError, match=r"3\.png: .*3\.txt: no such file"):
         source.document(2)
 
 

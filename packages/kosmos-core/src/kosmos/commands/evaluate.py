@@ -23,6 +23,23 @@ if TYPE_CHECKING:
     from kosmos.evaluate.metrics import TextMetric
     from kosmos.train.saved import SavedRun
 
+Choices = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Questions that offer several answers: score how often the right one is the likeliest; may be repeated. "
+        "Without --data nothing else is scored."
+    ),
+]
+Root = Annotated[
+    str | None,
+    typer.Option(help="Folder of the media that rows of --data and --choices name; by default that of each file."),
+]
+Metric = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Score what --generate writes by this too, beside the run's metrics; may be repeated."
+    ),
+]
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
 
@@ -36,17 +53,8 @@ def evaluate(
             "on, the part that it held out; of other data, the part that they state as held out, or all of them."
         ),
     ] = None,
-    choices: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Questions that offer several answers: score how often the right one is the likeliest; may be "
-            "repeated. Without --data nothing else is scored."
-        ),
-    ] = None,
-    root: Annotated[
-        str | None,
-        typer.Option(help="Folder of the media that rows of --data and --choices name; by default that of each file."),
-    ] = None,
+    choices: Choices = None,
+    root: Root = None,
     step: Step = None,
     max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source to score.")] = 1_000_000,
     workers: Annotated[
@@ -60,12 +68,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, help=f"Most tokens of an answer that --generate writes; by default {MAX_NEW_TOKENS}."),
     ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Score what --generate writes by this too, beside the run's metrics; may be repeated."
-        ),
-    ] = None,
+    metric: Metric = None,
     answers: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="New file of JSON lines: what --generate writes, and what was expected."),
@@ -110,11 +113,7 @@ def evaluate(
         print("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
     if unwritten is not None:
         raise unwritten
-    if not _count(result):
-        named = [*(data or ()), *(choices or ())]
-        advice = root_advice(result["incidents"], root) if named else ""
-        of = ", ".join(named or [output])
-        raise DataError(f"{of}: no document could be scored; those left out are named with why{advice}")
+    _refuse_nothing(result, [*(data or ()), *(choices or ())], root)
 
 
 def _score(run: SavedRun, sources: Sequence[Source], max_documents: int, workers: int, result: dict[str, Any]) -> None:
@@ -137,11 +136,14 @@ def _score_choices(
     result["incidents"] += incidents
 
 
-def _count(result: Mapping[str, Any]) -> int:
-    """Documents and questions that were scored."""
-    documents: int = result.get("overall", {}).get("documents", 0)
-    questions: int = sum(found["documents"] for found in result.get("choices", {}).values())
-    return documents + questions
+def _refuse_nothing(result: Mapping[str, Any], named: Sequence[str], root: str | None) -> None:
+    """Raises DataError where neither a document nor a question was scored."""
+    questions = sum(found["documents"] for found in result.get("choices", {}).values())
+    if questions or result.get("overall", {}).get("documents"):
+        return
+    advice = root_advice(result["incidents"], root) if named else ""
+    of = ", ".join(named or [result["output"]])
+    raise DataError(f"{of}: no document could be scored; those left out are named with why{advice}")
 
 
 def _warn(line: str) -> None:

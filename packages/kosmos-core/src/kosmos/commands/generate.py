@@ -39,18 +39,21 @@ class _FolderFirst(TyperCommand):
         return [*arguments, options]
 
 
+Continued = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH",
+        help="Continue each document of a file or folder: what stands before its answer, or all of it; may be "
+        "repeated. A --prompt follows each.",
+    ),
+]
+
+
 @app.command(cls=_FolderFirst, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def generate(
     context: typer.Context,
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH",
-            help="Continue each document of a file or folder: what stands before its answer, or all of it; may be "
-            "repeated. A --prompt follows each.",
-        ),
-    ] = None,
+    data: Continued = None,
     root: Annotated[
         str | None, typer.Option(help="Folder of the media that rows of --data name; by default that of each file.")
     ] = None,

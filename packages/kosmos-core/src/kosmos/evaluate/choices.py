@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,8 @@ from kosmos.data.choices import ANSWER, ChoiceSource
 from kosmos.data.quarantine import Incident
 from kosmos.errors import SampleError
 from kosmos.evaluate.score import score
+
+NOT_FINITE = "its likelihood is not finite: the weights are of no use; take an earlier checkpoint (--step)"
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,10 @@ def score_choices(
     incidents = [*(incident for source in sources for incident in source.incidents), *broken.values()]
     results = {}
     for source in sources:
-        result, longer = _of_source(source, found, broken)
-        cause = f"with its question it takes more than the {composition.planner.most:,} tokens of a row"
-        incidents += [Incident(answer, source.name, SampleError.code, cause) for answer in longer]
+        result, unknown = _of_source(source, found, broken)
+        longer = f"with its question it takes more than the {composition.planner.most:,} tokens of a row"
+        causes = {answer: NOT_FINITE if (source.name, answer) in found else longer for answer in unknown}
+        incidents += [Incident(answer, source.name, SampleError.code, cause) for answer, cause in causes.items()]
         results[source.name] = result
     return results, tuple(incidents)
 
@@ -70,16 +74,15 @@ def _row(origin: str) -> str:
 def _of_source(
     source: ChoiceSource, found: Mapping[tuple[str, str], float], broken: Collection[str]
 ) -> tuple[ChoiceScore, list[str]]:
-    """The score, and answers that the planner has cut."""
+    """The score, and of questions that are left out an answer of which no likelihood is known."""
     asked, right, by_length, chance = 0, 0, 0, 0.0
-    longer: list[str] = []
+    unknown: list[str] = []
     for place, offer in enumerate(source.offers):
         origins = [source.origin(source.number(place, answer)) for answer in range(len(offer.answers))]
-        losses = [found.get((source.name, origin)) for origin in origins]
-        if any(loss is None for loss in losses):
-            longer += [] if _row(origins[0]) in broken else [origins[losses.index(None)]]
+        each = np.asarray([found.get((source.name, origin), math.nan) for origin in origins])
+        if not np.isfinite(each).all():
+            unknown += [] if _row(origins[0]) in broken else [origins[int(np.isfinite(each).argmin())]]
             continue
-        each = np.asarray(losses, np.float64)
         sizes = [len(answer.encode()) for answer in offer.answers]
         asked += 1
         said = offer.answers[offer.right]  # which may be offered twice
@@ -87,4 +90,4 @@ def _of_source(
         by_length += offer.answers[int((each / sizes).argmin())] == said
         chance += 1 / len(offer.answers)
     shares = [number / asked if asked else None for number in (right, by_length, chance)]
-    return ChoiceScore(asked, *shares), longer
+    return ChoiceScore(asked, *shares), unknown

@@ -13,6 +13,7 @@ from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, tells_of_data
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.media import resolve
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.splits import Split, of_folders, split_of
 from kosmos.errors import SampleError
@@ -47,13 +48,18 @@ class PairTable:
         return self.folder
 
     def row(self, index: int) -> Row:
-        path = self.folder / self.texts[index]
+        path = resolve(self._links_into(), f"{self.below}{self.texts[index]}")
         forget(path)  # each is read once an epoch
         try:
             data = read_bytes(path, 0, MAX_TEXT_BYTES)
         except OSError as error:
             raise SampleError(f"{path.name}: cannot be read ({error.strerror})") from error
         return {**self._media(index), "text": checked_text(decoded(data, path.name).strip(), path.name)}
+
+    def _links_into(self) -> Path:
+        """The folder that links may lead into: that of the data, or one around it."""
+        above = self.below.count("/")
+        return self.folder.resolve().parents[above - 1] if above else self.folder
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         for index, (text, split) in enumerate(zip(self.texts, self.splits, strict=True)):
