@@ -30,6 +30,7 @@ from kosmos.config import (
     LoRAConfig,
     ModalityConfig,
     ParallelConfig,
+    ProfileConfig,
     RunConfig,
     SourceConfig,
     StreamConfig,
@@ -64,6 +65,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("evaluate", EvaluateConfig),
     ("evaluate.sources[N]", DocumentsConfig),
     ("checkpoint", CheckpointConfig),
+    ("profile", ProfileConfig),
 )
 """Where a group of fields stands in a run file, and the class that declares it."""
 

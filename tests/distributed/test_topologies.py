@@ -96,7 +96,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     entries.append({"world": 2, "run": offloaded})
     frozen = run(folder / "frozen", strategy="fsdp", workers=0, steps=4)
     frozen["backbone"]["freeze"] = True
-    entries.append({"world": 2, "run": {**frozen, "checkpoint": {"every_steps": 1, "keep_last": 4}}})
+    profile = {"after_steps": 1, "steps": 2, "ranks": [0, 1]}
+    entries.append(
+        {"world": 2, "run": {**frozen, "checkpoint": {"every_steps": 1, "keep_last": 4}, "profile": profile}}
+    )
     moved = folder / "moved"
     entries += [
         {"world": 2, "run": run(moved, strategy="fsdp", workers=0, steps=1)},
@@ -166,6 +169,12 @@ def assert_same(output: Path, alone: Path) -> None:
         # A sum in another order is seldom rounded to the code beside: measured 1 of 4,096.
         atol = 1 if tensor.dtype is torch.int8 else 1e-7
         torch.testing.assert_close(tensor, expected_weights[name], rtol=LOSS, atol=atol)
+
+
+def test_ranks_that_are_asked_for_record_where_their_time_goes(trained: Callable[..., Path]) -> None:
+    for rank in (0, 1):
+        text = (trained("frozen") / "profile" / f"steps-2-3-rank{rank}.txt").read_text()
+        assert "exchanges" in text and "c10d::" in text and "reading data" in text
 
 
 @pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: " ".join(map(str, way)))

@@ -298,6 +298,23 @@ class CheckpointConfig(Strict):
     ``--step best``. Needs ``evaluate.every_steps``."""
 
 
+class ProfileConfig(Strict):
+    """Steps that PyTorch's profiler records: where their time goes, in ``profile/`` of the run's folder. ``true`` takes
+    all defaults."""
+
+    after_steps: int = Field(default=10, ge=0)
+    """Steps of a session that come first, in which caches fill and blocks are compiled."""
+    steps: int = Field(default=3, ge=1)
+    """How many are recorded."""
+    ranks: list[int] = Field(default_factory=lambda: [0], min_length=1)
+    """Processes that record theirs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_true(cls, value: Any) -> Any:
+        return {} if value is True else value
+
+
 class TokenizerConfig(Strict):
     """How text becomes tokens. A bare string is the name."""
 
@@ -330,6 +347,8 @@ class RunConfig(Strict):
     parallel: ParallelConfig = ParallelConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    profile: ProfileConfig | None = None
+    """Steps whose time is looked at; null looks at none."""
     trackers: list[ComponentConfig] = Field(default_factory=lambda: [ComponentConfig(name="tensorboard")])
     """Where metrics go beside ``metrics.jsonl``."""
     observers: list[ComponentConfig] = Field(default_factory=list)

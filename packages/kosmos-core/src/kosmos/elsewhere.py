@@ -93,6 +93,7 @@ ELSEWHERE = {
         "activation_checkpoint activation_checkpointing recompute_activations recompute_granularity"
     ),
     "trackers": "report_to logger",
+    "profile": "profiling profiler enable_profiling use_profiler profile_start_step profile_step_start",
     "output": "output_dir save_dir",
 }
 """Fields, or what is to be said in place of one, to the names that other trainers have for it."""

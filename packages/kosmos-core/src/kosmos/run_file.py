@@ -180,7 +180,10 @@ def merge(
 
 
 def _in_full(key: str, short: Any) -> Any:
-    """What a component's name alone, the rank of updates or a known layout of chats stands for; else it as it is."""
+    """What a component's name alone, the rank of updates, a known layout of chats or ``true`` stands for; else it as it
+    is."""
+    if key == "profile" and short is True:
+        return {}
     if key == "lora" and isinstance(short, int):
         return {} if isinstance(short, bool) else {"rank": short}
     if key == "turns" and isinstance(short, str):

@@ -55,6 +55,7 @@ class RunFolder:
         self.parts = path / "parts.json"
         self.model = path / MODEL_FILE
         self.checkpoints = path / CHECKPOINTS
+        self.profiles = path / "profile"
         self.tokenizer = path / "tokenizer"
         self.report: Callable[[str], None] = lambda line: None
         """Shows a line to the user."""

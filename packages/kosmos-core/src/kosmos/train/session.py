@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from kosmos.checkpoint.saver import Saver
 from kosmos.config import RunConfig
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import ConfigError, DataError, Interrupted, KosmosError, TrainingError
+from kosmos.errors import ConfigError, DataError, Interrupted, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import check_lock, keep_lock
-from kosmos.model.failures import PEER_GONE
 from kosmos.plugins import Registry
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
@@ -34,6 +32,7 @@ from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import open_run
 from kosmos.train.order import check_goes_on, made_by, sample_order
 from kosmos.train.output import RunFolder, resume_command
+from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
@@ -101,16 +100,21 @@ class Session:
         stack.callback(self.clock.close)
         self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
         self.watch.start()
-        stack.push(self._end_watch)
+        stack.push(self.watch.ended_by)
+        self.profiler = Profiler(
+            self.config.profile, self.folder.profiles,
+            rank=self.parallel.rank, device=opened.device, at=self.watch.at, report=self.reporter.say,
+        )  # fmt: skip
         with self._or_nothing_left():
             check_same_folder(self.folder.path, self.parallel, hang_s=self.config.train.hang_s)
             feeders: list[Feeder] = []  # each rank's own, which it tells nobody
             self.parallel.agreed(lambda: feeders.append(self._open_feeder(loaded)))
             stack.callback(feeders[0].close)
+            stack.callback(self.profiler.close)
             self.trainer = Trainer(
                 opened.composition, feeders[0], self.folder,
                 device=opened.device, dtype=opened.dtype, parallel=self.parallel, order=order,
-                report=self.reporter.say, at=self.watch.at, draw=loaded is None,
+                report=self.reporter.say, at=self.profiler.at, draw=loaded is None,
             )  # fmt: skip
             if loaded is None and self.config.init is not None:
                 self._begin_with(self.config.init)
@@ -161,20 +165,6 @@ class Session:
             if not self.resumed and self.parallel.is_main:
                 self.folder.discard()
             raise
-
-    def _end_watch(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        status = None
-        if error is not None and not isinstance(error, KosmosError):
-            status = self.watch.told()  # an exchange breaks where another rank leaves it
-        if error is not None and status is None:
-            self.watch.tell(error.exit_status if isinstance(error, KosmosError) else 1)
-        self.watch.close()
-        if status is not None:
-            ended = TrainingError("another rank ended with an error")
-            ended.exit_status, ended.elsewhere = status, True
-            raise ended from error
-        if self.parallel.world_size > 1 and isinstance(error, RuntimeError) and re.search(PEER_GONE, str(error)):
-            raise TrainingError("another rank is gone without a word, such as for want of memory") from error
 
     def _load(self, order: Mapping[str, Any]) -> Loaded | None:
         loaded = load_newest(self.folder.checkpoints)
@@ -252,7 +242,7 @@ class Session:
         contention = Contention(opened.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
-                with self.clock.spending("productive"):
+                with self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
                     row = self.trainer.train_step(self.stop.wanted)
             except StopWaiting:  # all ranks have it where one is asked to stop
                 self._stop_if_asked()

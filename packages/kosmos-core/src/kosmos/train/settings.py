@@ -17,6 +17,7 @@ from kosmos.runtime.dealing import check_dealing, num_groups
 from kosmos.runtime.devices import pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.optim.release import check_release
+from kosmos.train.profiling import check_profile
 from kosmos.train.sharding import check_strategy
 from kosmos.train.sharing import check_kind, check_sharing
 
@@ -40,6 +41,7 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
     check_weights(config.data)
     if config.checkpoint.keep_best and config.evaluate.every_steps is None:
         raise ConfigError("checkpoint.keep_best: keeps what scored best during training: set evaluate.every_steps too")
+    check_profile(config.profile, train.steps, processes)
     if train.release_gradients:
         check_release(
             clip_norm=train.clip_norm,

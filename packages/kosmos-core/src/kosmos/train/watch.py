@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -15,7 +16,8 @@ from typing import Any, Protocol
 
 import torch
 
-from kosmos.errors import RankHangs
+from kosmos.errors import KosmosError, RankHangs, TrainingError
+from kosmos.model.failures import PEER_GONE
 from kosmos.names import listed
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.goodput import Goodput
@@ -102,6 +104,25 @@ class Watch:
         self.ended.set()
         if self.thread.is_alive():
             self.thread.join(2 * BEAT_S)
+
+    def ended_by(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """Close it at the end of what it watched over, and tell an end of another rank's from one of its own.
+
+        Raises:
+            TrainingError: another rank has the cause.
+        """
+        status = None
+        if error is not None and not isinstance(error, KosmosError):
+            status = self.told()  # an exchange breaks where another rank leaves it
+        if error is not None and status is None:
+            self.tell(error.exit_status if isinstance(error, KosmosError) else 1)
+        self.close()
+        if status is not None:
+            ended = TrainingError("another rank ended with an error")
+            ended.exit_status, ended.elsewhere = status, True
+            raise ended from error
+        if self.parallel.world_size > 1 and isinstance(error, RuntimeError) and re.search(PEER_GONE, str(error)):
+            raise TrainingError("another rank is gone without a word, such as for want of memory") from error
 
     def at(self, phase: str, *, step: int | None = None, document: str | None = None) -> None:
         """The main thread begins something. What is not stated stays, ``""`` is no document."""

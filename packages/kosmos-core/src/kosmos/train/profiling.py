@@ -1,0 +1,231 @@
+"""Where the time of a few steps goes: PyTorch's profiler, and a table of what it saw (``profile`` of the run file)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._C._autograd import DeviceType
+
+from kosmos.config import ProfileConfig
+from kosmos.errors import ConfigError, TrainingError
+from kosmos.train.flops import ATTENTION
+
+KINDS = {
+    "attention": (*ATTENTION, "attention", "flash", "fmha"),
+    "exchanges": ("nccl", "gloo", "c10d", "FSDP::"),
+    "products": ("mm", "linear", "convolution", "matmul", "gemm", "cutlass", "nvjet", "xmma"),
+    "copies": ("copy_", "_to_copy", "aten::cat", "clone", "Memcpy", "Memset", "aten::fill_", "aten::index", "gather"),
+}
+"""Kind of an operation by what its name holds; the first that fits counts."""
+OTHERS, NONE = "other operations", "Python and waiting"
+SPAN = "kosmos: "
+"""In front of a phase of a step, as ``kosmos.train.watch.Watch.at`` names it, so that a trace shows it."""
+ROWS = 40
+"""Operations in the table: the rest takes hundredths."""
+
+At = Callable[..., None]
+
+
+def check_profile(settings: ProfileConfig | None, steps: int, processes: int) -> None:
+    """Raises ConfigError where a run of so many steps and processes would record nothing."""
+    if settings is None:
+        return
+    if settings.after_steps + settings.steps > steps:
+        raise ConfigError(
+            f"profile: {settings.steps} steps after the first {settings.after_steps} are to be recorded, the run has "
+            f"{steps} (train.steps); lower profile.after_steps"
+        )
+    if absent := [rank for rank in settings.ranks if not 0 <= rank < processes]:
+        raise ConfigError(f"profile.ranks: {absent[0]} is no rank of {processes} processes (0 to {processes - 1})")
+
+
+class Profiler:
+    """Records some steps of this process and writes what they were."""
+
+    def __init__(
+        self,
+        settings: ProfileConfig | None,
+        folder: Path,
+        *,
+        rank: int,
+        device: torch.device,
+        at: At,
+        report: Callable[[str], None],
+    ) -> None:
+        """
+        Args:
+            settings: None records nothing.
+            folder: what is written goes into it; it is made.
+            at: told what begins: see ``kosmos.train.watch.Watch.at``.
+            report: shows a line to the user.
+        """
+        self.settings = settings if settings is not None and rank in settings.ranks else None
+        self.folder, self.rank, self.device, self._at, self.report = folder, rank, device, at, report
+        self.met = 0
+        """Steps of this session that were taken."""
+        self.first = self.last = 0
+        self._recording: Any = None
+        self._span: Any = None
+
+    def at(self, phase: str, **more: Any) -> None:
+        """As ``Watch.at``, and begins a span of the trace."""
+        self._at(phase, **more)
+        if self._recording is not None:
+            self._end_span()
+            self._span = torch.profiler.record_function(SPAN + phase.partition(" (")[0])
+            self._span.__enter__()
+
+    @contextmanager
+    def around(self, step: int) -> Iterator[None]:
+        """A step is taken.
+
+        Args:
+            step: its number.
+
+        Raises:
+            TrainingError: what was recorded cannot be written.
+        """
+        if self.settings is not None and self.met == self.settings.after_steps and self._recording is None:
+            self.first = step
+            self._recording = _open(self.device)
+            self._recording.start()
+        yield
+        self.last = step
+        self.met += 1
+        self._end_span()
+        if self.settings is not None and self.met == self.settings.after_steps + self.settings.steps:
+            self._write()
+
+    def close(self) -> None:
+        """Drop what is unfinished: it would hold half a step, and the end of it."""
+        self._end_span()
+        if self._recording is not None:
+            recorded, self._recording = self._recording, None
+            with _without_a_word(self.device):
+                recorded.stop()
+
+    def _end_span(self) -> None:
+        if self._span is not None:
+            self._span.__exit__(None, None, None)
+            self._span = None
+
+    def _write(self) -> None:
+        self._at("writing the profile")
+        recorded, self._recording = self._recording, None
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        with _without_a_word(self.device):
+            recorded.stop()
+        steps = f"{self.first}-{self.last}"
+        table, trace = (self.folder / f"steps-{steps}-rank{self.rank}.{end}" for end in ("txt", "trace.json.gz"))
+        text, shares = told(recorded.events(), self.device)
+        try:
+            self.folder.mkdir(exist_ok=True)
+            table.write_text(f"steps {self.first} to {self.last}, rank {self.rank}, {self.device.type}\n{text}")
+            recorded.export_chrome_trace(str(trace))
+        except OSError as error:
+            raise TrainingError(f"{self.folder}: cannot write the profile ({error.strerror})") from error
+        self.report(f"profile of steps {self.first} to {self.last}: {shares}; {table}, and {trace.name} for a viewer")
+
+
+def _open(device: torch.device) -> Any:
+    """A profiler of all threads: rows at once have their own."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    every = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    return torch.profiler.profile(activities=activities, acc_events=True, experimental_config=every)
+
+
+@contextmanager
+def _without_a_word(device: torch.device) -> Iterator[None]:
+    """A CUDA build on a machine without a GPU calls that an error when the profiler stops. It cannot be told not to."""
+    if device.type == "cuda":
+        yield
+        return
+    said = os.dup(2)
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(said, 2)
+        os.close(said)
+
+
+def told(events: Iterable[Any], device: torch.device) -> tuple[str, str]:
+    """What was recorded, for people: a text of several lines, and the shares by kind in one.
+
+    Args:
+        events: of PyTorch's profiler (``FunctionEvent``).
+    """
+    events = list(events)
+    spans = [event for event in events if event.name.startswith(SPAN) and event.device_type == DeviceType.CPU]
+    begin, end = min(e.time_range.start for e in events), max(e.time_range.end for e in events)
+    wall = max(end - begin, 1e-9)
+    times, calls = _times(events, on_gpu=device.type == "cuda")
+    idle = wall - _covered(events) if device.type == "cuda" else sum(span.self_cpu_time_total for span in spans)
+    total = sum(times.values()) + max(0.0, idle)
+    kinds: Counter[str] = Counter()
+    for name, taken in times.items():
+        kinds[kind_of(name)] += taken
+    none = "the GPU waits" if device.type == "cuda" else NONE
+    by_kind = _shares([*kinds.most_common(), (none, max(0.0, idle))], total)
+    phases: Counter[str] = Counter()
+    for span in spans:
+        phases[span.name.removeprefix(SPAN)] += span.time_range.elapsed_us()
+    rows = [
+        f"{taken / total:8.1%} {taken / 1e3:10,.1f} {calls[name]:8,}  {name[:80]}"
+        for name, taken in times.most_common(ROWS)
+    ]
+    lines = [
+        f"{wall / 1e6:.3f} s under the profiler, which slows small operations down",
+        f"by phase: {_shares(phases.most_common(), wall)}",
+        f"by kind: {by_kind}",
+        "",
+        f"{'share':>8} {'ms':>10} {'calls':>8}  operation, without those that it calls",
+        *rows,
+    ]
+    return "\n".join(lines) + "\n", by_kind
+
+
+def kind_of(name: str) -> str:
+    """Kind of an operation or a kernel, by its name."""
+    return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), OTHERS)
+
+
+def _times(events: Iterable[Any], *, on_gpu: bool) -> tuple[Counter[str], Counter[str]]:
+    """Microseconds, and calls, by operation; on a GPU by kernel."""
+    times: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for event in events:
+        is_kernel = event.device_type == DeviceType.CUDA
+        if event.name.startswith(SPAN) or is_kernel != on_gpu or event.is_user_annotation:
+            continue
+        times[event.name] += event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total
+        calls[event.name] += 1
+    return times, calls
+
+
+def _covered(events: Iterable[Any]) -> float:
+    """Microseconds in which a GPU has any kernel: they may overlap."""
+    ranges = sorted(
+        (e.time_range.start, e.time_range.end)
+        for e in events
+        if e.device_type == DeviceType.CUDA and not e.is_user_annotation
+    )
+    covered, reached = 0.0, float("-inf")
+    for start, end in ranges:
+        covered += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def _shares(parts: Iterable[tuple[str, float]], whole: float) -> str:
+    return ", ".join(f"{name} {taken / whole:.1%}" for name, taken in parts if taken / whole >= 0.001)

@@ -1,0 +1,100 @@
+"""Steps that are recorded: what is written of them, and what is left alone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kosmos.errors import ConfigError
+from kosmos.train.profiling import SPAN, kind_of
+from kosmos.train.progress import Reporter
+from kosmos.train.run import resume_run, train_model
+from support.runs import rows_of, small_run, ticks_registry
+from support.steps import threads_of_torch
+
+PROFILE = {"after_steps": 1, "steps": 2}
+
+
+class Lines(Reporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def trained(output: Path, **over: Any) -> list[str]:
+    """The lines of a run, but for warnings."""
+    reporter = Lines()
+    train_model(small_run(output, **over), registry=ticks_registry(), reporter=reporter)
+    return [line for line in reporter.lines if not line.startswith("warning")]
+
+
+def trace_of(file: Path) -> list[str]:
+    return [event.get("name", "") for event in json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]]
+
+
+def test_a_table_and_a_trace_of_the_steps_are_written_and_training_stays_the_same(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = trained(tmp_path / "run", profile=PROFILE)
+    files = sorted(file.name for file in (tmp_path / "run" / "profile").iterdir())
+    assert files == ["steps-2-3-rank0.trace.json.gz", "steps-2-3-rank0.txt"]
+    (line,) = lines
+    assert line.startswith("profile of steps 2 to 3: ") and "products" in line and files[1] in line
+    text = (tmp_path / "run" / "profile" / files[1]).read_text()
+    assert text.startswith("steps 2 to 3, rank 0, cpu\n") and "by phase: forward and backward" in text
+    assert "aten::mm" in text
+    spans = [name for name in trace_of(tmp_path / "run" / "profile" / files[0]) if name.startswith(SPAN)]
+    assert spans.count(f"{SPAN}update") == 2 and spans.count(f"{SPAN}forward and backward") == 4  # of two lanes
+    assert capfd.readouterr().err == ""  # a CUDA build without a GPU would call that an error
+    trained(tmp_path / "other")
+    losses = [[row["loss"] for row in rows_of(tmp_path / run / "metrics.jsonl")] for run in ("run", "other")]
+    assert losses[0] == losses[1]
+
+
+def test_a_run_that_goes_on_records_steps_of_its_own(tmp_path: Path) -> None:
+    trained(tmp_path / "run", train={"steps": 3})
+    over = {"train": {"steps": 6}, "profile": PROFILE}
+    resume_run(tmp_path / "run", over, registry=ticks_registry())
+    assert {file.name.partition("-rank")[0] for file in (tmp_path / "run" / "profile").iterdir()} == {"steps-5-6"}
+
+
+def test_rows_at_once_are_recorded_in_all_their_threads(tmp_path: Path) -> None:
+    with threads_of_torch(2):
+        trained(tmp_path / "run", train={"lanes_at_once": 2}, profile=PROFILE)
+    trace = gzip.decompress((tmp_path / "run" / "profile" / "steps-2-3-rank0.trace.json.gz").read_bytes())
+    products = [event for event in json.loads(trace)["traceEvents"] if event.get("name") == "aten::mm"]
+    assert len({event["tid"] for event in products}) >= 2
+
+
+def test_a_run_that_stops_before_leaves_no_half_profile(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no rank of 1 process"):
+        trained(tmp_path / "none", profile={**PROFILE, "ranks": [1]})
+    with pytest.raises(ConfigError, match=r"3 steps after the first 10 are to be recorded, the run has 6"):
+        trained(tmp_path / "none", profile=True)
+    assert not (tmp_path / "none").exists()
+    trained(tmp_path / "run", train={"steps": 3})
+    resume_run(tmp_path / "run", {"train": {"steps": 5}, "profile": PROFILE | {"steps": 4}}, registry=ticks_registry())
+    assert not (tmp_path / "run" / "profile").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("aten::addmm", "products"),
+        ("nvjet_sm90_tst_192x192", "products"),
+        ("aten::convolution_backward", "products"),
+        ("flash_fwd_kernel", "attention"),
+        ("aten::_scaled_dot_product_flash_attention", "attention"),
+        ("ncclDevKernel_AllGather_RING_LL", "exchanges"),
+        ("Memcpy HtoD (Pinned -> Device)", "copies"),
+        ("aten::silu", "other operations"),
+    ],
+)
+def test_operations_and_kernels_are_told_by_kind(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
