@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from kosmos.cli import GLOBAL_OPTIONS, build_command
 from kosmos.components import Spec
@@ -39,6 +37,7 @@ from kosmos.config import (
 )
 from kosmos.config_turns import TurnsConfig
 from kosmos.plugins import PluginRecord, Registry, load_plugins
+from kosmos.reference.entries import Entry, entries_of_fields, entries_of_options
 from kosmos.testing.check import RULES
 
 DOCS = Path(__file__).resolve().parent
@@ -69,20 +68,6 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 )
 """Where a group of fields stands in a run file, and the class that declares it."""
 
-WORDS: dict[Any, str] = {
-    int: "whole number",
-    float: "number",
-    bool: "true or false",
-    str: "text",
-    Path: "path",
-    NoneType: "null",
-    Any: "anything",
-}
-LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-
-POSITIONAL = {"modality": 1, "connector": 2, "backbone": 1, "dataset": 1, "optimizer": 2, "schedule": 2, "tracker": 2}
-"""Arguments of a kind's factories that are no options, 0 where a kind is not named (see ``kosmos.components``)."""
-
 
 def run_file_reference() -> str:
     """docs/run-file.md."""
@@ -96,6 +81,7 @@ def run_file_reference() -> str:
         "`make_run`.\n"
         "- A field that is not written has the default. A field that does not exist is refused, and the error "
         "gives the nearest name. An empty file is refused too; `{}` means that all fields have their defaults.\n"
+        "- `kosmos explain train.clip_norm` says at the terminal what stands here, of any field, component or option.\n"
         "- Where the text says None, write `null`. A list with one item may be written without brackets, names of "
         "components with commas (`tensorboard,wandb`), and an empty list as `none`.\n"
         "- If a component gets another name, the options of the component before are dropped.\n"
@@ -112,78 +98,21 @@ def run_file_reference() -> str:
 def _field_table(model: type[BaseModel]) -> Iterator[str]:
     yield "| field | value | default | meaning |"
     yield "|---|---|---|---|"
-    for name, field in model.model_fields.items():
-        value = _words(field.annotation) + _limits(field)
-        # A field that is a group of fields is described by the group's own section.
-        meaning = field.description or inspect.getdoc(_class_of(field.annotation)) or ""
-        yield _row(f"`{name}`", value, _default(field), meaning)
+    yield from map(_entry, entries_of_fields(model, _link))
 
 
-def _class_of(annotation: Any) -> Any:
-    return annotation if inspect.isclass(annotation) else None
+def _entry(entry: Entry) -> str:
+    return _row(f"`{entry.name}`", *entry[1:])
 
 
-def _words(annotation: Any) -> str:
-    """A type as a reader of YAML would say it."""
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _words(inner[0])
-    if inner == () and annotation in WORDS:
-        return WORDS[annotation]
-    if origin in (Union, UnionType):
-        return " or ".join(_words(member) for member in inner)
-    if origin is Literal:
-        return " or ".join(f"`{choice}`" for choice in inner)
-    if origin is list:
-        return f"list of {_words(inner[0])}"
-    if origin is tuple:
-        return f"[{', '.join(_words(member) for member in inner)}]"
-    if origin is dict:
-        return f"mapping of name to {_words(inner[1])}"
-    of_class = annotation.__mro__ if inspect.isclass(annotation) else ()
-    # Encoders, optimizers and others are components with a default name of their own.
-    title = next((t for base in of_class for t, model in SECTIONS if model is base), None)
-    return f"[{title}](#{_anchor(title)})" if title else getattr(annotation, "__name__", str(annotation))
+def _link(model: type) -> str:
+    """To the section of a class of fields; empty where it has none."""
+    title = next((title for title, of_section in SECTIONS if of_section is model), None)
+    return f"[{title}](#{_anchor(title)})" if title else ""
 
 
 def _anchor(title: str) -> str:
     return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
-
-
-def _limits(field: FieldInfo) -> str:
-    limits = [
-        f"{words} {getattr(part, name):g}" for part in field.metadata for name, words in LIMITS.items()
-        if hasattr(part, name)
-    ]  # fmt: skip
-    return f", {', '.join(limits)}" if limits else ""
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    if issubclass(_class_of(field.annotation) or int, BaseModel) and not isinstance(field.default, ComponentConfig):
-        return ""
-    value = field.get_default(call_default_factory=True)
-    return _value([_plain(v) for v in value] if isinstance(value, list) else _plain(value))
-
-
-def _plain(value: Any) -> Any:
-    return value.name if isinstance(value, ComponentConfig) else value
-
-
-def _value(value: Any) -> str:
-    """A value as YAML writes it."""
-    if value is None:
-        return "`null`"
-    if value == "":
-        return '`""`'
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, list | tuple):
-        return f"`[{', '.join(map(str, value))}]`"
-    if isinstance(value, dict):
-        return "`{}`" if not value else f"`{value}`"
-    return f"`{value:g}`" if isinstance(value, float) and abs(value) < 1e-2 else f"`{value}`"
 
 
 def _row(*cells: str) -> str:
@@ -215,7 +144,8 @@ def _component_sections(plugin: PluginRecord, registry: Registry) -> Iterator[st
         yield f"{spec.summary}\n"
         if defaults := _stream_defaults(spec):
             yield f"{defaults}\n"
-        if rows := list(_options(registry.resolve(spec.kind, spec.name), POSITIONAL.get(spec.kind, 0))):
+        factory = registry.resolve(spec.kind, spec.name)
+        if rows := list(map(_entry, entries_of_options(factory, spec.positional, _link))):
             yield "\n".join(["| option | value | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
@@ -232,22 +162,6 @@ def _stream_defaults(spec: Spec) -> str:
         f"Own stream: encoder `{encoder}`{f' ({told})' if told else ''}, connector `{getattr(spec, 'connector', '')}`. "
         f"Marks: {marks}. Sample set: `{getattr(spec, 'sample_set', None)}`. Files in class folders: {suffixes}."
     )
-
-
-def _options(factory: Callable[..., Any], positional: int) -> Iterator[str]:
-    meanings = _argument_docs(factory)
-    for parameter in list(inspect.signature(factory).parameters.values())[positional:]:
-        default = "required" if parameter.default is inspect.Parameter.empty else _value(parameter.default)
-        yield _row(
-            f"`{parameter.name}`", _words(_type_of(parameter, factory)), default, meanings.get(parameter.name, "")
-        )
-
-
-def _type_of(parameter: inspect.Parameter, factory: Callable[..., Any]) -> Any:
-    """An option's annotation, alone: those of the arguments in front may name types for checkers only."""
-    code: Any = inspect.unwrap(factory.__init__ if inspect.isclass(factory) else factory)
-    written = parameter.annotation
-    return eval(written, dict(code.__globals__)) if isinstance(written, str) else written  # noqa: S307 (our own code)
 
 
 def commands_reference(registry: Registry) -> str:
@@ -291,19 +205,6 @@ def promises_reference() -> str:
         title = titles.get(kind, f"{kind[0].upper()}{kind[1:]}")
         parts += [f"## {title}\n", "\n".join(["| promise | says |", "|---|---|", *rows]) + "\n"]
     return "\n".join(parts)
-
-
-def _argument_docs(factory: Callable[..., Any]) -> dict[str, str]:
-    """Parameter to its text under ``Args:``, of the class or of its ``__init__``."""
-    texts = [inspect.getdoc(factory) or ""]
-    if inspect.isclass(factory):
-        texts.append(inspect.getdoc(factory.__init__) or "")
-    found: dict[str, str] = {}
-    for text in texts:
-        block = re.search(r"^Args:\n((?: +.*\n?|\n)*)", text, re.MULTILINE)
-        for name, meaning in re.findall(r"^    (\w+): ((?:.*\n?)(?:^ {6,}.*\n?)*)", block[1] if block else "", re.M):
-            found[name] = meaning
-    return found
 
 
 def references(registry: Registry) -> dict[str, str]:

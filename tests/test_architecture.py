@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compose": (RUN | {"encoder_inputs"}) - {"run_sources"},
     "run_sources": FOUND | {"config", "data"},
     "checkpoint": SURFACE | {"runtime", "files"},
+    "reference": FOUND | {"options", "config", "mistakes", "elsewhere", "names"},
     "generate": RUN,
     "evaluate": RUN | {"generate"},
     "train": RUN | {"collector", "files", "interrupts", "lock", "checkpoint", "generate", "evaluate"},
@@ -57,7 +58,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN
-    | {"mistakes", "lock", "checkpoint", "generate", "evaluate", "train", "launch", "templates", "testing"},
+    | {
+        "mistakes",
+        "reference",
+        "lock",
+        "checkpoint",
+        "generate",
+        "evaluate",
+        "train",
+        "launch",
+        "templates",
+        "testing",
+    },
     "cli": FOUND | {"interrupts"},
     "__main__": {"cli", "collector", "ending", "errors", "interrupts"},
 }

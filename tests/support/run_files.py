@@ -10,9 +10,6 @@ from kosmos.options import check_options
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
 
-POSITIONAL = {"modality": 1, "encoder": 0, "connector": 2, "backbone": 1, "optimizer": 2, "schedule": 2, "tracker": 2}
-"""Arguments in front of the options of a kind's factories."""
-
 
 def check_run(values: Mapping[str, Any], registry: Registry, where: str) -> RunConfig:
     """Load a run file and hold the options of its components against their signatures."""
@@ -30,8 +27,8 @@ def check_run(values: Mapping[str, Any], registry: Registry, where: str) -> RunC
         ),
     ]
     for kind, part in parts:
-        factory = registry.resolve(kind, part.name)
-        check_options(factory, part.options, path=f"{where}: {part.name}", positional=POSITIONAL.get(kind, 0))
+        front = registry.get(kind, part.name).positional
+        check_options(registry.resolve(kind, part.name), part.options, path=f"{where}: {part.name}", positional=front)
     return config
 
 

@@ -109,4 +109,5 @@ def kosmos_commands() -> Iterator[CommandSpec]:
         target=f"{at}.plugins:app",
         summary="List the installed plugins and what is wrong with them.",
     )
+    yield CommandSpec(name="explain", target=f"{at}.explain:explain", summary="Say what a field or component means.")
     yield CommandSpec(name="plugin", target=f"{at}.plugin:app", summary="Write a plugin; test what it promises.")

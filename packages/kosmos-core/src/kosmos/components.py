@@ -21,6 +21,8 @@ class Spec:
     kind: ClassVar[str] = "component"
     gives: ClassVar[tuple[str, ...]] = ()
     """Attributes that whatever the factory makes has to have."""
+    positional: ClassVar[int] = 0
+    """Arguments of the factory in front of its options."""
     name: str
     """What users write in a run file."""
     target: str
@@ -50,6 +52,7 @@ class ModalitySpec(Spec):
 
     kind = "modality"
     gives = ("cell_shape", "cell_dtype", "plan", "decode")
+    positional = 1
     encoder: str
     """Encoder of the modality's own stream when the run file names none."""
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
@@ -88,6 +91,7 @@ class ConnectorSpec(Spec):
 
     kind = "connector"
     gives = ("slots", "forward")
+    positional = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +100,7 @@ class BackboneSpec(Spec):
 
     kind = "backbone"
     gives = ("width", "embed", "output_weight", "forward")
+    positional = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +109,7 @@ class DatasetSpec(Spec):
 
     kind = "dataset"
     gives = ("name", "document", "__len__")
+    positional = 1
     modalities: tuple[str, ...] = ()
     """Modalities that its documents hold, beside text."""
 
@@ -126,6 +132,7 @@ class OptimizerSpec(Spec):
 
     kind = "optimizer"
     gives = ("param_groups", "step", "zero_grad", "state_dict")
+    positional = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +141,7 @@ class ScheduleSpec(Spec):
 
     kind = "schedule"
     gives = ("__call__",)
+    positional = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +150,7 @@ class TrackerSpec(Spec):
 
     kind = "tracker"
     gives = ("log", "close")
+    positional = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,8 +89,8 @@ def _meant(name: str, location: Sequence[int | str]) -> str:
     if "." in name:  # a path is for the command line
         first, *rest = name.split(".")
         return f"fields are nested here: {first}: {': '.join(f'{{{part}' for part in rest)}: ...{'}' * len(rest)}"
-    if same := _of_that_name(name):
-        return f"did you mean {same}?"
+    if same := paths_of(name):
+        return f"did you mean {' or '.join(same)}?"
     fields = _fields_at(location)
     if said := elsewhere(name, ".".join(map(str, location[:2])) or "backbone"):
         here = said.rpartition(".")[2]
@@ -101,26 +101,26 @@ def _meant(name: str, location: Sequence[int | str]) -> str:
 def field_meant(option: str, options: Collection[str] = ()) -> str:
     """What an unknown option may have been meant for: a field of the run file, one of ``options``, or nothing."""
     name = option.lstrip("-")
-    said = _of_that_name(name) or elsewhere(name)
+    said = " or ".join(paths_of(name)) or elsewhere(name)
     if OPTIONS.get(said) in options:
         return f"did you mean {OPTIONS[said]}?"
     return f"a field is set by its path: {said}=VALUE" if said and " " not in said.replace(" or ", "") else said
 
 
-def _of_that_name(name: str) -> str:
+def paths_of(name: str) -> list[str]:
     """Paths of the fields of a name, wherever they stand; those of training first."""
-    same = [path for path, own in _paths(RunConfig) if plain(own) == plain(name)]
-    return " or ".join(sorted(same, key=lambda path: not path.startswith("train.")))
+    same = [path for path, own in paths_in(RunConfig) if plain(own) == plain(name)]
+    return sorted(same, key=lambda path: not path.startswith("train."))
 
 
-def _paths(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, str]]:
+def paths_in(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, str]]:
     """Path and name of each field that has one place in a run file."""
     for name, field in model.model_fields.items():
         inner = [a for a in _arguments(field.annotation) if _is_model(a)]
         if not inner and name != "name":  # of a component, of which there are many
             yield f"{before}{name}", name
         elif field.annotation in inner:
-            yield from _paths(inner[0], f"{before}{name}.")
+            yield from paths_in(inner[0], f"{before}{name}.")
 
 
 def _fields_at(location: Sequence[int | str]) -> list[str]:

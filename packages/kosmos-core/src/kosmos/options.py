@@ -47,7 +47,7 @@ def check_options(
     fields = fields_of(factory, positional)
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     taken = {p.name for p in _front(parameters, positional)}
-    annotations = {name: _annotation(factory, parameter) for name, parameter in fields.items()}
+    annotations = {name: type_of(factory, parameter) for name, parameter in fields.items()}
     unknown = [name for name in options if name in taken or (name not in fields and not open_ended)]
     lines = [_unknown(name, fields, path, owner) for name in unknown]
     known = {name: value for name, value in options.items() if name in fields}
@@ -74,7 +74,7 @@ def faults_of(factory: Callable[..., Any], *, path: str, positional: int) -> lis
         if parameter.annotation is inspect.Parameter.empty:
             lines.append(f"{path}.{name}: {_title(factory)} {_untyped(parameter)}")
         elif parameter.default is not inspect.Parameter.empty and not _is_made_anew(parameter.default):
-            annotations = {name: _annotation(factory, parameter)}
+            annotations = {name: type_of(factory, parameter)}
             schema = _schema(factory, {name: parameter}, annotations)
             values, wrong = _convert(schema, {name: parameter.default}, annotations, path)
             if not wrong and not _stays(parameter.default, values[name]):
@@ -118,7 +118,7 @@ def front_type(factory: Callable[..., Any]) -> Any:
         PluginError: it states what cannot be resolved.
     """
     front = _front(_parameters(factory), 1)
-    return _annotation(factory, front[0]) if front else Any
+    return type_of(factory, front[0]) if front else Any
 
 
 def _front(parameters: list[inspect.Parameter], positional: int) -> list[inspect.Parameter]:
@@ -133,8 +133,12 @@ def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
         raise PluginError(f"{_title(factory)}: a factory needs a readable signature: {error}") from error
 
 
-def _annotation(factory: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """A parameter's annotation, resolved alone: others may name types that only a type checker imports."""
+def type_of(factory: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """A parameter's annotation, resolved alone: others may name types that only a type checker imports.
+
+    Raises:
+        PluginError: it cannot be resolved.
+    """
     found = parameter.annotation
     if found is inspect.Parameter.empty:
         return Any

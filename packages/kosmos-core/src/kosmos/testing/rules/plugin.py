@@ -56,7 +56,7 @@ def target_imports(component: ComponentUnderTest) -> None:
         target = component.registry.resolve(spec.kind, spec.name)
         if spec.kind == "command":
             return
-        front = POSITIONAL[spec.kind]
+        front = spec.positional
         if faults := faults_of(target, path=component.label, positional=front):
             raise BrokenPromise("; ".join(faults))
         check_options(target, {}, path=component.label, positional=front)
@@ -66,14 +66,6 @@ def target_imports(component: ComponentUnderTest) -> None:
         return
     except KosmosError as error:
         raise BrokenPromise(str(error)) from error
-
-
-POSITIONAL = {
-    **dict.fromkeys(("modality", "backbone", "dataset"), 1),
-    **dict.fromkeys(("encoder", "metric", "observer"), 0),
-    **dict.fromkeys(("connector", "optimizer", "schedule", "tracker"), 2),
-}
-"""Arguments that the factories of a kind take in front of their options."""
 
 
 @rule("component", "summary-is-a-line", "the summary is one line that says what the component is")

@@ -1,0 +1,200 @@
+"""What a name means: a field of the run file, a component, a code of errors, or another trainer's word for one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from kosmos.components import KINDS, Spec
+from kosmos.config import ComponentConfig, RunConfig
+from kosmos.elsewhere import component_elsewhere, elsewhere
+from kosmos.errors import ConfigError, KosmosError
+from kosmos.mistakes import paths_in, paths_of
+from kosmos.names import did_you_mean
+from kosmos.plugins import Registry
+from kosmos.reference.entries import Entry, entries_of_fields, entries_of_options, entry_of_field
+
+KIND_AT = {
+    "backbone": "backbone",
+    "encoder": "encoder",
+    "connector": "connector",
+    "optimizer": "optimizer",
+    "schedule": "schedule",
+    "trackers": "tracker",
+    "observers": "observer",
+    "metrics": "metric",
+    "processor": "modality",
+}
+"""Last part of a field's path to the kind of component that stands there."""
+_SECTION = "fields"
+HAVE_OPTIONS = [kind.kind for kind in KINDS if kind.kind != "command"]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One thing that a name stands for."""
+
+    title: str
+    about: str
+    """Paragraphs, with an empty line between two."""
+    entries: tuple[Entry, ...] = ()
+    """What it is made of."""
+    more: str = ""
+    """What to ask for next."""
+
+
+def find(name: str, registry: Registry) -> list[Topic]:
+    """All that a name stands for.
+
+    Args:
+        name: ``train.clip_norm``, ``guard``, ``timm``, ``timm.model``, ``quarantine-full``, ``lora_rank``.
+
+    Raises:
+        ConfigError: nothing that is installed has the name.
+        PluginError: a component of the name is broken.
+    """
+    found = [*_codes(name), *_components(name, registry), *_fields(name, registry)]
+    if found := found or [topic for path in paths_of(name.rpartition(".")[2]) for topic in _fields(path, registry)]:
+        return found
+    if said := elsewhere(name):
+        told = Topic(name, "What other trainers call so is here: " + said + ("." if " " in said else ""))
+        return [told, *([] if " " in said else _fields(said, registry))]
+    for kind in HAVE_OPTIONS:
+        if ours := component_elsewhere(kind, name):
+            return list(_components(ours, registry))
+    raise ConfigError(f"{name}: nothing has this name; {_nearest(name, registry)}")
+
+
+def overview(registry: Registry) -> list[Topic]:
+    """All that can be asked for."""
+    fields = tuple(Entry(e.name, "", "", _first_sentence(e.meaning)) for e in entries_of_fields(RunConfig, _named))
+    kinds = [
+        Entry(kind, "", "", ", ".join(registry.specs(kind))) for kind in HAVE_OPTIONS if registry.specs(kind)
+    ]  # fmt: skip
+    codes = tuple(Entry(code, "", "", _first_sentence(_about(kind))) for code, kind in _kinds_of_errors().items())
+    return [
+        Topic("Fields of the run file", "", fields, "kosmos explain train, kosmos explain train.clip_norm"),
+        Topic("Components", "", tuple(kinds), "kosmos explain lion, kosmos explain lion.betas"),
+        Topic("Codes of errors", "", codes, "kosmos explain quarantine-full"),
+    ]
+
+
+def _codes(name: str) -> list[Topic]:
+    kind = _kinds_of_errors().get(name)
+    return [] if kind is None else [Topic(f"error[{name}]", f"{_about(kind)}\n\nExit status {kind.exit_status}.")]
+
+
+def _kinds_of_errors() -> dict[str, type[KosmosError]]:
+    def under(kind: type[KosmosError]) -> Iterator[type[KosmosError]]:
+        for one in kind.__subclasses__():
+            yield one
+            yield from under(one)
+
+    found = [one for one in under(KosmosError) if one.__module__ == KosmosError.__module__]
+    return {one.code: one for one in found}
+
+
+def _components(name: str, registry: Registry) -> Iterator[Topic]:
+    """Components of a name, or an option of these."""
+    component, _, option = name.rpartition(".")
+    for kind in HAVE_OPTIONS:
+        if name in registry.specs(kind):
+            yield _component(registry.get(kind, name), registry)
+        elif component in registry.specs(kind):
+            yield from _option(registry.get(kind, component), option, registry)
+
+
+def _component(spec: Spec, registry: Registry) -> Topic:
+    owner = registry.owner(spec.kind, spec.name)
+    options = tuple(_options(spec, registry))
+    return Topic(f"{spec.kind} {spec.name}, of plugin {owner.label}", spec.summary, options)
+
+
+def _option(spec: Spec, option: str, registry: Registry) -> Iterator[Topic]:
+    for entry in _options(spec, registry):
+        if entry.name == option:
+            yield _alone(f"{option}, an option of {spec.kind} {spec.name}", entry)
+
+
+def _options(spec: Spec, registry: Registry) -> Iterator[Entry]:
+    return entries_of_options(registry.resolve(spec.kind, spec.name), spec.positional, _named)
+
+
+def _fields(path: str, registry: Registry) -> list[Topic]:
+    """The field at a path such as ``train.steps``, ``streams.image.encoder`` or ``data.sources[N].weight``; no topic
+    where there is none."""
+    parts = [part for part in path.replace("[", ".").replace("]", "").split(".") if part]
+    return list(_at(RunConfig, parts, "", path, registry)) if parts else []
+
+
+def _at(model: type[BaseModel], parts: Sequence[str], kind: str, path: str, registry: Registry) -> Iterator[Topic]:
+    """What stands below a section of the run file.
+
+    Args:
+        kind: of component that the section is; empty where it is none.
+    """
+    head, *rest = parts
+    field = model.model_fields.get(head)
+    if field is None:  # beside a component's name stand its options
+        if issubclass(model, ComponentConfig) and not rest:
+            yield from _options_named(head, kind, registry)
+        return
+    kind, inner = KIND_AT.get(head, ""), _section_in(field.annotation)
+    rest = rest[1:] if get_origin(field.annotation) in (list, dict) and inner is not None else rest
+    if not rest:
+        yield _field(path, entry_of_field(head, field, _named), inner, kind, registry)
+    elif inner is not None:
+        yield from _at(inner, rest, kind, path, registry)
+    elif kind:  # a mapping of options alone
+        yield from _options_named(rest[0], kind, registry)
+
+
+def _options_named(option: str, kind: str, registry: Registry) -> Iterator[Topic]:
+    for name in registry.specs(kind):
+        yield from _option(registry.get(kind, name), option, registry)
+
+
+def _field(path: str, entry: Entry, inner: type[BaseModel] | None, kind: str, registry: Registry) -> Topic:
+    """A field; where it is a section, what is in it."""
+    inside = tuple(entries_of_fields(inner, _named)) if inner is not None else ()
+    meaning = inspect.getdoc(inner) if inner is not None and not entry.meaning else entry.meaning
+    names = ", ".join(registry.specs(kind)) if kind else ""
+    more = f"{kind}s: {names}; kosmos explain NAME tells the options of one" if names else ""
+    return Topic(path, _alone(path, entry._replace(meaning=meaning or "")).about, inside, more)
+
+
+def _alone(title: str, entry: Entry) -> Topic:
+    about = f"{entry.takes}\n\n{entry.meaning}" if entry.takes != _SECTION else entry.meaning
+    return Topic(title, about)
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """The class of fields that an annotation holds: of ``X | None``, ``list[X]``, ``dict[str, X]``."""
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section_in(part)) is not None), None)
+
+
+def _named(model: type) -> str:
+    """What a class of fields is called in the type of another."""
+    if not issubclass(model, BaseModel):
+        return ""
+    return "a component" if issubclass(model, ComponentConfig) else _SECTION
+
+
+def _about(kind: type[KosmosError]) -> str:
+    return inspect.getdoc(kind) or ""
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].rstrip(".") + "." if text else ""
+
+
+def _nearest(name: str, registry: Registry) -> str:
+    components = [component for kind in HAVE_OPTIONS for component in registry.specs(kind)]
+    known = [*RunConfig.model_fields, *(path for path, _ in paths_in(RunConfig)), *_kinds_of_errors(), *components]
+    return did_you_mean(name, known) or "kosmos explain lists what can be asked for"

@@ -1,0 +1,120 @@
+"""``kosmos explain``: what a name means, of whatever is installed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from kosmos.cli import main
+from kosmos.components import KINDS
+from kosmos.config import RunConfig
+from kosmos.errors import ConfigError, KosmosError
+from kosmos.mistakes import paths_in
+from kosmos.plugins import Registry, load_plugins
+from kosmos.reference.topics import find, overview
+from support.runs import ticks_registry
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_plugins()
+
+
+def told(capsys: pytest.CaptureFixture[str], *name: str) -> str:
+    assert main(["explain", *name]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", [path for path, _ in paths_in(RunConfig)])
+def test_every_field_of_the_run_file_has_its_meaning(path: str, registry: Registry) -> None:
+    (topic,) = find(path, registry)
+    takes, meaning = topic.about.split("\n\n", 1)
+    assert topic.title == path and takes and len(meaning) > 10
+
+
+@pytest.mark.parametrize("kind", [kind.kind for kind in KINDS if kind.kind != "command"])
+def test_every_component_that_is_installed_has_its_options(kind: str, registry: Registry) -> None:
+    for name, spec in registry.specs(kind).items():
+        topic = next(topic for topic in find(name, registry) if topic.title.startswith(f"{kind} {name}, of plugin"))
+        assert topic.about == spec.summary
+        taken = list(inspect.signature(registry.resolve(kind, name)).parameters)[spec.positional :]
+        assert [entry.name for entry in topic.entries] == taken
+
+
+def errors_under(kind: type[KosmosError]) -> Iterator[type[KosmosError]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from errors_under(one)
+
+
+def test_every_code_of_errors_has_its_meaning(registry: Registry) -> None:
+    for kind in errors_under(KosmosError):
+        if kind.__module__ == "kosmos.errors":
+            topic = find(kind.code, registry)[0]
+            assert topic.title == f"error[{kind.code}]" and topic.about.endswith(f"Exit status {kind.exit_status}.")
+
+
+def test_a_field_is_told_with_its_type_its_default_and_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "train.clip_norm") == (
+        "train.clip_norm\n"
+        "  number or null, above 0; by default 1.0\n"
+        "  Largest norm of the gradient of all parameters; None does not clip.\n"
+    )
+    assert told(capsys, "clip_norm") == told(capsys, "train.clip_norm")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("data.sources[0].weight", "Share of the tokens drawn."),
+        ("data.sources.N.weight", "Share of the tokens drawn."),
+        ("streams.anything.freeze", "Train none of the encoder's parameters."),
+        ("backbone.lora.rank", "Rank of an update"),
+        ("backbone.ffn_width", "an option of backbone decoder"),
+        ("train.optimizer.betas", "an option of optimizer lion"),
+        ("modalities.ticks.processor.lie", "an option of modality ticks"),
+        ("streams.ticks.encoder.ledger", "an option of encoder ticks"),
+        ("max_grad_norm", "Largest norm of the gradient"),
+        ("gradient_accumulation_steps", "data.lanes says what a step takes"),
+        ("cosine_with_warmup", "half a cosine"),
+    ],
+)
+def test_paths_lead_through_lists_names_and_components(path: str, expected: str) -> None:
+    registry = ticks_registry()
+    text = "\n".join(f"{topic.title}\n{topic.about}" for topic in find(path, registry))
+    assert expected in text
+
+
+def test_a_section_is_told_with_all_in_it_and_where_components_stand_with_their_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = told(capsys, "guard")
+    assert all(f"\n  {name}: " in text for name in RunConfig.model_fields["guard"].default.__class__.model_fields)
+    assert "optimizers: lion, lion8bit, lion-pytorch, adamw" in told(capsys, "train.optimizer")
+
+
+def test_without_a_name_all_that_can_be_asked_for_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys)
+    registry = load_plugins()
+    assert all(f"  {field}: " in text for field in RunConfig.model_fields)
+    assert all(name in text for kind in ("encoder", "optimizer", "dataset") for name in registry.specs(kind))
+    assert [topic.title for topic in overview(registry)] == [
+        "Fields of the run file", "Components", "Codes of errors",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("tesnorboard", "did you mean tensorboard?"),
+        ("train.stesp", "did you mean train.steps?"),
+        ("quarantinefull", "did you mean quarantine-full?"),
+        ("nothing.at.all", "kosmos explain lists what can be asked for"),
+    ],
+)
+def test_a_name_that_nothing_has_leads_to_the_nearest(name: str, hint: str, registry: Registry) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find(name, registry)
+    assert str(caught.value) == f"{name}: nothing has this name; {hint}"
