@@ -146,6 +146,9 @@ class SourceConfig(DocumentsConfig):
 
     weight: float | None = Field(default=None, gt=0)
     """Share of the tokens drawn. None for all sources: every document equally often."""
+    limit: int | None = Field(default=None, ge=1)
+    """Most of its documents that are trained on, drawn by ``data.seed``; None takes all. What is held out stays the
+    same."""
 
 
 class DataConfig(Strict):
@@ -270,7 +273,7 @@ class EvaluateConfig(Strict):
     """Most held-out documents of each source that are scored."""
     sources: list[DocumentsConfig] = Field(default_factory=list)
     """What is scored and never trained on, beside what ``data.sources`` hold out: of data that state a split their
-    held-out part, of others all. Fields are those of ``data.sources`` but ``weight``."""
+    held-out part, of others all. Fields are those of ``data.sources`` but ``weight`` and ``limit``."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """More metrics of generated texts, for ``kosmos eval --generate``."""
 

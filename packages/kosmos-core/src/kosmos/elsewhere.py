@@ -58,6 +58,7 @@ ELSEWHERE = {
     ),
     "data.sources.N.columns": "columns column_mapping image_column text_column caption_column audio_column",
     "data.sources.N.weight": "probs interleave_probs",
+    "data.sources.N.limit": "max_samples max_train_samples num_samples train_dataset_sample",
     "trackers: [tensorboard, wandb]": (
         "use_wandb use_tensorboard wandb tensorboard wandb_project enable_wandb enable_tensorboard"
     ),

@@ -12,6 +12,7 @@ from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
+from kosmos.data.sources.fewer import FewerToTrainOn
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.source import RowSource
@@ -56,10 +57,11 @@ def open_both(config: RunConfig, registry: Registry) -> tuple[list[Source], list
 def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceConfig] | None = None) -> list[Parts]:
     """The sources of the run, or ``entries`` in their place, of which no part is chosen yet."""
     entries = list(entries if entries is not None else config.data.sources) or _sample_sets(config, registry)
-    opened = []
+    opened: list[Parts] = []
     for number, entry in enumerate(entries):
         with _named(number, len(entries)):
-            opened.append(_open(config, registry, entry, _place_of(number)))
+            parts = _open(config, registry, entry, _place_of(number))
+            opened.append(parts if entry.limit is None else FewerToTrainOn(parts, entry.limit, config.data.seed))
     return opened
 
 

@@ -1,0 +1,75 @@
+"""Some of a source's documents: a run is to train on so many of them at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.document import Blocks, Document, Source
+from kosmos.data.foreign import calling
+from kosmos.data.shuffle import blocks_of
+from kosmos.data.sources.opening import Parts
+from kosmos.data.sources.source import RowSource
+from kosmos.data.sources.splits import Split
+
+
+@dataclass(frozen=True)
+class FewerToTrainOn:
+    """A data set of which at most ``limit`` documents are trained on (``Parts``). What is held out stays as it is."""
+
+    parts: Parts
+    limit: int
+    seed: int
+
+    def part(self, split: Split, share: float) -> Source:
+        """As of any ``Parts``."""
+        source = self.parts.part(split, share)
+        return source if split == "held_out" else some_of(source, self.limit, self.seed)
+
+    def whole(self) -> Source:
+        """As of any ``Parts``."""
+        return self.parts.whole()
+
+
+def some_of(source: Source, limit: int, seed: int) -> Source:
+    """At most ``limit`` documents, drawn at random, in their order. Those of a lower limit are among those of a higher
+    one."""
+    size = len(source)
+    if limit >= size:
+        return source
+    random = np.random.Generator(np.random.PCG64(seed % 2**64))
+    rows = np.sort(random.permutation(size)[:limit]).astype(np.int64)
+    if isinstance(source, RowSource):
+        return replace(source, rows=source.rows[rows])
+    return SomeDocuments(source.name, source, rows)
+
+
+@dataclass(eq=False)
+class SomeDocuments:
+    """Some documents of a source (a ``Source``)."""
+
+    name: str
+    source: Source
+    rows: NDArray[np.int64]
+    """Their numbers in it: [documents]."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def origin(self, index: int) -> str:
+        """Which document it is, for humans, by its number in the whole source."""
+        row = int(self.rows[index])
+        known = getattr(self.source, "origin", None)
+        return str(known(row)) if known else f"{self.name}: row {row}"
+
+    def blocks(self) -> Blocks | None:
+        """Which documents are read together; None where each is read alone."""
+        found = blocks_of(self.source)
+        return None if found is None else Blocks(np.asarray(found.of)[self.rows], found.at_once)
+
+    def document(self, index: int) -> Document:
+        """As of the source."""
+        with calling(self.source, "document"):  # else it would bear this class's name
+            return self.source.document(int(self.rows[index]))
