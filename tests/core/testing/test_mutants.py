@@ -133,6 +133,21 @@ MUTANTS = [
         "cells-stay", "decoded again: other cells",
     ),
     Mutant(
+        "an augmentation that is not there", "processor.py", METHOD, f"    augments = True\n\n{METHOD}",
+        "augments-as-planned", "says augments = True and has no augmented()",
+    ),
+    Mutant(
+        "an augmentation by numbers of its own", "processor.py", METHOD,
+        "    def augmented(self, media, plan, random):\n"
+        f"        return self.decode(media, plan) + np.random.default_rng().random(dtype=np.float32)\n\n{METHOD}",
+        "augments-as-planned", "augmented twice with the same generator: other cells",
+    ),
+    Mutant(
+        "an augmentation that shortens", "processor.py", METHOD,
+        f"    def augmented(self, media, plan, random):\n        return self.decode(media, plan)[1:]\n\n{METHOD}",
+        "augments-as-planned", "augmented: float32",
+    ),
+    Mutant(
         "a processor that cannot be pickled", "processor.py",
         INIT, f"{INIT}\n        self.check = lambda values: values",
         "spawn-picklable", "cannot be pickled",

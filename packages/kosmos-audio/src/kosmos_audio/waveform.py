@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Media
 from kosmos.data.processor import Grid, MediaPlan
 from kosmos.errors import ConfigError, SampleError
+from kosmos_audio.augmentation import Augmentation
 from kosmos_audio.inputs import AudioInput
 from kosmos_audio.lengths import Stated
 from kosmos_audio.reading import Sound, open_header, open_sound
@@ -47,9 +48,16 @@ class AudioProcessor:
         max_samples: most samples of it, at its own rate, that are decoded: silence packs into few bytes.
         span_s: longest item in seconds; the encoder's own limit holds as well.
         long_audio: ``"split"`` sound longer than a span into equal spans, or ``"refuse"`` it.
+        gain_db: in training, by how many decibels a sound becomes louder or less loud at most; not for encoders that
+            want every item in one loudness.
+        noise_snr_db: in training, white noise is added, and the sound lies so many decibels above it: at random between
+            these two. None adds none.
+        time_masks: in training, so many stretches of an item's log-mel frames become its mean (SpecAugment).
+        frequency_masks: in training, so many stretches of its mel bands likewise.
 
     Raises:
-        ConfigError: a limit is not positive, or a span is shorter than a cell.
+        ConfigError: a limit is not positive, a span is shorter than a cell, an augmentation is out of range or does
+            nothing for the encoder.
     """
 
     def __init__(
@@ -61,6 +69,10 @@ class AudioProcessor:
         max_samples: int = 64 << 20,
         span_s: float = 30.0,
         long_audio: Literal["split", "refuse"] = "split",
+        gain_db: float = 0.0,
+        noise_snr_db: tuple[float, float] | None = None,
+        time_masks: int = 0,
+        frequency_masks: int = 0,
     ) -> None:
         limits = {
             "max_duration_s": max_duration_s,
@@ -78,6 +90,12 @@ class AudioProcessor:
         self.max_cells = min(span_cells, encoder_input.max_cells or span_cells)
         if self.max_cells < 1:
             raise ConfigError(f"span_s: {span_s} s is shorter than a cell of {encoder_input.samples_per_cell} samples")
+        self.augmentation = Augmentation(gain_db, noise_snr_db, time_masks, frequency_masks)
+        self.augments = self.augmentation.is_on
+        if self.augmentation.masks and encoder_input.features != "logmel":
+            raise ConfigError("time_masks, frequency_masks: the encoder takes samples, and masks are of log-mel frames")
+        if gain_db and encoder_input.normalization == "item":
+            raise ConfigError("gain_db: the encoder wants every item in one loudness, so that it would change nothing")
         self.cell_shape: tuple[int, ...] = encoder_input.cell_shape
         self.cell_dtype: np.dtype[Any] = np.dtype(np.float32)
         self._counts: dict[tuple[str, int, int], int] = {}
@@ -108,15 +126,27 @@ class AudioProcessor:
         Raises:
             SampleError: the medium is broken, shorter than planned, or holds values that are not finite.
         """
+        return self._decoded(media, plan, None)
+
+    def augmented(self, media: Media, plan: MediaPlan, random: np.random.Generator) -> Samples:
+        """As ``decode``, of the sound as it is changed in training."""
+        return self._decoded(media, plan, random)
+
+    def _decoded(self, media: Media, plan: MediaPlan, random: np.random.Generator | None) -> Samples:
         recipe: AudioRecipe = plan.recipe
         with open_sound(media, self.max_bytes) as sound:
             samples = _read(sound, recipe)
         samples = resample(samples, recipe.rate_hz, self.input.sample_rate_hz)
+        if random is not None and self.augmentation.changes_samples:
+            samples = self.augmentation.of_samples(samples, random)
         parts, begin = [], 0
         for grid in plan.grids:
             end = begin + grid.t * self.input.samples_per_cell
             with np.errstate(over="ignore", invalid="ignore"):
-                parts.append(self._cells(samples[begin:end], grid.t))
+                cells = self._cells(samples[begin:end], grid.t)
+            if random is not None and self.augmentation.masks:
+                cells = self._masked(cells, random)
+            parts.append(cells)
             begin = end
         assert 0 <= begin - len(samples) < self.input.samples_per_cell, (begin, len(samples))
         cells = np.concatenate(parts)
@@ -132,6 +162,11 @@ class AudioProcessor:
         padded = np.zeros(cells * self.input.samples_per_cell, dtype=np.float32)
         padded[: len(samples)] = samples
         return padded.reshape(cells, self.input.samples_per_cell)
+
+    def _masked(self, cells: Samples, random: np.random.Generator) -> Samples:
+        """Log-mel of one item: [cells, frames_per_cell, num_mels]."""
+        frames = cells.reshape(-1, cells.shape[-1])
+        return self.augmentation.of_mel(frames, random).reshape(cells.shape)
 
     def _extent(self, sound: Sound | Stated, media: Media) -> AudioRecipe:
         """The frames that are wanted, all of which are there."""

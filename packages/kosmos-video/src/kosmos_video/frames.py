@@ -97,6 +97,7 @@ class VideoProcessor:
         max_pixels: pixels of a source frame, at most.
         max_duration_s: seconds from the start of the film to the last sampled frame, at most (all of them are decoded
             where the film does not list its keyframes).
+        flip: in training, the probability that a film is mirrored, left to right: all its frames alike.
 
     Raises:
         ConfigError: options that do not fit the encoder.
@@ -116,11 +117,13 @@ class VideoProcessor:
         max_bytes: int = 512 * 2**20,
         max_pixels: int = 4096 * 2304,
         max_duration_s: float = 600.0,
+        flip: float = 0.0,
     ) -> None:
         self.clip = encoder_input if isinstance(encoder_input, ClipInput) else None
         self.num_clips, self.num_frames, self.frame_rate_hz = num_clips, num_frames, frame_rate_hz
         self.time_marks, self.max_frames, self.max_duration_s = time_marks, max_frames, max_duration_s
         self.limits = Limits(max_bytes, max_pixels, max_source_frames)
+        self.flip, self.augments = flip, flip > 0
         self._check_options()
         if self.clip is not None:
             if size_px not in (None, self.clip.size_px):
@@ -189,23 +192,35 @@ class VideoProcessor:
         Raises:
             SampleError: damaged, or shorter than its header declared; as of ``plan``, where that read no header.
         """
+        return self._cells(self._frames(media, plan), plan)
+
+    def augmented(self, media: Media, plan: MediaPlan, random: np.random.Generator) -> NDArray[np.uint8]:
+        """As ``decode``, of the film as it is changed in training."""
+        frames = self._frames(media, plan)
+        return self._cells(frames[:, :, ::-1] if random.random() < self.flip else frames, plan)
+
+    def _frames(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:
+        """uint8 [T, H, W, 3], in the encoder's size."""
         recipe = plan.recipe
         if isinstance(media.source, np.ndarray):
             times_s = self._times(media, self._header(media)) if recipe is None else recipe.times_s
             rate_hz = _rate_of(media)
             # A hundredth of a frame forgives the rounding of time * rate.
             indices = [min(int(time * rate_hz + 0.01), len(media.source) - 1) for time in times_s]
-            frames = np.stack([resize(media.source[i], self.size_px) for i in indices])
-        elif recipe is None:
-            frames = frames_of(media.source, partial(self._times, media), self.size_px, self.limits)
-        else:
-            frames = frames_at(media.source, recipe.times_s, self.size_px, recipe.declared, self.limits)
+            return np.stack([resize(media.source[i], self.size_px) for i in indices])
+        if recipe is None:
+            return frames_of(media.source, partial(self._times, media), self.size_px, self.limits)
+        return frames_at(media.source, recipe.times_s, self.size_px, recipe.declared, self.limits)
+
+    def _cells(self, frames: NDArray[np.uint8], plan: MediaPlan) -> NDArray[np.uint8]:
         cells = cut_blocks(frames, (self._cell_frames, *self._patch_px)).reshape(-1, *self.cell_shape)
         if len(cells) != plan.cells:
             raise PlanMismatch(f"video: planned {plan.cells} cells, decoded {len(cells)}")
         return cells
 
     def _check_options(self) -> None:
+        if not 0 <= self.flip <= 1:
+            raise ConfigError(f"flip: expected a probability from 0 to 1, got {self.flip:g}")
         for name in ("num_clips", "num_frames", "frame_rate_hz", "max_frames", "max_duration_s"):
             value = getattr(self, name)
             if value is not None and not value > 0:

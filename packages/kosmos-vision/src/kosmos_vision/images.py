@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError
+from kosmos_vision.augmentation import UNCHANGED, Augmentation, Change
 from kosmos_vision.cutting import cut_planes
 from kosmos_vision.pictures import Limits, load_rgb, read_header
 from kosmos_vision.resampling import Box, Planes, Resampler
@@ -72,6 +73,9 @@ class ImageProcessor:
         max_pixels: int = 40_000_000,
         max_bytes: int = 64 * 1024 * 1024,
         compile: bool = True,
+        flip: float = 0.0,
+        crop: float = 1.0,
+        colour: float = 0.0,
     ) -> None:
         """
         Args:
@@ -85,9 +89,14 @@ class ImageProcessor:
             max_bytes: files with more are refused before they are read.
             compile: whether a process that has resized for half a second compiles C++ for it, where there is a
                 compiler (``$CXX``, else g++ or clang++): the same bytes in a quarter to a half of the time.
+            flip: in training, the probability that a picture is mirrored, left to right.
+            crop: in training, the least share of a picture's area that is taken: at random one between it and 1, of the
+                picture's own shape, anywhere in it. 1 takes all of it.
+            colour: in training, by how much brightness, contrast and saturation go up or down at most: 0.2 is between
+                0.8 and 1.2 times.
 
         Raises:
-            ConfigError: a size that the encoder cannot take, or a limit out of range.
+            ConfigError: a size that the encoder cannot take, or a limit or an augmentation out of range.
         """
         self.input = encoder_input
         self.cell_shape = (encoder_input.channels, *encoder_input.patch_px)
@@ -98,6 +107,8 @@ class ImageProcessor:
         self.resize = resize
         self.max_cells = max_cells
         self.resampler = Resampler(compile)
+        self.augmentation = Augmentation(flip, crop, colour)
+        self.augments = self.augmentation.is_on
         self.limits = Limits(max_pixels, max_bytes)
         fewest = encoder_input.min_cells[0] * encoder_input.min_cells[1]
         if max_cells < fewest:
@@ -136,25 +147,31 @@ class ImageProcessor:
         Raises:
             SampleError: broken, cut short, or not within the limits.
         """
-        orientation, height, width = plan.recipe
-        picture = load_rgb(media.source, self.limits, orientation, (height, width))
-        return cut_planes(self._planes(picture, (height, width)), self.input.patch_px)
+        return self._cells(media, plan, UNCHANGED)
 
-    def _planes(self, picture: Image.Image, size_px: tuple[int, int]) -> Planes:
+    def augmented(self, media: Media, plan: MediaPlan, random: np.random.Generator) -> NDArray[np.uint8]:
+        """As ``decode``, of the picture as it is changed in training."""
+        return self._cells(media, plan, self.augmentation.draw(random))
+
+    def _cells(self, media: Media, plan: MediaPlan, change: Change) -> NDArray[np.uint8]:
+        orientation, height, width = plan.recipe
+        picture = load_rgb(media.source, self.limits, orientation, change.needed((height, width)))
+        planes = self._planes(picture, (height, width), change.part(*picture.size))
+        return cut_planes(change.of(planes), self.input.patch_px)
+
+    def _planes(self, picture: Image.Image, size_px: tuple[int, int], part: Box) -> Planes:
         if self.size_px is None or self.resize == "squash":
-            return self.resampler.planes(picture, size_px)
+            return self.resampler.planes(picture, size_px, part)
         if self.resize == "crop":
-            return self.resampler.planes(picture, size_px, _middle(picture, size_px))
+            return self.resampler.planes(picture, size_px, _middle(part, size_px))
         height, width = size_px
-        scale = min(width / picture.width, height / picture.height)
-        rows, columns = (
-            min(height, max(1, round(picture.height * scale))),
-            min(width, max(1, round(picture.width * scale))),
-        )
+        across, down = part[2] - part[0], part[3] - part[1]
+        scale = min(width / across, height / down)
+        rows, columns = min(height, max(1, round(down * scale))), min(width, max(1, round(across * scale)))
         top, left = (height - rows) // 2, (width - columns) // 2
         planes = np.empty((3, height, width), np.uint8)
         planes[...] = np.array([round(255 * mean) for mean in self.input.mean], np.uint8)[:, None, None]
-        planes[:, top : top + rows, left : left + columns] = self.resampler.planes(picture, (rows, columns))
+        planes[:, top : top + rows, left : left + columns] = self.resampler.planes(picture, (rows, columns), part)
         return planes
 
     @property
@@ -163,17 +180,12 @@ class ImageProcessor:
         return self.resampler.hints
 
 
-def _middle(picture: Image.Image, size_px: tuple[int, int]) -> Box:
-    """The largest part around the centre that has the shape of ``size_px`` (height, width)."""
-    height, width = size_px
-    scale = min(picture.width / width, picture.height / height)
-    left, top = (picture.width - scale * width) / 2, (picture.height - scale * height) / 2
-    return (
-        max(0.0, left),
-        max(0.0, top),
-        min(picture.width, left + scale * width),
-        min(picture.height, top + scale * height),
-    )
+def _middle(part: Box, size_px: tuple[int, int]) -> Box:
+    """The largest part of a part, around its centre, that has the shape of ``size_px`` (height, width)."""
+    (height, width), (begin, above, end, below) = size_px, part
+    scale = min((end - begin) / width, (below - above) / height)
+    left, top = begin + (end - begin - scale * width) / 2, above + (below - above - scale * height) / 2
+    return max(begin, left), max(above, top), min(end, left + scale * width), min(below, top + scale * height)
 
 
 def fit_cells(size_px: tuple[int, int], encoder_input: ImageInput, max_cells: int) -> tuple[int, int]:

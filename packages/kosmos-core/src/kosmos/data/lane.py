@@ -254,10 +254,11 @@ class Lane:
             with _Touching(self, (source, row, DECODE)):
                 if plan.let_go:
                     plan = waiting_media.read_again(plan, self._document(source, row))
+                random = self.feed.mixture.random(source, draw[1]) if self.feed.planner.augments else None
                 for media in plan.media:
                     processor = self.feed.planner.routes[media.media.modality].processor
                     with calling(processor, "decode"):
-                        found = decode_cells(media, processor)
+                        found = decode_cells(media, processor, random)
                     cells.put(media.stream, found)
         except SampleError as error:
             cells.filled = before

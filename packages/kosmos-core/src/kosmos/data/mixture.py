@@ -81,6 +81,10 @@ class Mixture:
         random.shuffle(order)
         return order
 
+    def random(self, source: int, draw: int) -> np.random.Generator | None:
+        """What changes the media of a draw at random, the same wherever and whenever it is decoded; None in scoring."""
+        return None if self.once is not None else np.random.Generator(np.random.PCG64([self._seed(source), draw, 1]))
+
     def origin(self, source: int, row: int) -> str:
         """Name of a row for humans, as good as the source can give it without reading the row."""
         known = getattr(self.sources[source], "origin", None)

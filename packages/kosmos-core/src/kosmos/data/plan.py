@@ -118,6 +118,11 @@ class Planner:
     kept: KeptPlans = field(default_factory=KeptPlans, init=False, repr=False, compare=False)
 
     @property
+    def augments(self) -> bool:
+        """Whether a processor changes at random what is trained on."""
+        return any(getattr(route.processor, "augments", False) for route in self.routes.values())
+
+    @property
     def most(self) -> int:
         """Tokens of the longest plan that is no piece."""
         return min(self.max_tokens, self.longest or self.max_tokens)
@@ -349,17 +354,25 @@ def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
         begin = end - 1
 
 
-def decode_cells(planned: PlannedMedia, processor: Processor) -> NDArray[Any]:
+def decode_cells(
+    planned: PlannedMedia, processor: Processor, random: np.random.Generator | None = None
+) -> NDArray[Any]:
     """The cells of a planned medium, as many as planned.
+
+    Args:
+        random: what a processor that augments draws from, in training; None takes the medium as it is.
 
     Raises:
         SampleError: the medium is broken.
         PlanMismatch: the processor decoded another number, or another shape or type, than it had promised.
     """
-    cells = processor.decode(planned.media.load(), planned.plan)
+    if random is not None and getattr(processor, "augments", False):
+        how, cells = "augmented", processor.augmented(planned.media.load(), planned.plan, random)  # type: ignore[attr-defined]
+    else:
+        how, cells = "decode", processor.decode(planned.media.load(), planned.plan)
     expected = (planned.plan.cells, *processor.cell_shape)
     if not isinstance(cells, np.ndarray):
-        raise PlanMismatch(f"{called(processor, 'decode')}: expected an array, got {type(cells).__name__}")
+        raise PlanMismatch(f"{called(processor, how)}: expected an array, got {type(cells).__name__}")
     if cells.shape != expected or cells.dtype != processor.cell_dtype:
         raise PlanMismatch(
             f"{type(processor).__name__} planned {expected[0]} cells of {expected[1:]} {processor.cell_dtype} for "

@@ -75,6 +75,9 @@ class Processor(Protocol):
 
     One whose plans hang on no file, because all its media take the same, has ``reads_headers = False`` beside these:
     nobody then looks whether a file has changed since it was planned, and media in archives come without their bytes.
+    One that changes at random what a model is trained on (augmentation) has ``augments = True`` and ``augmented(media,
+    plan, random)``, which in training stands for ``decode`` and gives as many cells; all that it draws comes from
+    ``random``, a ``numpy.random.Generator`` that depends on the run's seed and the sample's place in its order alone.
     One that could be faster on this machine has ``hints``, lines that say how; they are told as a run starts.
     """
 

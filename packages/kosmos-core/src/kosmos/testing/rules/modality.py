@@ -130,6 +130,29 @@ def cells_stay(modality: ModalityUnderTest) -> None:
             raise BrokenPromise(f"{described(medium)} was changed by plan or decode; work on a copy")
 
 
+@rule(
+    "modality",
+    "augments-as-planned",
+    "a processor that changes media in training gives as many cells as planned, and the same from the same numbers",
+)
+def augments_as_planned(modality: ModalityUnderTest) -> None:
+    processor: Any = modality.route.processor
+    if getattr_static(processor, "augmented", None) is None:
+        if getattr(processor, "augments", False):
+            raise BrokenPromise(f"{type(processor).__name__} says augments = True and has no augmented()")
+        return
+    for medium in modality.media[:CHILD_MEDIA]:
+        plan = planned(processor, medium)
+        found = [processor.augmented(medium, plan, np.random.default_rng(7)) for _ in range(2)]
+        expected = (plan.cells, *processor.cell_shape)
+        for cells in found:
+            if not isinstance(cells, np.ndarray) or cells.shape != expected or cells.dtype != processor.cell_dtype:
+                got = f"{cells.dtype} {cells.shape}" if isinstance(cells, np.ndarray) else type(cells).__name__
+                raise BrokenPromise(f"{described(medium)} augmented: {got}, expected {processor.cell_dtype} {expected}")
+        if digest(found[0]) != digest(found[1]):
+            raise BrokenPromise(f"{described(medium)} augmented twice with the same generator: other cells")
+
+
 @rule("modality", "spawn-picklable", "processor and slot counts can be pickled into a fresh process and plan the same")
 def works_in_a_worker(modality: ModalityUnderTest) -> None:
     media = modality.media[:CHILD_MEDIA]
@@ -300,6 +323,7 @@ RULES = (
     hints_are_lines,
     plans_are_deterministic,
     cells_stay,
+    augments_as_planned,
     works_in_a_worker,
     plans_need_no_torch,
     as_many_cells_as_planned,
