@@ -20,11 +20,10 @@ from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_fi
 if TYPE_CHECKING:
     from kosmos.compose import Composition
     from kosmos.data.document import Source
-    from kosmos.data.plan import DocumentPlan, Planner
+    from kosmos.data.figures import Figures
+    from kosmos.data.plan import Planner
     from kosmos.data.quarantine import Incident
     from kosmos.data.shown import Stretch
-    from kosmos.data.tokenizer import Tokenizer
-    from kosmos.data.turn_order import TurnOrder
 
 OPTIONS = ("--modalities", "--data", "--documents", "--check", "--workers", "--json", "--help")
 NO_COMMANDS = {
@@ -34,8 +33,6 @@ NO_COMMANDS = {
     "prepare": "data are read where they are and need no preparing",
 }
 """Words that may be expected behind ``kosmos data``, to what does it."""
-LOOKED_AT = 256
-"""Documents of a source whose headers are read for the figures."""
 MAX_SHOWN = 2_000
 """Characters of one stretch of text that are printed."""
 STYLES = {"mark": "dim", "media": "cyan", "text": ""}
@@ -52,31 +49,6 @@ class Shown:
     origin: str
     tokens: int
     stretches: list[Stretch]
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Of the first documents of a source in the order of training."""
-
-    looked_at: int
-    shortest: int
-    mean: float
-    longest: int
-    """Tokens of a document."""
-    media_share: float
-    """Of tokens: those that media fill."""
-    learned_share: float
-    """Of tokens: those that the loss looks at."""
-    spelled: list[str]
-    """Special tokens that at least half of the documents spell in their text."""
-    cut: int
-    """Documents that take more than a row and hold what is not learned, such as chats."""
-    disordered: int
-    """Documents whose turns follow each other oddly."""
-    oddities: dict[str, int]
-    """How many of them in which way."""
-    first_disordered: str
-    """Origin of the first of them."""
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -172,38 +144,16 @@ def look(
 ) -> tuple[dict[str, Figures | None], list[Shown], list[Incident]]:
     """Figures of each source, its first ``wanted`` documents, and what of those looked at cannot be used."""
     from kosmos.compose import make_feed
-    from kosmos.data.lane import Lane
+    from kosmos.data.figures import look_at_all
     from kosmos.data.shown import stretches
-    from kosmos.data.turn_order import TurnOrder
 
-    lane = Lane(make_feed(composition, sources), 0)
-    figures, shown = {}, []
-    for number, source in enumerate(sources):
-        usable, order = [], TurnOrder()
-        for draw in range(min(LOOKED_AT, len(source))):
-            document, pieces = lane.read(number, draw)
-            if document is not None and pieces:
-                usable.append(pieces)
-                order.look(lane.feed.mixture.row(number, draw), document)
-        figures[source.name] = _figures(usable, order, composition.planner.tokenizer) if usable else None
-        for plan in (piece for pieces in usable[:wanted] for piece in pieces[:1]):
-            shown.append(Shown(source.name, plan.origin, len(plan), stretches(plan, composition.planner)))
-    return figures, shown, lane.incidents
-
-
-def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, tokenizer: Tokenizer) -> Figures:
-    from kosmos.data.shown import spelled
-    from kosmos.data.turn_order import ODDITIES
-
-    lengths = [sum(map(len, pieces)) for pieces in documents]
-    plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
-    media = sum(len(slots) for plan in plans for slots in plan.slots.values())
-    learned = sum(int(plan.train.sum()) for plan in plans)
-    return Figures(
-        len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
-        spelled(documents, tokenizer), sum(any(plan.is_torn for plan in pieces) for pieces in documents),
-        order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
-    )  # fmt: skip
+    found = look_at_all(make_feed(composition, sources), kept=wanted)
+    shown = [
+        Shown(name, plan.origin, len(plan), stretches(plan, composition.planner))
+        for name, documents in found.documents.items()
+        for plan in (pieces[0] for pieces in documents)
+    ]
+    return found.figures, shown, found.incidents
 
 
 def _cut(figures: dict[str, Figures | None], planner: Planner) -> Iterator[str]:

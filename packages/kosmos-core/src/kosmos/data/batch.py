@@ -124,6 +124,11 @@ Room = Callable[[Sequence[int], DTypeLike], NDArray[Any]]
 """Shape and type to an array that is to be filled, such as ``numpy.empty``."""
 
 
+def no_room(shape: Sequence[int], kind: DTypeLike) -> NDArray[Any]:
+    """An array of a shape without memory for it: all of its places are the same one."""
+    return np.ndarray(tuple(shape), kind, np.zeros(1, kind), strides=(0,) * len(shape))
+
+
 class RowCells:
     """The values of a row's media, each put where it belongs as it is decoded, so that a row is in memory once.
 
@@ -148,6 +153,11 @@ class RowCells:
         begin = self.filled[stream]
         self.filled[stream] = end = begin + len(cells)
         self._values[stream][begin:end] = cells
+
+    def leave(self, plan: DocumentPlan) -> None:
+        """The cells of a document count as put, and hold anything: for whoever looks at sizes alone."""
+        for name in self.filled:
+            self.filled[name] += plan.cells(name)
 
     def values(self) -> dict[str, NDArray[Any]]:
         """Of each stream, what was put there: [N, *cell]."""

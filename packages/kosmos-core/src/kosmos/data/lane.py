@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from kosmos.data import waiting_media
-from kosmos.data.batch import PackedArrays, Room, RowCells, lay_out
+from kosmos.data.batch import PackedArrays, Room, RowCells, lay_out, no_room
 from kosmos.data.document import Document
 from kosmos.data.foreign import called, calling
 from kosmos.data.long_texts import LongTexts
@@ -118,11 +118,22 @@ class Lane:
         Raises:
             DataError: sample after sample is unusable.
         """
+        return self._row(self.room, self._decode)
+
+    def outline(self) -> Row | Empty | None:
+        """As ``turn``, by headers alone: nothing is decoded, and what cells hold is without memory or meaning."""
+        return self._row(no_room, _left)
+
+    def _row(self, room: Room, put: Callable[[Draw, DocumentPlan, RowCells], bool]) -> Row | Empty | None:
+        """
+        Args:
+            put: puts the cells of a document into the row; False where it cannot, which leaves the document out.
+        """
         chosen = self._choose()
         if chosen is None:
             return None
-        cells = RowCells([plan for _, plan in chosen], self.feed.planner.routes, self.feed.streams, self.room)
-        whole = [(draw, plan) for draw, plan in chosen if self._decode(draw, plan, cells)]
+        cells = RowCells([plan for _, plan in chosen], self.feed.planner.routes, self.feed.streams, room)
+        whole = [(draw, plan) for draw, plan in chosen if put(draw, plan, cells)]
         incidents, drawn = self._told()
         if not whole and (self.pending or self.feed.mixture.once is None):
             return Empty(incidents, drawn, self.state())
@@ -269,6 +280,11 @@ class Lane:
     def _quarantine(self, origin: str, source: int, error: SampleError) -> None:
         name = self.feed.mixture.sources[source].name
         self.incidents.append(Incident(origin, name, error.code, str(error).removeprefix(f"{origin}: ")))
+
+
+def _left(draw: Draw, plan: DocumentPlan, cells: RowCells) -> bool:
+    cells.leave(plan)
+    return True
 
 
 class _Touching:

@@ -92,10 +92,15 @@ def times_of(module: nn.Module, *, passed: bool = False, head: Tensor | None = N
     """
     if not (passed or any(p.requires_grad for p in module.parameters())):
         return Times(1, 1)
+    sizes = [(p.numel(), p.requires_grad) for p in factors_of(module, head) or module.parameters()]
+    return Times(2 + sum(n for n, learns in sizes if learns) / max(1, sum(n for n, _ in sizes)), 3)
+
+
+def factors_of(module: nn.Module, head: Tensor | None = None) -> list[nn.Parameter]:
+    """The parameters of products; ``head`` as of ``times_of``."""
     factors = {id(p): p for m in module.modules() if is_product(m) for p in m.parameters(recurse=False)}
     factors.pop(id(head), None)
-    sizes = [(p.numel(), p.requires_grad) for p in factors.values() or module.parameters()]
-    return Times(2 + sum(n for n, learns in sizes if learns) / max(1, sum(n for n, _ in sizes)), 3)
+    return list(factors.values())
 
 
 class Counted(NamedTuple):
@@ -227,12 +232,21 @@ class FlopMeter:
         }
 
 
+def known_gpu(name: str) -> str | None:
+    """The name in ``PEAKS`` of a GPU that torch or a person calls so, as in ``NVIDIA H100 80GB HBM3`` or h100-pcie."""
+    said = _spaced(name)
+    return max((part for part in PEAKS if _spaced(part) in said), key=len, default=None)
+
+
+def _spaced(name: str) -> str:
+    return name.upper().replace("-", " ").replace("_", " ")
+
+
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """Products a second that the device can do: its data sheet's, else measured here, in 0.3 s once a process."""
-    if device.type == "cuda" and dtype == torch.bfloat16:
-        name = torch.cuda.get_device_name(device)
-        if known := [part for part in PEAKS if part in name]:
-            return PEAKS[max(known, key=len)]
+    is_listed = device.type == "cuda" and dtype == torch.bfloat16
+    if is_listed and (known := known_gpu(torch.cuda.get_device_name(device))):
+        return PEAKS[known]
     return _measured_once(device, dtype, torch.get_num_threads())
 
 

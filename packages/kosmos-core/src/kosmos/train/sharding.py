@@ -61,14 +61,14 @@ def check_strategy(settings: ParallelConfig, parallel: Parallel) -> None:
     if settings.offload and settings.strategy == "ddp":
         raise ConfigError("parallel.offload: not with strategy ddp, where every rank holds the whole model; use fsdp")
     if parallel.world_size > 1:
-        _mesh_shape(parallel, settings)
+        mesh_shape(parallel, settings)
 
 
 def layout(settings: ParallelConfig, parallel: Parallel) -> str:
     """How the ranks of a run share its work, in a few words; nothing for a process alone."""
     if parallel.world_size == 1:
         return ""
-    shape = _mesh_shape(parallel, settings)
+    shape = mesh_shape(parallel, settings)
     kind = "fsdp" if settings.strategy == "auto" else settings.strategy
     words = [kind if len(shape) == 1 else f"{kind}, {shape[0]} groups of {shape[1]}"]
     for name, ranks in (("tensor", settings.tensor), ("sequence", settings.sequence)):
@@ -86,7 +86,7 @@ def check_types(model: OmniModel, settings: ParallelConfig, parallel: Parallel) 
     if parallel.world_size == 1 or settings.strategy == "ddp":
         return
     taken: set[int] = set()
-    for unit in (*_blocks(model.backbone), *_streams(model), model):
+    for unit in units_of(model):
         found: dict[torch.dtype, str] = {}
         for name, parameter in unit.named_parameters():
             if parameter.requires_grad and id(parameter) not in taken:
@@ -146,7 +146,7 @@ def _sum_bucket(state, bucket):  # type: ignore[no-untyped-def]  # DDP compares 
     return work.get_future().then(lambda done: done.value()[0])
 
 
-def _mesh_shape(parallel: Parallel, settings: ParallelConfig) -> tuple[int, ...]:
+def mesh_shape(parallel: Parallel, settings: ParallelConfig) -> tuple[int, ...]:
     """(ranks,) or, for hsdp, (groups, ranks of a group). Raises as ``check_strategy``."""
     world = parallel.world_size
     if settings.strategy != "hsdp":
@@ -172,7 +172,7 @@ class _Meshes(NamedTuple):
 
 def _meshes(model: OmniModel, parallel: Parallel, settings: ParallelConfig, device: torch.device) -> _Meshes:
     """Cuts the matrices first where ranks share them."""
-    shape = _mesh_shape(parallel, settings)
+    shape = mesh_shape(parallel, settings)
     every = init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
     if settings.tensor == 1:
         return _Meshes(every, every)
@@ -197,7 +197,6 @@ def _shard(
         ),
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if settings.offload else OffloadPolicy(),
     }
-    # A stream is one unit: how often an encoder calls its own parts may depend on the items of a rank's row.
     units = [(block, meshes.blocks, 1) for block in _blocks(model.backbone)]
     # What is not cut has the same gradient on all ranks of a group that shares matrices: it counts once.
     units += [(module, meshes.others, settings.tensor) for module in (*_streams(model), model)]
@@ -211,6 +210,14 @@ def _shard(
 def _exchange_when(model: Any, last: bool) -> AbstractContextManager[None]:
     model.set_requires_gradient_sync(last)
     return nullcontext()
+
+
+def units_of(model: OmniModel) -> list[nn.Module]:
+    """What is sharded, and gathered, at once: the model last, with what the others leave.
+
+    A stream is one unit: how often an encoder calls its own parts may depend on the items of a rank's row.
+    """
+    return [*_blocks(model.backbone), *_streams(model), model]
 
 
 def _blocks(backbone: nn.Module) -> Iterable[nn.Module]:

@@ -61,6 +61,17 @@ def _plan() -> dict[str, ParallelStyle]:
     }
 
 
+def cut_dimension(name: str) -> int | None:
+    """Along which dimension ranks share a parameter of a block, by its name there; None where each holds all of it."""
+    module, _, last = name.rpartition(".")
+    if module.endswith(".sub_norm"):
+        return 0
+    style = _plan().get(module)
+    if isinstance(style, ColwiseParallel):
+        return 0
+    return 1 if isinstance(style, RowwiseParallel) and last == "weight" else None
+
+
 def _has_parameters(block: nn.Module, name: str) -> bool:
     """Whether this shape of a block has that part."""
     return any(parameter.startswith(f"{name}.") for parameter, _ in block.named_parameters())

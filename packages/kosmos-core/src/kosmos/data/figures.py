@@ -1,0 +1,89 @@
+"""What the documents of a run are like, by the first of each source in the order of training. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kosmos.data.lane import Feed, Lane
+from kosmos.data.plan import DocumentPlan
+from kosmos.data.quarantine import Incident
+from kosmos.data.shown import spelled
+from kosmos.data.tokenizer import Tokenizer
+from kosmos.data.turn_order import ODDITIES, TurnOrder
+
+LOOKED_AT = 256
+"""Documents of a source whose headers are read for the figures."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of the first documents of a source in the order of training."""
+
+    looked_at: int
+    shortest: int
+    mean: float
+    longest: int
+    """Tokens of a document."""
+    media_share: float
+    """Of tokens: those that media fill."""
+    learned_share: float
+    """Of tokens: those that the loss looks at."""
+    spelled: list[str]
+    """Special tokens that at least half of the documents spell in their text."""
+    longer: int
+    """Documents that take more than a row."""
+    cut: int
+    """Documents that take more than a row and hold what is not learned, such as chats."""
+    disordered: int
+    """Documents whose turns follow each other oddly."""
+    oddities: dict[str, int]
+    """How many of them in which way."""
+    first_disordered: str
+    """Origin of the first of them."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was found, by the names of sources."""
+
+    figures: dict[str, Figures | None]
+    """None where none of the documents can be used."""
+    documents: dict[str, list[list[DocumentPlan]]]
+    """The first that can be used, in pieces that fit a row."""
+    incidents: list[Incident]
+    """Of those that cannot."""
+
+
+def look_at_all(feed: Feed, *, kept: int = 0) -> Looked:
+    """Read the headers of the first documents of each source and plan them; nothing is decoded.
+
+    Args:
+        kept: how many of each are given back as they are.
+    """
+    lane = Lane(feed, 0)
+    found = Looked({}, {}, lane.incidents)
+    for number, source in enumerate(feed.mixture.sources):
+        usable: list[list[DocumentPlan]] = []
+        order = TurnOrder()
+        for draw in range(min(LOOKED_AT, len(source))):
+            document, pieces = lane.read(number, draw)
+            if document is not None and pieces:
+                usable.append(pieces)
+                order.look(feed.mixture.row(number, draw), document)
+        found.documents[source.name] = usable[:kept]
+        found.figures[source.name] = _figures(usable, order, feed.planner.tokenizer) if usable else None
+    return found
+
+
+def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, tokenizer: Tokenizer) -> Figures:
+    lengths = [sum(map(len, pieces)) for pieces in documents]
+    plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
+    media = sum(len(slots) for plan in plans for slots in plan.slots.values())
+    learned = sum(int(plan.train.sum()) for plan in plans)
+    return Figures(
+        len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
+        spelled(documents, tokenizer), sum(len(pieces) > 1 for pieces in documents),
+        sum(any(plan.is_torn for plan in pieces) for pieces in documents),
+        order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
+    )  # fmt: skip
