@@ -131,7 +131,7 @@ def _source_cells(one: dict[str, Any]) -> Cells:
         return one["name"], f"{one['documents']:,}", "none can be used", "-", "-", "-"
     longer = f"{one['longer_than_a_row']:,} of {one['looked_at']:,} looked at"
     counts = f"{one['documents']:,}", _count(one["tokens"])
-    return one["name"], *counts, _percent(one["share"]), f"{one['passes']:,.3g}", longer
+    return one["name"], *counts, _percent(one["share"]), _short(one["passes"]), longer
 
 
 def _row_lines(row: dict[str, Any]) -> Iterator[str]:
@@ -141,9 +141,12 @@ def _row_lines(row: dict[str, Any]) -> Iterator[str]:
     whose = "process" if layout["groups"] == processes else f"group of {processes // layout['groups']} processes"
     dealt = f"{processes:,} process{'es' * (processes > 1)}, {each:,} row{'s' * (each > 1)} a {whose}"
     yield f"step      {layout['lanes']:,} lane{'s' * (layout['lanes'] > 1)}; {dealt}"
+    every, steps = rows["rows"], rows["steps"]
+    of = f" of the {steps:,} first steps" if steps > 1 else " of the first step" if every >= layout["lanes"] else ""
+    yield f"rows      {every:,}{of} planned, {_percent(rows['fill'])} full"
     yield (
-        f"rows      {rows['rows']:,} planned, {_percent(rows['fill'])} full: {rows['text_tokens_per_row']:,.0f} tokens of "
-        f"text and {rows['media_tokens_per_row']:,.0f} of media in {rows['documents_per_row']:,.1f} documents each"
+        f"          of each {rows['text_tokens_per_row']:,.0f} tokens are text and {rows['media_tokens_per_row']:,.0f} "
+        f"media, in {rows['documents_per_row']:,.1f} documents"
     )
     for name, cells in rows["cells_by_stream"].items():
         uneven = rows["imbalance_by_stream"].get(name)
@@ -174,7 +177,7 @@ def _time_lines(row: dict[str, Any]) -> Iterator[str]:
         gpus = f"{processes:,} {device['name']}" if processes > 1 else device["name"]
         yield f"time      {gpus}, {_flop(device['peak_flops'])}/s each at most in {device['type']}:"
     for time in row["times"]:
-        run = f"{_duration(3600 * time['run_hours'])} in all, {_hours(time['gpu_hours'])} GPU hours"
+        run = f"{_duration(3600 * time['run_hours'])} in all, {_short(time['gpu_hours'])} GPU hours"
         yield f"          at {_percent(time['of_peak'])} of it {_duration(time['step_s'])} a step, {run}"
 
 
@@ -232,5 +235,5 @@ def _duration(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} µs"
 
 
-def _hours(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -124,7 +124,7 @@ def passes_of(feed: Feed, figures: Mapping[str, Figures | None], run_tokens: flo
     """
     mixture = feed.mixture
     found = [figures[source.name] for source in mixture.sources]
-    sizes = [of and of.mean * len(source) for of, source in zip(found, mixture.sources, strict=True)]
+    sizes = [None if of is None else of.mean * len(source) for of, source in zip(found, mixture.sources, strict=True)]
     stated = sizes if mixture.by_documents else list(mixture.weights)
     shares = _shares([weight if size else None for weight, size in zip(stated, sizes, strict=True)])
     return [

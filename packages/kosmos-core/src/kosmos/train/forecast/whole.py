@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -107,9 +107,8 @@ class Forecast:
         fewer = [] if train.weights == "bf16" else ["train.weights=bf16 with train.optimizer.master=stochastic"]
         fewer += [] if train.optimizer.name == "lion8bit" else ["train.optimizer=lion8bit"]
         told = [f"take fewer bytes a parameter ({', '.join(fewer)})"] if fewer else []
-        if self.config.parallel.strategy == "ddp":
-            told.append("shard the model (parallel.strategy=fsdp)")
-        told.append("start more processes to share it")
+        is_copied = self.config.parallel.strategy == "ddp"
+        told.append("shard the model (parallel.strategy=fsdp)" if is_copied else "start more processes to share it")
         return " or ".join(told)
 
     def as_row(self) -> dict[str, Any]:
@@ -118,7 +117,7 @@ class Forecast:
         return {
             "layout": self.layout,
             "model": {
-                "parts": [asdict(part) for part in self.parts],
+                "parts": [{**asdict(part), "types": list(part.types)} for part in self.parts],
                 "parameters": self.parameters, "trained": self.trained,
             },
             "memory": {
@@ -189,17 +188,22 @@ def forecast(
     dtype = device.dtype if device is not None else pick_precision(
         config.train.precision, torch.device("cpu"), config.train.weights
     )  # fmt: skip
-    made = {
-        "parts": parts_of(composition),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "memory": memory_of(composition, parallel, dtype),
-        "doubts": _doubtful(composition, sources),
-    }
-    return Forecast(
-        config, parallel, figures=looked.figures, passes=passes_of(feed, looked.figures, run_tokens), rows=rows,
-        device=device, work=work_of_step(model, rows.rows, lanes=config.data.lanes), **made,
-    )  # fmt: skip
+    told = Forecast(
+        config=config,
+        parallel=parallel,
+        parts=parts_of(composition),
+        parameters=sum(p.numel() for p in model.parameters()),
+        trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        memory=memory_of(composition, parallel, dtype),
+        figures=looked.figures,
+        passes=passes_of(feed, looked.figures, run_tokens),
+        rows=rows,
+        work=Work({}, 0.0),
+        device=device,
+        doubts=_doubtful(composition, sources),
+    )
+    # Last of all, since it takes the model's weights away.
+    return replace(told, work=work_of_step(model, rows.rows, lanes=config.data.lanes))
 
 
 def _doubtful(composition: Composition, sources: Sequence[Source]) -> list[str]:
