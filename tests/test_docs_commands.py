@@ -17,7 +17,7 @@ import typer
 from PIL import Image
 
 from kosmos.cli import _take_plugins, _wrap, main
-from kosmos.commands import data, generate, plugins, train
+from kosmos.commands import data, generate, plan, plugins, train
 from kosmos.commands.arguments import split_extra
 from kosmos.launch import prices
 from kosmos.plugins import Registry
@@ -130,6 +130,7 @@ def parse_launch(arguments: list[str], registry: Registry) -> None:
 PARSERS: dict[str, Callable[[list[str], Registry], None]] = {
     "train": partial(parse_run, "train", train),
     "data": partial(parse_run, "data", data),
+    "plan": partial(parse_run, "plan", plan),
     "generate": parse_generate,
     "plugin": parse_plugin,
     "plugins": parse_plugins,

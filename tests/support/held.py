@@ -1,4 +1,4 @@
-"""What a trainer holds after a step: bytes of weights, gradients and optimizer state on this process.
+"""What a trainer holds after a step, and what was told of it: bytes of weights, gradients and optimizer state.
 
 Run by torchrun: torchrun --nproc-per-node N held.py RUNS.json FOLDER
 
@@ -16,15 +16,17 @@ import torch
 from torch import Tensor
 
 from kosmos import RunConfig, make_run
+from kosmos.compose import compose
 from kosmos.data.feeder import open_feeder
 from kosmos.plugins import Registry
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.forecast.memory import memory_of
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import open_run
 from kosmos.train.optim.operands import local
 from kosmos.train.order import sample_order
 from kosmos.train.output import RunFolder
-from support.runs import ticks_registry
+from support.runs import small_run, ticks_registry
 
 
 def stepped(config: RunConfig, folder: Path, registry: Registry, parallel: Parallel) -> tuple[Trainer, dict[str, Any]]:
@@ -52,6 +54,15 @@ def held(trainer: Trainer) -> dict[str, int]:
         "gradients": sum(map(size, gradients)),
         "optimizer": sum(size(value) for value in values if isinstance(value, torch.Tensor)),
     }
+
+
+def told(over: dict[str, Any], processes: int = 1) -> dict[str, int]:
+    """What a forecast says of the process that holds most, of ``small_run`` with ``over``."""
+    composition = compose(small_run(None, **over), ticks_registry(), draw=False)
+    parallel = Parallel(world_size=processes, local_world_size=processes)
+    found = memory_of(composition, parallel, torch.float32)
+    assert not found.state.unknown
+    return {"weights": found.weights_bytes, "gradients": found.gradients_bytes, "optimizer": found.state.total}
 
 
 def main(runs: str, folder: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,13 +14,12 @@ from kosmos.components import OptimizerSpec
 from kosmos.compose import compose
 from kosmos.plugins import Registry
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.forecast.memory import memory_of
 from kosmos.train.forecast.optimizer_state import state_bytes
 from kosmos.train.forecast.whole import forecast
 from kosmos.train.parameter_groups import parameter_groups
 from support import held
-from support.runs import SMALL, small_run, ticks_registry
-from support.torchrun import done, torchrun
+from support.held import told
+from support.runs import small_run, ticks_registry
 
 WIDE = {"width": 64, "ffn_width": 128}
 """Rows that have blocks of 8-bit momentum."""
@@ -35,23 +33,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "updates": {"backbone": {"lora": 4}, "train": {"optimizer": "adamw"}},
     "frozen": {"backbone": {"freeze": True}, "streams": {"ticks": {"freeze": True}}},
 }
-UNEVEN = {"width": 36, "heads": 2, "ffn_width": 47}
-"""Sizes that two ranks do not divide."""
-SHARED: dict[str, dict[str, Any]] = {
-    "fsdp, uneven": {"backbone": UNEVEN, "train": {"optimizer": "adamw"}},
-    "fsdp, 8 bits": {"backbone": WIDE, "train": {**BF16, "optimizer": {"name": "lion8bit", "master": "bits8"}}},
-    "ddp": {"backbone": UNEVEN, "parallel": {"strategy": "ddp"}},
-    "tensor": {"backbone": {"width": 128, "ffn_width": 256, "bias": True, "sub_ln": True}, "parallel": {"tensor": 2},
-               "train": {"optimizer": "lion8bit"}},
-}  # fmt: skip
-
-
-def told(over: dict[str, Any], processes: int = 1) -> dict[str, int]:
-    composition = compose(small_run(None, **over), ticks_registry(), draw=False)
-    parallel = Parallel(world_size=processes, local_world_size=processes)
-    found = memory_of(composition, parallel, torch.float32)
-    assert not found.state.unknown
-    return {"weights": found.weights_bytes, "gradients": found.gradients_bytes, "optimizer": found.state.total}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -59,17 +40,6 @@ def test_a_process_holds_the_bytes_that_were_told(name: str, tmp_path: Path) -> 
     config = small_run(None, **RUNS[name])
     trainer, _ = held.stepped(config, tmp_path / "run", ticks_registry(), Parallel())
     assert held.held(trainer) == told(RUNS[name])
-
-
-def test_of_two_ranks_the_one_that_holds_most_holds_what_was_told(tmp_path: Path) -> None:
-    runs = [
-        {**SMALL, **small_run(None, **over).model_dump(mode="json", exclude_unset=True)} for over in SHARED.values()
-    ]
-    (tmp_path / "runs.json").write_text(json.dumps(runs))
-    lines = done(torchrun(2, [held.__file__, str(tmp_path / "runs.json"), str(tmp_path)])).splitlines()
-    for (name, over), line in zip(SHARED.items(), lines, strict=True):
-        ranks = json.loads(line)
-        assert {what: max(rank[what] for rank in ranks) for what in ranks[0]} == told(over, 2), name
 
 
 def test_of_released_gradients_one_is_there_at_a_time() -> None:

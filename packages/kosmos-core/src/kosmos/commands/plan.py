@@ -142,8 +142,8 @@ def _row_lines(row: dict[str, Any]) -> Iterator[str]:
     dealt = f"{processes:,} process{'es' * (processes > 1)}, {each:,} row{'s' * (each > 1)} a {whose}"
     yield f"step      {layout['lanes']:,} lane{'s' * (layout['lanes'] > 1)}; {dealt}"
     every, steps = rows["rows"], rows["steps"]
-    of = f" of the {steps:,} first steps" if steps > 1 else " of the first step" if every >= layout["lanes"] else ""
-    yield f"rows      {every:,}{of} planned, {_percent(rows['fill'])} full"
+    whole = f"{steps:,} whole step{'s' * (steps > 1)}" if steps else "not a whole step"
+    yield f"rows      {every:,} planned ({whole}), {_percent(rows['fill'])} full"
     yield (
         f"          of each {rows['text_tokens_per_row']:,.0f} tokens are text and {rows['media_tokens_per_row']:,.0f} "
         f"media, in {rows['documents_per_row']:,.1f} documents"

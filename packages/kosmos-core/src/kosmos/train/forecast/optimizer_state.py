@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from inspect import signature
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 from kosmos.config import TrainConfig
 from kosmos.errors import KosmosError, cause
 from kosmos.plugins import Registry
-from kosmos.train.optim.parameterwise import Parameterwise
 
 AS_IT_IS = 2**18
 """Elements up to which a parameter is tried as it is."""
@@ -79,18 +79,23 @@ def _try(
         own = [kind for kind in kinds if kind[0] == number]
         names = [group["names"][_first_of(group, kind)] for kind in own]
         small.append({**group, "names": names, "params": [made[kind] for kind in own]})
-    options = dict(train.optimizer.options)
-    if options.get("compile") is True:  # for the sake of three small steps
-        options["compile"] = False
     optimizer: torch.optim.Optimizer = registry.build(
-        "optimizer", train.optimizer.name, small, train.learning_rate, options=options, path="train.optimizer"
-    )
-    if isinstance(optimizer, Parameterwise):
-        optimizer.compile = False
+        "optimizer", train.optimizer.name, small, train.learning_rate,
+        options=_uncompiled(registry, train), path="train.optimizer",
+    )  # fmt: skip
     for parameter in made.values():
         parameter.grad = torch.full_like(parameter, 1e-3)
     optimizer.step()
     return {kind: dict(_sizes(optimizer.state.get(p, {}))) for kind, p in made.items()}
+
+
+def _uncompiled(registry: Registry, train: TrainConfig) -> dict[str, Any]:
+    """The optimizer's options: nothing is compiled, and left on a disk, for the sake of three small steps."""
+    options = dict(train.optimizer.options)
+    own = signature(registry.resolve("optimizer", train.optimizer.name)).parameters.get("compile")
+    if own is not None and options.get("compile", own.default) in (True, "auto"):
+        options["compile"] = False
+    return options
 
 
 def _first_of(group: Mapping[str, Any], kind: Kind) -> int:
