@@ -24,9 +24,7 @@ SHARED: dict[str, dict[str, Any]] = {
 
 
 def test_of_two_ranks_the_one_that_holds_most_holds_what_was_told(tmp_path: Path) -> None:
-    runs = [
-        {**SMALL, **small_run(None, **over).model_dump(mode="json", exclude_unset=True)} for over in SHARED.values()
-    ]
+    runs = [small_run(None, **over).model_dump(mode="json", exclude_unset=True) for over in SHARED.values()]
     (tmp_path / "runs.json").write_text(json.dumps(runs))
     lines = done(torchrun(2, [held.__file__, str(tmp_path / "runs.json"), str(tmp_path)])).splitlines()
     for (name, over), line in zip(SHARED.items(), lines, strict=True):
