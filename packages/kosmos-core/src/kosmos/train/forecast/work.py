@@ -6,7 +6,9 @@ the same. A model that cannot be run so, because its code looks at values, is es
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,6 +20,7 @@ from kosmos.data.batch import MediaArrays, PackedBatch, to_tensors
 from kosmos.data.lane import Row
 from kosmos.errors import KosmosError, cause
 from kosmos.model.omni import OmniModel
+from kosmos.model.weights import round_weights
 from kosmos.runtime.devices import autocast
 from kosmos.train.flops import BACKBONE, CONNECTOR, HEAD, Cost, FlopMeter, factors_of
 
@@ -57,20 +60,42 @@ def work_of_step(model: OmniModel, rows: Sequence[Row], *, lanes: int) -> Work:
     _let_weights_go(model, empty)
     meter = FlopMeter(model, torch.device("cpu"), torch.float32)
     batches = [to_tensors(row.arrays) for row in rows]
-    reason = ""
-    try:
-        for batch in batches:
-            if meter.wants(1, batch, compiled=COMPILED):
-                # In bf16, as nearly all runs are, and as kernels of mixtures want it; fp32 counts the same.
-                with autocast(meter.device, torch.bfloat16), meter.counting(batch):
-                    model(_without_values(batch, empty))
-    except Exception as error:  # a seam: code of plugins
-        reason = str(error) if isinstance(error, KosmosError) else cause(error)
-        meter.costs = _by_parameters(model)
+    reason = _count(model, meter, batches, empty)
+    if reason:
+        round_weights(model)  # kernels of mixtures want them so
+        if _count(model, meter, batches, empty):
+            meter.costs = _by_parameters(model)
+        else:
+            reason = ""
     counted = meter.count(batches)
     each = lanes / len(rows)
     by_module = {name: each * number for name, number in counted.by_module.items()}
     return Work(by_module, each * counted.saved, reason)
+
+
+def _count(model: OmniModel, meter: FlopMeter, batches: Sequence[PackedBatch], empty: FakeTensorMode) -> str:
+    """Have the meter know all modules that the rows need; why it could not, else nothing."""
+    try:
+        with _quiet():
+            for batch in batches:
+                if meter.wants(1, batch, compiled=COMPILED):
+                    # In bf16, as nearly all runs are; in fp32 they are as many.
+                    with autocast(meter.device, torch.bfloat16), meter.counting(batch):
+                        model(_without_values(batch, empty))
+    except Exception as error:  # a seam: code of plugins
+        return str(error) if isinstance(error, KosmosError) else cause(error)
+    return ""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch logs what fails on tensors without memory, which is told by an error too."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _let_weights_go(model: OmniModel, empty: FakeTensorMode) -> None:
