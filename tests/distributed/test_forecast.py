@@ -17,7 +17,6 @@ SHARED: dict[str, dict[str, Any]] = {
     "fsdp, 8 bits": {"backbone": {"width": 64, "ffn_width": 128},
                      "train": {"weights": "bf16", "precision": "bf16",
                                "optimizer": {"name": "lion8bit", "master": "bits8"}}},
-    "ddp": {"backbone": UNEVEN, "parallel": {"strategy": "ddp"}},
     "tensor": {"backbone": {"width": 128, "ffn_width": 256, "bias": True, "sub_ln": True}, "parallel": {"tensor": 2},
                "train": {"optimizer": "lion8bit"}},
 }  # fmt: skip

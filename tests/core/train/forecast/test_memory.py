@@ -42,6 +42,12 @@ def test_a_process_holds_the_bytes_that_were_told(name: str, tmp_path: Path) -> 
     assert held.held(trainer) == told(RUNS[name])
 
 
+def test_ranks_of_hsdp_share_within_their_group() -> None:
+    over = {"data": {"lanes": 4}, "parallel": {"strategy": "hsdp", "shards": 2}}
+    fully = {"data": {"lanes": 2}, "parallel": {"strategy": "fsdp"}}
+    assert told(over, 4) == told(fully, 2)
+
+
 def test_of_released_gradients_one_is_there_at_a_time() -> None:
     over = {"train": {"release_gradients": True, "clip_norm": None}, "data": {"lanes": 1}}
     composition = compose(small_run(None, **over), ticks_registry(), draw=False)

@@ -60,10 +60,10 @@ def work_of_step(model: OmniModel, rows: Sequence[Row], *, lanes: int) -> Work:
     _let_weights_go(model, empty)
     meter = FlopMeter(model, torch.device("cpu"), torch.float32)
     batches = [to_tensors(row.arrays) for row in rows]
-    reason = _count(model, meter, batches, empty)
+    reason = _count(model, meter, batches, empty, torch.float32)
     if reason:
         round_weights(model)  # kernels of mixtures want them so
-        if _count(model, meter, batches, empty):
+        if _count(model, meter, batches, empty, torch.bfloat16):
             meter.costs = _by_parameters(model)
         else:
             reason = ""
@@ -73,14 +73,19 @@ def work_of_step(model: OmniModel, rows: Sequence[Row], *, lanes: int) -> Work:
     return Work(by_module, each * counted.saved, reason)
 
 
-def _count(model: OmniModel, meter: FlopMeter, batches: Sequence[PackedBatch], empty: FakeTensorMode) -> str:
-    """Have the meter know all modules that the rows need; why it could not, else nothing."""
+def _count(
+    model: OmniModel, meter: FlopMeter, batches: Sequence[PackedBatch], empty: FakeTensorMode, dtype: torch.dtype
+) -> str:
+    """Have the meter know all modules that the rows need; why it could not, else nothing.
+
+    Args:
+        dtype: of products. In fp32 a CPU pads as little as a GPU; in bf16 it has items of padding for some encoders.
+    """
     try:
         with _quiet():
             for batch in batches:
                 if meter.wants(1, batch, compiled=COMPILED):
-                    # In bf16, as nearly all runs are; in fp32 they are as many.
-                    with autocast(meter.device, torch.bfloat16), meter.counting(batch):
+                    with autocast(meter.device, dtype), meter.counting(batch):
                         model(_without_values(batch, empty))
     except Exception as error:  # a seam: code of plugins
         return str(error) if isinstance(error, KosmosError) else cause(error)
