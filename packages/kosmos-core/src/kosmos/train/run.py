@@ -39,9 +39,9 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
-    with _ranks(config) as parallel:
+    with ranks(config) as parallel:
         check_same_run(config, parallel, resumed=False)
-        plugins = registry or _agreed_plugins(config, parallel)
+        plugins = registry or agreed_plugins(config, parallel)
         return Session(config, None, plugins, reporter or Reporter(), parallel).go()
 
 
@@ -63,9 +63,9 @@ def resume_run(
     if not isinstance(overrides or {}, Mapping):
         raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
     config = folder.goes_on_with(overrides or {})
-    with _ranks(config) as parallel:
+    with ranks(config) as parallel:
         check_same_run(config, parallel, resumed=True)
-        plugins = registry or _agreed_plugins(config, parallel)
+        plugins = registry or agreed_plugins(config, parallel)
         changed = parallel.agreed(lambda: check_lock(folder.path, plugins, accept=accept_plugins))[0]
         run = Session(config, folder, plugins, reporter or Reporter(), parallel)
         for line in changed:
@@ -74,7 +74,8 @@ def resume_run(
 
 
 @contextmanager
-def _ranks(config: RunConfig) -> Iterator[Parallel]:
+def ranks(config: RunConfig) -> Iterator[Parallel]:
+    """The processes of a run, which part as it ends, well or badly."""
     parallel = Parallel.from_environment(config.train.device)
     try:
         yield parallel
@@ -84,7 +85,8 @@ def _ranks(config: RunConfig) -> Iterator[Parallel]:
     parallel.close()
 
 
-def _agreed_plugins(config: RunConfig, parallel: Parallel) -> Registry:
+def agreed_plugins(config: RunConfig, parallel: Parallel) -> Registry:
+    """The plugins that the run loads. All ranks call it, and all raise the same KosmosError."""
     found: list[Registry] = []  # each rank's own, which it tells nobody
     parallel.agreed(lambda: found.append(load_plugins(config.plugins)))
     return found[0]

@@ -11,7 +11,7 @@ from typing import Any
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.checkpoint.saver import Saver
 from kosmos.config import RunConfig
-from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
+from kosmos.data.feeder import StopWaiting
 from kosmos.data.quarantine import incident_row
 from kosmos.errors import ConfigError, DataError, Interrupted, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
@@ -26,8 +26,7 @@ from kosmos.train.best import Best
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
-from kosmos.train.initial import open_initial, take_weights
-from kosmos.train.loop import RollBack, Trainer
+from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import open_run
 from kosmos.train.order import check_goes_on, made_by, sample_order
@@ -36,6 +35,7 @@ from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
+from kosmos.train.starting import begin_with, start_trainer
 from kosmos.train.stopping import StopRequest, heed_swallowed
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
@@ -107,17 +107,14 @@ class Session:
         )  # fmt: skip
         with self._or_nothing_left():
             check_same_folder(self.folder.path, self.parallel, hang_s=self.config.train.hang_s)
-            feeders: list[Feeder] = []  # each rank's own, which it tells nobody
-            self.parallel.agreed(lambda: feeders.append(self._open_feeder(loaded)))
-            stack.callback(feeders[0].close)
             stack.callback(self.profiler.close)
-            self.trainer = Trainer(
-                opened.composition, feeders[0], self.folder,
-                device=opened.device, dtype=opened.dtype, parallel=self.parallel, order=order,
-                report=self.reporter.say, at=self.profiler.at, draw=loaded is None,
+            self.trainer = start_trainer(
+                stack, opened, self.folder,
+                order=order, watch=self.watch, at=self.profiler.at, report=self.reporter.say, loaded=loaded,
             )  # fmt: skip
             if loaded is None and self.config.init is not None:
-                self._begin_with(self.config.init)
+                with self.clock.spending("checkpoint_load"):
+                    begin_with(self.config.init, self.trainer, self.folder)
         self.stop.go_on = resume_command(self.folder.path, launched_here())
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
@@ -175,15 +172,6 @@ class Session:
                 check_goes_on(loaded.state, self.config, order, loaded.folder)
         return loaded
 
-    def _open_feeder(self, loaded: Loaded | None) -> Feeder:
-        opened = self.opened
-        with reading(loaded):
-            state = loaded.state["data"] if loaded else None
-            hang_s = sample_hang_s(self.config.train.hang_s)
-            return open_feeder(
-                opened.feed, opened.lanes, workers=opened.workers, state=state, hang_s=hang_s, moved=self.watch.moved
-            )
-
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:
             return
@@ -208,13 +196,6 @@ class Session:
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
         if self.trainer.step >= (steps := self.config.train.steps):
             self.reporter.say(f"step {self.trainer.step} of {steps} was taken already: nothing is trained")
-
-    def _begin_with(self, init: Path) -> None:
-        with self.clock.spending("checkpoint_load"):
-            model, turns = self.trainer.model, self.config.tokenizer.turns
-            initial = self.parallel.main_only(lambda: open_initial(init, self.folder.tokenizer, model))
-            for line in take_weights(model, initial, alone=self.parallel.world_size == 1, turns=turns):
-                self.reporter.say(line)
 
     def _keep_settings(self) -> None:
         """Those of a run that goes on become its own once a step was taken with them: none that fail stay behind."""

@@ -1,0 +1,62 @@
+"""From a run that was opened to a trainer that can take its next step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from kosmos.checkpoint.folder import Loaded, reading
+from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
+from kosmos.train.initial import open_initial, take_weights
+from kosmos.train.loop import Trainer
+from kosmos.train.opening import Opened
+from kosmos.train.output import RunFolder
+from kosmos.train.watch import Watch
+
+
+def start_trainer(
+    stack: ExitStack,
+    opened: Opened,
+    folder: RunFolder,
+    *,
+    order: Mapping[str, Any],
+    watch: Watch,
+    report: Callable[[str], None],
+    at: Callable[..., None] | None = None,
+    loaded: Loaded | None = None,
+) -> Trainer:
+    """A trainer and the rows that it takes, which ``stack`` closes. All ranks call it.
+
+    Args:
+        order: what ``kosmos.train.order.sample_order`` gave.
+        report: shows a line to the user.
+        at: told what begins, as ``watch.at``; None is that.
+        loaded: a checkpoint whose data are gone on with; its weights are the caller's to load.
+    """
+    feeders: list[Feeder] = []  # each rank's own, which it tells nobody
+    opened.parallel.agreed(lambda: feeders.append(_open_feeder(opened, watch, loaded)))
+    stack.callback(feeders[0].close)
+    return Trainer(
+        opened.composition, feeders[0], folder,
+        device=opened.device, dtype=opened.dtype, parallel=opened.parallel, order=order,
+        report=report, at=at or watch.at, draw=loaded is None,
+    )  # fmt: skip
+
+
+def _open_feeder(opened: Opened, watch: Watch, loaded: Loaded | None) -> Feeder:
+    with reading(loaded):
+        state = loaded.state["data"] if loaded else None
+        hang_s = sample_hang_s(opened.composition.config.train.hang_s)
+        return open_feeder(
+            opened.feed, opened.lanes, workers=opened.workers, state=state, hang_s=hang_s, moved=watch.moved
+        )
+
+
+def begin_with(init: Path, trainer: Trainer, folder: RunFolder) -> None:
+    """Give a trainer that has taken no step the weights of the run in ``init``, and report them. All ranks call it."""
+    model, turns, parallel = trainer.model, trainer.config.tokenizer.turns, trainer.parallel
+    initial = parallel.main_only(lambda: open_initial(init, folder.tokenizer, model))
+    for line in take_weights(model, initial, alone=parallel.world_size == 1, turns=turns):
+        trainer.report(line)
