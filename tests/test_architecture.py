@@ -54,22 +54,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "generate": RUN,
     "evaluate": RUN | {"generate"},
     "train": RUN | {"collector", "files", "interrupts", "lock", "checkpoint", "generate", "evaluate"},
+    "tune": RUN | {"collector", "files", "interrupts", "train"},
     "launch": FOUND | {"config", "run_file", "runtime"},
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN
-    | {
-        "mistakes",
-        "reference",
-        "lock",
-        "checkpoint",
-        "generate",
-        "evaluate",
-        "train",
-        "launch",
-        "templates",
-        "testing",
-    },
+    | {"mistakes", "reference", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
+    | {"templates", "testing"},
     "cli": FOUND | {"interrupts"},
     "__main__": {"cli", "collector", "ending", "errors", "interrupts"},
 }

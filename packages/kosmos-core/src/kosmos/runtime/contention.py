@@ -23,14 +23,19 @@ class Contention:
     OpenMP's threads spin while they wait, so that steps take several times as long, or ten times, without a word.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, window_s: float | None = None) -> None:
+        """
+        Args:
+            window_s: in place of ``WINDOW_S``, of what lasts shorter than a run.
+        """
+        self.window_s = WINDOW_S if window_s is None else window_s
         self.threads = torch.get_num_threads()
         self.done = device.type != "cpu" or self.threads < 2
         self._begin()
 
     def look(self) -> str | None:
         """After a step, in the thread that takes it. Returns what to tell the user; mostly None."""
-        if self.done or (passed := perf_counter() - self.began) < WINDOW_S:
+        if self.done or (passed := perf_counter() - self.began) < self.window_s:
             return None
         share = (_waited_s() - self.waited_s) / passed
         self._begin()

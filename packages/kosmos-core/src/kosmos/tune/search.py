@@ -1,0 +1,294 @@
+"""The search: which trials are made, in which order, and what their figures come to. No torch here.
+
+The speed of a machine moves by a third within minutes. So what is compared takes turns, in rounds that each begin with
+another, and a setting counts as faster only by ``LEAST_GAIN`` or more, and if each round says that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Protocol
+
+from kosmos.data.free_memory import memory
+from kosmos.errors import ConfigError, KosmosError, TrainingError
+from kosmos.tune.candidates import Candidate, Overrides, Situation, candidates, smaller
+from kosmos.tune.outcome import Facts, Outcome, tokens_per_s, waiting
+from kosmos.tune.settings import Settings, written
+
+LEAST_GAIN = 1.03
+"""Times the speed of the run as it is, from which on a setting counts as faster."""
+FIRST_STEPS, FIRST_S = 3, 3.0
+"""Of the first trial, which finds out how long a step is."""
+TRIAL_S, FEWEST, MOST = 8.0, 4, 200
+"""A trial counts as many steps as take so long, within these numbers."""
+AS_IT_IS = Candidate("rows", {}, "the run as it is")
+
+
+class Runs(Protocol):
+    """What makes trials: ``kosmos.tune.processes.Trials``."""
+
+    processes: int | None
+
+    def run(self, settings: dict[str, Any], *, steps: int, seconds: float = 0.0, look: bool = False) -> Outcome: ...
+
+
+class AsTrained(KosmosError):
+    """What training says of a run that it refuses, with its status."""
+
+    def __init__(self, line: str, status: int) -> None:
+        super().__init__(line)
+        self.exit_status = status
+
+    def line(self) -> str:
+        return str(self)
+
+
+@dataclass
+class Tried:
+    """A candidate and its trials, beside those of the run as it is in the same rounds."""
+
+    candidate: Candidate
+    outcomes: list[Outcome] = field(default_factory=list)
+    beside: list[Outcome] = field(default_factory=list)
+    pays: str = ""
+    """Why it does not pay though its steps are faster."""
+
+    @property
+    def failed(self) -> Outcome | None:
+        return next((outcome for outcome in self.outcomes if outcome.error), None)
+
+    @property
+    def speed(self) -> float:
+        """Useful tokens a second, 0 where none is known."""
+        return 0.0 if self.failed else tokens_per_s(self.outcomes)
+
+    @property
+    def times(self) -> float | None:
+        """Its speed over that of the run as it is; None where one of them is not known."""
+        known = min(len(self.outcomes), len(self.beside))  # a round may have been cut short
+        before = tokens_per_s(self.beside[:known])
+        return tokens_per_s(self.outcomes[:known]) / before if before and self.speed else None
+
+    @property
+    def is_ahead(self) -> bool:
+        """In each round so far."""
+        both = zip(self.outcomes, self.beside, strict=False)
+        return not self.failed and all(tokens_per_s([one]) > tokens_per_s([other]) for one, other in both)
+
+    @property
+    def is_faster(self) -> bool:
+        return self.is_ahead and (self.times or 0.0) >= LEAST_GAIN and not self.pays
+
+
+class Search:
+    """Finds the fastest settings. What it has found so far may be read at any time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        trials: Runs,
+        *,
+        rounds: int,
+        steps: int | None = None,
+        thorough: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """
+        Args:
+            rounds: in which candidates take turns.
+            steps: that each trial counts; None takes as many as last some seconds.
+            thorough: try also what rarely pays or takes long.
+            say: shows a line to the user.
+        """
+        self.settings, self.trials, self.rounds, self.steps = settings, trials, rounds, steps
+        self.thorough, self.say = thorough, say
+        self.first: Outcome | None = None
+        self.base = Tried(AS_IT_IS)
+        """The run as it is; where it lacks memory, the first settings by which it fits."""
+        self.lacking: list[Tried] = []
+        """What did not fit into memory."""
+        self.tried: list[Tried] = []
+        self.chosen: Tried | None = None
+        """What is fastest; None where nothing is faster than ``base``."""
+        self.is_crowded = False
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """What to set: so that the run fits into memory, and to be fastest."""
+        return {**self.base.candidate.overrides, **(self.chosen.candidate.overrides if self.chosen else {})}
+
+    @property
+    def facts(self) -> Facts | None:
+        return self.first.facts if self.first is not None else None
+
+    def go(self) -> None:
+        """Search.
+
+        Raises:
+            AsTrained: training would refuse the run.
+            TrainingError: memory suffices for nothing that was tried.
+            KeyboardInterrupt: a signal came.
+        """
+        self.say("a first trial of the run as it is, to see what is worth trying")
+        first = self._begin()
+        assert first.facts is not None
+        situation = self._situation(first, first.facts)
+        todo = candidates(situation)
+        if not todo:
+            self.say("nothing else is worth trying here")
+        steps = self._steps(situation.step_s)
+        if todo:
+            self._tell_plan(first, todo, steps, situation.step_s)
+        self._compare(todo, steps)
+        winners = sorted((one for one in self.tried if one.is_faster), key=lambda one: -(one.times or 0.0))
+        if not winners:
+            return
+        self.chosen = winners[0]
+        together = self._together(winners)
+        if together is not None:
+            self._compare([together], steps)
+            both = self.tried[-1]
+            if both.is_faster and (both.times or 0.0) > (self.chosen.times or 0.0):
+                self.chosen = both
+
+    def _begin(self) -> Outcome:
+        """The first trial, whose speed counts for nothing: it is the one that finds files not read before."""
+        found = self._trial(self.base.candidate, FIRST_STEPS, seconds=FIRST_S, look=True)
+        if not found.error:
+            self.first = found
+            return found
+        if not found.out_of_memory:
+            raise AsTrained(found.error, found.status)
+        self.lacking.append(Tried(self.base.candidate, [found]))
+        config = self.settings.config()
+        for one in smaller(config, found.facts, self.settings.is_fixed):
+            self.say(f"out of memory; trying {_fields(one)}")
+            found = self._trial(one, FIRST_STEPS, seconds=FIRST_S, look=True)
+            if not found.error and found.parts == 1:
+                self.base, self.first = Tried(one), found
+                return found
+            self.lacking.append(Tried(one, [found]))
+        raise TrainingError(
+            "out of memory, and by none of what was tried does the run fit; take smaller rows (data.tokens_per_pack), "
+            "a smaller model, or more processes to share it (--nproc)"
+        )
+
+    def _situation(self, first: Outcome, facts: Facts) -> Situation:
+        room = None
+        if facts.device == "cpu":
+            there = memory()
+            room = there.free / max(1, first.peak_memory_bytes) if there is not None else 0.0
+        return Situation(
+            self.settings.config(self.base.candidate.overrides), facts,
+            step_s=median(step.step_s for step in first.steps), waiting=waiting([first]),
+            is_fixed=self.settings.is_fixed, thorough=self.thorough, room=room, lacks_memory=first.parts > 1,
+        )  # fmt: skip
+
+    def _steps(self, step_s: float) -> int:
+        return self.steps or max(FEWEST, min(MOST, round(TRIAL_S / step_s)))
+
+    def _tell_plan(self, first: Outcome, todo: Sequence[Candidate], steps: int, step_s: float) -> None:
+        around = max(0.0, first.wall_s - sum(step.step_s for step in first.steps))
+        each = around + steps * step_s
+        minutes = self.rounds * (len(todo) + 1) * each / 60
+        about = f"about {minutes:.0f} minutes" if minutes > 1.5 else f"about {60 * minutes:.0f} seconds"
+        self.say(
+            f"trying {'; '.join(map(_fields, todo))}: {steps:,} steps each, in {self.rounds} rounds beside the run as "
+            f"it is, {about} at most"
+        )
+
+    def _compare(self, todo: Sequence[Candidate], steps: int) -> None:
+        """Rounds of the run as it is and the candidates; one that a round has found slower is tried no more."""
+        tried = [Tried(one) for one in todo]
+        self.tried += tried
+        going = [self.base, *tried] if tried else [self.base]
+        for number in range(self.rounds):
+            start = number % len(going)
+            done: dict[int, Outcome] = {}
+            for one in [*going[start:], *going[:start]]:
+                done[id(one)] = outcome = self._trial(one.candidate, steps)
+                one.outcomes.append(outcome)
+                if one is self.base and outcome.error:
+                    raise AsTrained(outcome.error, outcome.status)
+                self._tell(number, one, outcome, done.get(id(self.base)))
+            for one in going:
+                if one is not self.base:
+                    one.beside.append(done[id(self.base)])
+            going = [self.base, *(one for one in tried if one.is_ahead)]
+            if tried and len(going) == 1:
+                break
+        for one in tried:
+            one.pays = self._pays(one) if one.candidate.pays_back else ""
+
+    def _pays(self, one: Tried) -> str:
+        """Why longer first steps are not won back by the rest of the run; "" where they are."""
+        if not one.is_ahead or (one.times or 0.0) < LEAST_GAIN:
+            return ""
+        longer = max(o.compile_s for o in one.outcomes) - min(o.compile_s for o in one.beside)
+        steps = [step.step_s for outcome in one.beside for step in outcome.steps]
+        saved = median(steps) * (1 - 1 / (one.times or 1.0))
+        needed, whole = longer / saved, self.settings.config().train.steps
+        if needed <= whole:
+            return ""
+        return f"its first steps take {longer:.0f} s longer, which {needed:,.0f} steps win back; the run has {whole:,}"
+
+    def _together(self, winners: Sequence[Tried]) -> Candidate | None:
+        """The winners of different parts as one; None where there is one part, or they are refused together."""
+        taken: list[Candidate] = []
+        for one in winners:
+            if all(one.candidate.part != other.part for other in taken) and _go_together([*taken, one.candidate]):
+                taken.append(one.candidate)
+        if len(taken) < 2:
+            return None
+        overrides: dict[str, Any] = {}
+        for candidate in taken:
+            overrides |= candidate.overrides
+        notes = "; ".join(filter(None, (candidate.note for candidate in taken)))
+        return Candidate("rows", overrides, "together", notes, pays_back=any(one.pays_back for one in taken))
+
+    def _trial(self, one: Candidate, steps: int, *, seconds: float = 0.0, look: bool = False) -> Outcome:
+        overrides = {**self.base.candidate.overrides, **one.overrides}
+        try:
+            settings = self.settings.config(overrides).model_dump(mode="json")
+        except ConfigError as error:
+            if not one.overrides:
+                raise
+            return Outcome(error=error.line(), status=error.exit_status)
+        outcome = self.trials.run(settings, steps=steps, seconds=seconds, look=look)
+        if outcome.is_crowded and not self.is_crowded:
+            self.is_crowded = True
+            self.say(
+                "warning: other programs use the cores too; the figures are rough, and may be others once these end"
+            )
+        return outcome
+
+    def _tell(self, number: int, one: Tried, outcome: Outcome, base: Outcome | None) -> None:
+        told = f"not possible: {line_of(outcome)}"
+        if not outcome.error:
+            speed = tokens_per_s([outcome])
+            told = f"{speed:,.0f} tokens/s"
+            if base is not None and one is not self.base:
+                told += f", {speed / tokens_per_s([base]):.2f} times the run as it is"
+        self.say(f"round {number + 1} of {self.rounds}  {_fields(one.candidate)}: {told}")
+
+
+def line_of(outcome: Outcome) -> str:
+    """What ended a trial, without the kind of error."""
+    return outcome.error.partition("]: ")[2] if outcome.error.startswith("error[") else outcome.error
+
+
+def _fields(one: Candidate) -> str:
+    return " ".join(written(one.overrides)) or "as it is"
+
+
+def _go_together(several: Sequence[Candidate]) -> bool:
+    """Whether training allows it. Blocks that are compiled for a CPU take all cores, and so one row at a time."""
+    fields: dict[str, Any] = {}
+    for one in several:
+        fields |= one.overrides
+    return not (fields.get("train.compile") is True and fields.get("train.lanes_at_once", 1) > 1)
+
+
+__all__ = ["AsTrained", "Overrides", "Search", "Tried", "line_of"]
