@@ -163,13 +163,15 @@ def _note(search: Search, one: Tried) -> str:
     from kosmos.tune.search import line_of
 
     if (failed := one.failed) is not None:
-        return "out of memory" if failed.out_of_memory else f"not possible: {line_of(failed)}"
+        line = line_of(failed)
+        return "out of memory" if failed.out_of_memory and "out of memory" in line else f"not possible: {line}"
     if not one.outcomes:
         return "not tried"
     parts = max(outcome.parts for outcome in one.outcomes)
     cut = f"memory does not suffice: rows are computed in {parts} parts" if parts > 1 else ""
     seldom = f"slower in round {len(one.outcomes)}" if one is not search.base and not one.is_ahead else ""
-    return "; ".join(filter(None, (cut, seldom, one.pays, one.candidate.note)))
+    changed = one.candidate.note if one is search.base or one.is_ahead else ""
+    return "; ".join(filter(None, (cut, seldom, one.pays, changed)))
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

@@ -20,7 +20,7 @@ from kosmos.tune.settings import Settings, written
 LEAST_GAIN = 1.03
 """Times the speed of the run as it is, from which on a setting counts as faster."""
 FIRST_STEPS, FIRST_S = 3, 3.0
-"""Of the first trial, which finds out how long a step is."""
+"""Of the first trial, which finds out how long a step is; where the user says how many to take, steps alone."""
 TRIAL_S, FEWEST, MOST = 8.0, 4, 200
 """A trial counts as many steps as take so long, within these numbers."""
 AS_IT_IS = Candidate("rows", {}, "the run as it is")
@@ -104,6 +104,7 @@ class Search:
         """
         self.settings, self.trials, self.rounds, self.steps = settings, trials, rounds, steps
         self.thorough, self.say = thorough, say
+        self.first_s = FIRST_S if steps is None else 0.0
         self.first: Outcome | None = None
         self.base = Tried(AS_IT_IS)
         """The run as it is; where it lacks memory, the first settings by which it fits."""
@@ -155,7 +156,7 @@ class Search:
 
     def _begin(self) -> Outcome:
         """The first trial, whose speed counts for nothing: it is the one that finds files not read before."""
-        found = self._trial(self.base.candidate, FIRST_STEPS, seconds=FIRST_S, look=True)
+        found = self._trial(self.base.candidate, FIRST_STEPS, seconds=self.first_s, look=True)
         if not found.error:
             self.first = found
             return found
@@ -165,7 +166,7 @@ class Search:
         config = self.settings.config()
         for one in smaller(config, found.facts, self.settings.is_fixed):
             self.say(f"out of memory; trying {_fields(one)}")
-            found = self._trial(one, FIRST_STEPS, seconds=FIRST_S, look=True)
+            found = self._trial(one, FIRST_STEPS, seconds=self.first_s, look=True)
             if not found.error and found.parts == 1:
                 self.base, self.first = Tried(one), found
                 return found
@@ -203,24 +204,30 @@ class Search:
         """Rounds of the run as it is and the candidates; one that a round has found slower is tried no more."""
         tried = [Tried(one) for one in todo]
         self.tried += tried
-        going = [self.base, *tried] if tried else [self.base]
+        going = [self.base, *tried]
         for number in range(self.rounds):
             start = number % len(going)
-            done: dict[int, Outcome] = {}
-            for one in [*going[start:], *going[:start]]:
-                done[id(one)] = outcome = self._trial(one.candidate, steps)
-                one.outcomes.append(outcome)
-                if one is self.base and outcome.error:
-                    raise AsTrained(outcome.error, outcome.status)
-                self._tell(number, one, outcome, done.get(id(self.base)))
-            for one in going:
-                if one is not self.base:
-                    one.beside.append(done[id(self.base)])
+            self._round(number, [*going[start:], *going[:start]], steps)
             going = [self.base, *(one for one in tried if one.is_ahead)]
             if tried and len(going) == 1:
                 break
         for one in tried:
             one.pays = self._pays(one) if one.candidate.pays_back else ""
+
+    def _round(self, number: int, several: Sequence[Tried], steps: int) -> None:
+        """A trial of each, in this order. Raises AsTrained where the run as it is fails."""
+        done: dict[int, Outcome] = {}
+        try:
+            for one in several:
+                done[id(one)] = outcome = self._trial(one.candidate, steps)
+                one.outcomes.append(outcome)
+                if one is self.base and outcome.error:
+                    raise AsTrained(outcome.error, outcome.status)
+                self._tell(number, one, outcome, done.get(id(self.base)))
+        finally:  # what an interrupt leaves is shown too
+            if (base := done.get(id(self.base))) is not None:
+                for one in several:
+                    one.beside += [base] if one is not self.base and id(one) in done else []
 
     def _pays(self, one: Tried) -> str:
         """Why longer first steps are not won back by the rest of the run; "" where they are."""
