@@ -60,7 +60,7 @@ class Facts:
     at_once_refused: str | None
     """Why rows cannot be computed at once, as far as is known before a step."""
     compile_refused: str | None
-    """Why ``train.compile: true`` is refused."""
+    """Why ``train.compile: true`` is refused on a CPU."""
     longest: int | None = None
     """Tokens of the longest of the first documents, or pieces of texts; None where they were not looked at."""
     cells: dict[str, int] = field(default_factory=dict)
