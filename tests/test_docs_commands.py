@@ -17,7 +17,7 @@ import typer
 from PIL import Image
 
 from kosmos.cli import _take_plugins, _wrap, main
-from kosmos.commands import data, generate, plan, plugins, train
+from kosmos.commands import data, generate, plan, plugins, train, tune
 from kosmos.commands.arguments import split_extra
 from kosmos.launch import prices
 from kosmos.plugins import Registry
@@ -131,6 +131,7 @@ PARSERS: dict[str, Callable[[list[str], Registry], None]] = {
     "train": partial(parse_run, "train", train),
     "data": partial(parse_run, "data", data),
     "plan": partial(parse_run, "plan", plan),
+    "tune": partial(parse_run, "tune", tune),
     "generate": parse_generate,
     "plugin": parse_plugin,
     "plugins": parse_plugins,

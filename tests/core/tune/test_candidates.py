@@ -132,6 +132,8 @@ def test_budgets_of_cells_are_of_shorter_rows_too_and_forbid_them_where_a_docume
         ({"data": {"lanes": 8}}, replace(FACTS, threads=1)),
         ({"data": {"lanes": 8}, "train": {"compile": "auto"}}, replace(FACTS, device="cuda", processes=8)),
         ({"train": {"release_gradients": True, "clip_norm": None}}, FACTS),
+        ({"data": {"look_ahead": 1}}, FACTS),  # a row of each document: twice the lanes would be twice the documents
+        ({"data": {"look_ahead": 1, "lanes": 4}}, replace(FACTS, device="cuda")),
     ],
 )
 def test_what_would_be_refused_or_do_nothing_is_left_out(settings, facts):

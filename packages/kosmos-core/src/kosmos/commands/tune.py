@@ -22,6 +22,7 @@ from kosmos.commands.arguments import (
 )
 from kosmos.errors import ConfigError, Interrupted
 from kosmos.run_file import parse_overrides, read_run_file
+from kosmos.selection import asked_plugins
 
 if TYPE_CHECKING:
     from kosmos.tune.search import Search, Tried
@@ -123,6 +124,7 @@ def _commands(search: Search, context: typer.Context, write: str | None) -> list
 
     given = context.params
     shared = ["--nproc", str(given["nproc"])] if given["nproc"] is not None else []
+    shared += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
     if write is not None:
         return [shlex.join(["kosmos", "train", write, *shared])]
     short = [part for names in given["modalities"] or () for part in ("--modalities", names)]
@@ -196,12 +198,14 @@ def plain_table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _conclusion(search: Search, commands: Sequence[str]) -> list[str]:
-    cold = _cold(search)
+    told = _cold(search)
+    if search.is_crowded:
+        told.append("other programs used the cores meanwhile: try again once they have ended, to be sure")
     if not search.overrides:
-        return [*cold, "nothing tried is faster by 3 %: keep it as it is"]
+        return [*told, "nothing tried is faster by 3 %: keep it as it is"]
     if search.chosen is None:
-        return [*cold, "nothing else tried is faster by 3 %; so that the run fits into memory:", *commands]
-    return [*cold, f"{search.chosen.times:.2f} times as fast:", *commands]
+        return [*told, "nothing else tried is faster by 3 %; so that the run fits into memory:", *commands]
+    return [*told, f"{search.chosen.times:.2f} times as fast:", *commands]
 
 
 def _cold(search: Search) -> list[str]:

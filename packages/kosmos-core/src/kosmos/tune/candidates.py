@@ -94,7 +94,8 @@ def can_be_cut(config: RunConfig, facts: Facts, parts: int) -> bool:
     A text that is cut into pieces has pieces of a whole row, and so forbids it: shorter ones are learned otherwise.
     """
     data = config.data
-    if data.tokens_per_pack % parts or data.tokens_per_pack // parts < LEAST_ROW or config.train.release_gradients:
+    one_row = config.train.release_gradients or data.look_ahead == 1  # a step, or of each document
+    if data.tokens_per_pack % parts or data.tokens_per_pack // parts < LEAST_ROW or one_row:
         return False
     if facts.longest is None or facts.longest > data.tokens_per_pack // parts:
         return False
@@ -104,8 +105,8 @@ def can_be_cut(config: RunConfig, facts: Facts, parts: int) -> bool:
 def _other_rows(tokens: int, *, shorter: bool) -> str:
     note = "other rows: samples come in another order, and a run under way cannot go on with it"
     if shorter:
-        note += f"; a document with media of more than {tokens:,} tokens would be left out, a text cut into pieces"
-    return note
+        return f"{note}; a document with media of more than {tokens:,} tokens would be left out, a text cut into pieces"
+    return f"{note}; texts are cut into pieces of up to {tokens:,} tokens"
 
 
 def _at_once(now: Situation) -> Iterator[Candidate]:
@@ -133,7 +134,7 @@ def _at_once(now: Situation) -> Iterator[Candidate]:
 def _longer_rows(now: Situation) -> Iterator[Candidate]:
     """Larger products on a GPU, which does not fill its memory with short rows."""
     config, facts = now.config, now.facts
-    if facts.device != "cuda" or now.lacks_memory:
+    if facts.device != "cuda" or now.lacks_memory or config.data.look_ahead == 1:
         return
     groups = num_groups(facts.processes, config.parallel.sharing)
     for times in (2, 4):

@@ -136,6 +136,7 @@ class Search:
         first = self._begin()
         assert first.facts is not None
         situation = self._situation(first, first.facts)
+        self.say(_told(situation))
         todo = candidates(situation)
         if not todo:
             self.say("nothing else is worth trying here")
@@ -197,7 +198,7 @@ class Search:
         about = f"about {minutes:.0f} minutes" if minutes > 1.5 else f"about {60 * minutes:.0f} seconds"
         self.say(
             f"trying {'; '.join(map(_fields, todo))}: {steps:,} steps each, in {self.rounds} rounds beside the run as "
-            f"it is, {about} at most"
+            f"it is: {about}"
         )
 
     def _compare(self, todo: Sequence[Candidate], steps: int) -> None:
@@ -266,9 +267,7 @@ class Search:
         outcome = self.trials.run(settings, steps=steps, seconds=seconds, look=look)
         if outcome.is_crowded and not self.is_crowded:
             self.is_crowded = True
-            self.say(
-                "warning: other programs use the cores too; the figures are rough, and may be others once these end"
-            )
+            self.say("warning: other programs use the cores too; the figures are rough and may change once they end")
         return outcome
 
     def _tell(self, number: int, one: Tried, outcome: Outcome, base: Outcome | None) -> None:
@@ -284,6 +283,19 @@ class Search:
 def line_of(outcome: Outcome) -> str:
     """What ended a trial, without the kind of error."""
     return outcome.error.partition("]: ")[2] if outcome.error.startswith("error[") else outcome.error
+
+
+def _told(now: Situation) -> str:
+    """The run and the machine in a line."""
+    facts, data = now.facts, now.config.data
+    threads = f"{facts.threads} threads" if facts.threads > 1 else "1 thread"
+    where = facts.device_name + (f", {threads}" if facts.device == "cpu" else "")
+    shared = f" in each of {facts.processes} processes" if facts.processes > 1 else ""
+    return (
+        f"{where}{shared}, products in {facts.precision}, {facts.parameters:,} parameters are trained; a step of "
+        f"{data.lanes} x {data.tokens_per_pack:,} tokens takes {now.step_s:.2f} s, {100 * now.waiting:.0f} % of it "
+        "waiting for rows"
+    )
 
 
 def _fields(one: Candidate) -> str:
