@@ -182,6 +182,19 @@ def test_a_run_that_fits_in_parts_alone_is_compared_with_what_takes_less_memory(
     assert search(Machine(of)).overrides == {"train.gradient_checkpointing": "selective"}
 
 
+def test_a_trial_that_had_to_wait_for_cores_is_made_again_and_the_faster_counts():
+    def of(settings: Mapping[str, Any], number: int) -> Outcome:
+        crowded = number == 1  # the first that counts, of the run as it is
+        seconds = (1.0 if at_once(settings) == 1 else 0.99) * (2.0 if crowded else 1.0)
+        return Outcome([Step(seconds, 0.0, TOKENS)] * 5, 1.0, 1, is_crowded=crowded)
+
+    machine = Machine(of)
+    found = search(machine, rounds=1)
+    assert found.overrides == {}
+    assert [at_once(settings) for settings in machine.trials] == [1, 1, 1, 4, 2]
+    assert sum(line.startswith("warning: other programs use the cores") for line in found.said) == 1
+
+
 def test_an_interrupt_leaves_what_was_measured():
     numbers = count()
 

@@ -44,7 +44,7 @@ def tune(
     nproc: Annotated[int | None, typer.Option(help="Processes on this machine that share the run.")] = None,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps that each trial counts; by default as many as take eight seconds, 4 to 200."),
+        typer.Option(min=1, help="Steps that each trial counts; by default as many as take ten seconds, 4 to 200."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each setting is tried, in turn with the others.")] = 2,
     thorough: Annotated[bool, typer.Option("--thorough", help="Try also what rarely pays or takes long.")] = False,
