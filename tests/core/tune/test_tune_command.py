@@ -70,7 +70,7 @@ def test_a_search_measures_what_can_be_tried_and_leaves_only_the_run_file_that_w
 
 
 def test_ctrl_c_ends_the_trial_at_once_and_leaves_nothing(temporary):
-    search = Started("tune", "--modalities", "image", *SMALL, OMP_NUM_THREADS="2")
+    search = Started("tune", "--data", "sums", *SMALL, "data.workers=1")
     search.wait_for(lambda: len(search.processes()) > 2)  # a trial, and its data worker
     search.send(signal.SIGINT)
     status, said = search.end(at_most_s=20)
@@ -82,9 +82,7 @@ def test_ctrl_c_ends_the_trial_at_once_and_leaves_nothing(temporary):
 
 
 def test_a_trial_that_is_killed_says_so_with_the_status_of_training(temporary):
-    search = Started(
-        "tune", "--modalities", "image", *SETTINGS, "train.gradient_checkpointing=true", OMP_NUM_THREADS="2"
-    )
+    search = Started("tune", "--data", "sums", *SETTINGS, "train.gradient_checkpointing=true", OMP_NUM_THREADS="2")
     search.wait_for(lambda: len(search.processes()) > 1)
     (trial,) = [number for number in search.processes() if number != search.process.pid]
     os.kill(trial, signal.SIGKILL)
