@@ -43,6 +43,15 @@ def clips(source, index=0):
         (chat({**PART, "offset": 1.0, "duration": 2.0}), (1.0, 3.0)),
         ({"segments": [{"audio": "b.wav", "offset": 1.0, "duration": 2.0}, {"text": "x"}]}, (1.0, 3.0)),
         ({"segments": [{"audio": "b.wav"}, {"text": "x"}], "clip": [1.0, 3.0]}, (1.0, 3.0)),
+        ({"audio": "b.wav", "audio_start": 1, "audio_end": "2.5", "text": "x"}, (1.0, 2.5)),
+        ({"audio": "b.wav", "audio_end": 2.5, "text": "x"}, (0.0, 2.5)),
+        ({"audio": "b.wav", "audio_start": 1, "audio_end": 2, "clip": [3.0, 4.0], "text": "x"}, (3.0, 4.0)),
+        ({**NEMO, "audio_start": 1, "audio_end": 2}, (1.0, 2.0)),
+        ({"audio": DATA_URL, "audio_start": 1, "audio_end": 2, "text": "x"}, (1.0, 2.0)),
+        ({"audio": {"path": "b.wav", "audio_start": 1, "audio_end": 2}, "text": "x"}, (1.0, 2.0)),
+        ({**chat({"type": "audio"}), "audios": ["b.wav"], "audio_start": 1, "audio_end": 2}, (1.0, 2.0)),
+        (chat({**PART, "audio_start": 1, "audio_end": 2}), (1.0, 2.0)),
+        ({"segments": [{"audio": "b.wav", "audio_start": 1, "audio_end": 2}, {"text": "x"}]}, (1.0, 2.0)),
     ],
 )
 def test_a_stretch_is_that_of_the_row_or_of_the_medium_itself(open_, rows, row, expected):
@@ -61,6 +70,9 @@ def test_a_stretch_is_that_of_the_row_or_of_the_medium_itself(open_, rows, row, 
         {"start_time": 3.0, "end_time": None},
         {"start": True, "end": False},
         {"start": float("nan"), "end": float("nan")},
+        {"audio_start": None, "audio_end": None},
+        {"audio_start": 0},
+        {"image_start": 3.0, "image_end": 4.0},
     ],
 )
 def test_what_says_no_stretch_is_passed_over(open_, rows, said):
@@ -84,6 +96,9 @@ def test_what_says_no_stretch_is_passed_over(open_, rows, said):
         ({"begin_time": "3.0", "end_time": "7.0"}, "begin_time and end_time beside"),
         ({"offset": -1.0, "duration": 7.0}, "offset -1, duration 7: expected seconds from 0 on"),
         ({"offset": 1.0, "duration": 0}, "offset 1, duration 0: expected"),
+        ({"audio_start": 1.0}, r"audio_start without audio_end is not read; write clip: \[start, end\] in seconds"),
+        ({"audio_start": 2.0, "audio_end": 1}, "audio_start and audio_end: expected seconds, 0 <= start < end, got 2"),
+        ({"audio_start": "00:01", "audio_end": "00:02"}, "audio_start and audio_end: expected seconds"),
     ],
 )
 @pytest.mark.parametrize(
@@ -127,6 +142,17 @@ def test_nemo_names_its_sound_otherwise(open_, rows):
     row = {"audio_filepath": "b.wav", "offset": 3.0, "duration": 4.0, "text": "x"}
     assert clips(open_(rows(row), columns={"audio": "audio_filepath"})) == [(3.0, 7.0)]
     assert clips(open_(rows(row), template="[audio:audio_filepath] → {text}")) == [(3.0, 7.0)]
+
+
+def test_edges_bear_the_name_of_the_modality_or_of_the_column_that_stands_for_it(open_, rows, tmp_path):
+    for name in ("audio", "sound"):
+        row = {"sound": "b.wav", f"{name}_start": 3.0, f"{name}_end": 7.0, "text": "x"}
+        assert clips(open_(rows(row), columns={"audio": "sound"})) == [(3.0, 7.0)]
+        pq.write_table(pa.table({key: [value] for key, value in row.items()}), tmp_path / "a.parquet")
+        assert clips(open_(tmp_path / "a.parquet", columns={"audio": "sound"})) == [(3.0, 7.0)]
+        assert clips(open_(tmp_path / "a.parquet", template="[audio:sound] → {text}")) == [(3.0, 7.0)]
+    row = {"audio": "b.wav", "audio_start": 1.0, "audio_end": 2.0}
+    assert clips(open_(rows(row), template="[audio] From when? → {audio_start} to {audio_end}")) == [None]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ class DefaultLayout:
             require_column(self.column("text"), columns, "text", advice)
 
     def used(self, columns: Collection[str]) -> set[str]:
-        beside = times.NAMES.intersection(columns) if self.timed else ()
+        named = [self.columns[modality] for modality in self.timed if modality in self.columns]
+        beside = times.columns_of(self.timed, named).intersection(columns)
         return {*self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns), *self._media_tops(columns), *beside}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
@@ -355,7 +356,7 @@ def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
         kinds = [
             k
             for k, v in part.items()
-            if k != "train" and k not in times.OF_A_PART and (v is not None if k == "text" else holds_medium(v))
+            if k != "train" and not times.is_beside(k, part) and (v is not None if k == "text" else holds_medium(v))
         ]
         if len(kinds) != 1:
             raise SampleError(f"segments[{number}]: expected text or one medium, got {', '.join(kinds) or 'nothing'}")

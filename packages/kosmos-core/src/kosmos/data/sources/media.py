@@ -225,7 +225,7 @@ def read_media(
     for item in value if isinstance(value, list | tuple) else [value]:
         if holds_medium(item):
             try:
-                own = read_clip(clip_beside(item)) if has_time and isinstance(item, Mapping) else None
+                own = read_clip(clip_beside(modality, item)) if has_time and isinstance(item, Mapping) else None
                 span = own or of_all
                 if isinstance(item, FileSpan):
                     yield StoredMedia(modality, _not_empty(item), span)

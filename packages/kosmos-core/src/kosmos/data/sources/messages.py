@@ -16,7 +16,7 @@ from kosmos.data.document import Mark, Segment, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.columns import checked_text, did_you_mean, kind_of
 from kosmos.data.sources.media import holds_medium, read_media
-from kosmos.data.sources.times import RowTimes
+from kosmos.data.sources.times import RowTimes, edges_of
 from kosmos.errors import SampleError
 
 ROLE_MARKS = {
@@ -305,7 +305,7 @@ def _segments(
     kind: str, part: Mapping[str, Any], own: RowMedia, root: Path, where: str, train: bool
 ) -> Iterator[Segment]:
     if kind != "text":
-        _check_part_said(kind, part, where)
+        _check_part_said(kind, part, where, has_time=kind in own.times.timed)
         medium, clip = _medium(kind, part, own, where)
         yield from read_media(kind, medium, root, clip, has_time=kind in own.times.timed)
         return
@@ -316,9 +316,10 @@ def _segments(
             yield Text(piece["text"], train=train)
 
 
-def _check_part_said(kind: str, part: Mapping[str, Any], where: str) -> None:
+def _check_part_said(kind: str, part: Mapping[str, Any], where: str, *, has_time: bool) -> None:
     """Raises SampleError where a part of a medium says what is not read of it."""
-    for key in (key for edge in EDGES for key in (f"{kind}_{edge}", edge, f"{edge}_time")):
+    read = edges_of(kind) if has_time else ()
+    for key in (key for edge in EDGES for key in (f"{kind}_{edge}", edge, f"{edge}_time") if key not in read):
         if part.get(key):  # from 0 on is from the beginning
             raise SampleError(
                 f"{where}: {key} of the {part['type']} part is not read; write clip: [start, end] in seconds"

@@ -87,7 +87,8 @@ class TemplateLayout:
                 require_column(part.path, columns, "template")
 
     def used(self, columns: Collection[str]) -> set[str]:
-        paths = [*self._paths(), *(times.NAMES if self.timed else ())]
+        media = [part.path for part in self.parts if isinstance(part, Medium) and part.modality in self.timed]
+        paths = [*self._paths(), *times.columns_of(self.timed, media)]
         paths += [self.columns.get(role, role) for role in ("id", "split", *times.ROLES)]
         return {top for path in paths if (top := top_column(path, columns)) in columns}
 
@@ -129,7 +130,7 @@ class TemplateLayout:
                     value = look_up(row, path)
                     if not holds_medium(value):
                         raise SampleError(f"{path}: holds no {modality}")
-                    clip = stretches.clip(modality, value)
+                    clip = stretches.clip(modality, value, path)
                     yield from read_media(modality, value, root, clip, has_time=modality in self.timed)
 
 

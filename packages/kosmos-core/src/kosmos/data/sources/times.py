@@ -1,4 +1,5 @@
-"""Which stretch of a medium a row means: ``clip``, or ``offset`` and ``duration`` in seconds, as NeMo's manifests do.
+"""Which stretch of a medium a row means: ``clip``, or ``offset`` and ``duration`` in seconds, as NeMo's manifests do,
+or ``MODALITY_start`` and ``MODALITY_end`` in seconds, as Qwen-VL's messages do.
 
 Other times are not read: ``start`` and ``end`` may be seconds or samples, or say from where in a film a file was cut.
 Whoever means seconds names their columns. Passed over in silence, the text of a piece would be learned for the whole.
@@ -22,6 +23,8 @@ NAMES: Final = frozenset((*ROLES, *(name for pair in PAIRS for name in pair)))
 OF_A_PART: Final = ("clip", "offset", "duration")
 """Keys that say which stretch of a medium is meant where they stand beside it."""
 _WRITE = "write clip: [start, end] in seconds"
+_EDGES = ("_start", "_end")
+"""Behind the name of a modality, of which they are the seconds."""
 
 Clip = tuple[float, float]
 
@@ -43,18 +46,45 @@ def read_clip(value: Any) -> Clip | None:
     return start, end
 
 
-def clip_beside(medium: Mapping[str, Any]) -> Any:
+def clip_beside(modality: str, medium: Mapping[str, Any]) -> Any:
     """What an object says of the medium that it holds, for ``read_clip``; None where it says nothing.
 
     Raises:
         SampleError: times that are not read.
     """
-    if (clip := medium.get("clip")) is not None or NAMES.isdisjoint(medium):
+    if (clip := medium.get("clip")) is not None:
+        return clip
+    if (clip := _from_edges(modality, medium, ())) is not None or NAMES.isdisjoint(medium):
         return clip
     clip = _from_offset(medium.get("offset"), medium.get("duration"))
     if clip is None and (said := _unread(medium, ())):
         raise SampleError(f"{said[0]}; {_WRITE}")
     return clip
+
+
+def edges_of(name: str) -> tuple[str, str]:
+    """Columns and keys of the seconds at which the clip of a medium starts and ends.
+
+    Args:
+        name: of its modality, or of the column that holds it.
+    """
+    start, end = _EDGES
+    return f"{name}{start}", f"{name}{end}"
+
+
+def columns_of(timed: Collection[str], named: Collection[str]) -> frozenset[str]:
+    """Columns that may say which stretch of media is meant.
+
+    Args:
+        timed: modalities of which there may be media that have time.
+        named: the columns that hold them, where they are named otherwise.
+    """
+    return NAMES.union(*map(edges_of, (*timed, *named))) if timed else frozenset()
+
+
+def is_beside(key: str, part: Collection[str]) -> bool:
+    """Whether a key of an object says which stretch of the medium beside it is meant."""
+    return key in OF_A_PART or (key.endswith(_EDGES) and key.rpartition("_")[0] in part)
 
 
 @dataclass(frozen=True)
@@ -71,27 +101,38 @@ class RowTimes:
 
     def beside(self, modality: str, part: Mapping[str, Any]) -> Any:
         """As ``clip_beside``, of a part of the row that holds a medium or stands for one."""
-        return clip_beside(part) if modality in self.timed else part.get("clip")
+        return clip_beside(modality, part) if modality in self.timed else part.get("clip")
 
-    def clip(self, modality: str, media: Any) -> Any:
+    def clip(self, modality: str, media: Any, column: str = "") -> Any:
         """What the row says of ``media``, the value of one of its columns or parts, for ``read_clip``.
+
+        Args:
+            column: that holds them, where it is not that of their modality.
 
         Raises:
             SampleError: times that are not read, or do not belong together.
         """
-        if not self.columns and NAMES.isdisjoint(self.row):  # as of most rows
+        edges = self._edges(modality, column or self.columns.get(modality, "")) if modality in self.timed else None
+        if edges is None and not self.columns and NAMES.isdisjoint(self.row):  # as of most rows
             return None
         clip = self._value("clip")
         if clip is not None or modality not in self.timed or "clip" in self.columns:
             return clip
         if "start" in self.columns or "end" in self.columns:
             return self._between(self._value("start"), self._value("end"))
+        if edges is not None:
+            return edges
         clip = _from_offset(self._value("offset"), self._value("duration"))
         # A sound whose bytes stand in the row is a piece already, and its times say of what.
         if clip is None and _names_file(media) and (said := _unread(self.row, self._taken())):
             name_it = f"or name the columns of seconds (columns: {said[1]})"
             raise SampleError(f"{said[0]}; {_WRITE}, {name_it}; leave them out if the whole is meant")
         return clip
+
+    def _edges(self, modality: str, column: str) -> Clip | None:
+        taken = self._taken() if self.columns or self.taken else ()
+        edges = _from_edges(modality, self.row, taken)
+        return _from_edges(column, self.row, taken) if edges is None and column not in ("", modality) else edges
 
     def _value(self, role: str) -> Any:
         if role in self.columns:
@@ -120,6 +161,28 @@ def _from_offset(offset: Any, duration: Any) -> Clip | None:
     if begin < 0 or length <= 0:
         raise SampleError(f"offset {begin:g}, duration {length:g}: expected seconds from 0 on, and more than 0 of them")
     return begin, begin + length
+
+
+def _from_edges(name: str, said: Mapping[str, Any], taken: Collection[str]) -> Clip | None:
+    """The clip by ``edges_of``; without a start it begins with the medium.
+
+    Raises:
+        SampleError: a start alone, as nothing here knows where the medium ends, or no seconds.
+    """
+    names = edges_of(name)
+    if names[0] not in said and names[1] not in said:  # as of most
+        return None
+    start, end = (None if name in taken or _is_nothing(said.get(name)) else said[name] for name in names)
+    if end is None and (start is None or _seconds(start) == 0):  # from 0 on is from the beginning
+        return None
+    if end is None:
+        raise SampleError(f"{names[0]} without {names[1]} is not read; {_WRITE}")
+    begin, until = _seconds(0 if start is None else start), _seconds(end)
+    if begin is None or until is None or not 0 <= begin < until:
+        raise SampleError(
+            f"{names[0]} and {names[1]}: expected seconds, 0 <= start < end, got {start!r:.40} and {end!r:.40}"
+        )
+    return begin, until
 
 
 def _unread(said: Mapping[str, Any], taken: Collection[str]) -> tuple[str, str] | None:
