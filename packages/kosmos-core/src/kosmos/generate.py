@@ -18,6 +18,7 @@ from kosmos.data.marks import ASSISTANT
 from kosmos.data.plan import decode_cells
 from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
+from kosmos.data.which_medium import naming
 from kosmos.errors import ConfigError, SampleError, TrainingError
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
@@ -221,10 +222,13 @@ def ready_prompt(composition: Composition, document: Document) -> ReadyDocument:
     planner = composition.planner
     plan = planner.prompt(document)
     cells: dict[str, list[Any]] = {}
-    for media in plan.media:
+    for number, media in enumerate(plan.media):
         processor = planner.routes[media.media.modality].processor
-        with calling(processor, "decode"):
-            cells.setdefault(media.stream, []).append(decode_cells(media, processor))
+        try:
+            with calling(processor, "decode"):
+                cells.setdefault(media.stream, []).append(decode_cells(media, processor))
+        except SampleError as error:
+            raise naming(error, number, [m.media for m in plan.media]) from error
     return ReadyDocument(plan, "prompt", cells)
 
 

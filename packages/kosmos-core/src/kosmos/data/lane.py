@@ -32,6 +32,7 @@ from kosmos.data.pack import choose
 from kosmos.data.plan import DocumentPlan, Planner, decode_cells
 from kosmos.data.quarantine import Incident
 from kosmos.data.shuffle import blocks_of
+from kosmos.data.which_medium import naming
 from kosmos.errors import DataError, SampleError
 
 Draw = tuple[int, int, int]
@@ -266,10 +267,13 @@ class Lane:
                 if plan.let_go:
                     plan = waiting_media.read_again(plan, self._document(source, row))
                 random = self.feed.mixture.random(source, draw[1]) if self.feed.planner.augments else None
-                for media in plan.media:
+                for number, media in enumerate(plan.media):
                     processor = self.feed.planner.routes[media.media.modality].processor
-                    with calling(processor, "decode"):
-                        found = decode_cells(media, processor, random)
+                    try:
+                        with calling(processor, "decode"):
+                            found = decode_cells(media, processor, random)
+                    except SampleError as error:
+                        raise naming(error, number, [m.media for m in plan.media]) from error
                     cells.put(media.stream, found)
         except SampleError as error:
             cells.filled = before

@@ -17,6 +17,7 @@ from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount, count_slots
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import ROLES, Part, Turns, is_chat
+from kosmos.data.which_medium import naming
 from kosmos.errors import ConfigError, PlanMismatch, SampleError
 
 
@@ -142,7 +143,7 @@ class Planner:
         draft = self._draft(document)
         if self.turns is None or not is_chat(document):  # a turn has an end of its own
             draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
-        plan = draft.finish(document)
+        plan = draft.finish()
         if len(plan) > self.most and not plan.media:
             return list(_pieces(plan, self.most))
         self._check_fit(plan)
@@ -150,10 +151,10 @@ class Planner:
 
     def prompt(self, document: Document) -> DocumentPlan:
         """The document as the beginning of a text to be continued: no end token, nothing trained."""
-        return self._draft(document).finish(document)
+        return self._draft(document).finish()
 
     def _draft(self, document: Document) -> _Draft:
-        draft = _Draft(self)
+        draft = _Draft(self, document)
         segments: Iterable[Segment] = document.segments
         if self.turns is not None and is_chat(document):
             draft.spell(self.turns.begin)
@@ -186,8 +187,8 @@ class Planner:
 class _Draft:
     """Collects the tokens of one document. Most of them are slots, which are written as stretches, not one by one."""
 
-    def __init__(self, planner: Planner) -> None:
-        self.planner = planner
+    def __init__(self, planner: Planner, document: Document) -> None:
+        self.planner, self.document = planner, document
         self.length = 0
         self.ids: list[list[int]] = []
         """Stretches of tokens. What is in none is a slot."""
@@ -297,10 +298,13 @@ class _Draft:
         route = self.planner.routes.get(media.modality)
         if route is None:
             raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
-        if route.reads_headers:
-            media, plan = self.planner.kept.plan(media, route.processor)
-        else:
-            plan = plan_of(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
+        try:
+            if route.reads_headers:
+                media, plan = self.planner.kept.plan(media, route.processor)
+            else:
+                plan = plan_of(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
+        except SampleError as error:
+            raise naming(error, len(self.media), list(self.document.media)) from error
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)
@@ -315,7 +319,8 @@ class _Draft:
         self.slots.setdefault(route.stream, []).append(np.arange(self.length, end, dtype=np.int32))
         self.length = end
 
-    def finish(self, document: Document) -> DocumentPlan:
+    def finish(self) -> DocumentPlan:
+        document = self.document
         if not self.media and not any(isinstance(s, Text) and s.text for s in document.segments):
             raise SampleError("is empty: neither text nor media")
         self.flush()
