@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
@@ -153,3 +154,24 @@ def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
 def test_decoded_sounds_of_another_form_are_refused(root, change, said):
     with pytest.raises(SampleError, match=said):
         list(read_media("audio", {"array": [0.5], "sampling_rate": 16000, **change}, root))
+
+
+def test_where_a_file_that_a_row_names_is_missing_the_field_of_its_folder_is_named(open_, rows, tmp_path):
+    source = open_(rows({"image": ["a.png", "gone.png"], "text": "x"}), where="data.sources.3")
+    said = f"gone.png: no such file; if the media are in another folder than {tmp_path}, set data.sources.3.root to it"
+    with pytest.raises(SampleError, match=re.escape(said)):
+        source.document(0)
+    for given in ({}, {"root": tmp_path, "where": "data.sources.3"}):
+        with pytest.raises(SampleError, match=r"gone\.png: no such file$"):
+            open_(rows({"image": "gone.png", "text": "x"}), **given).document(0)
+    with pytest.raises(SampleError, match="'..' is refused; files have to be inside .*[^t]$"):
+        open_(rows({"image": "../gone.png", "text": "x"}), where="data.sources.3").document(0)
+
+
+def test_of_a_folder_of_media_no_other_folder_is_asked_for(open_, tmp_path):
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "1.png").write_bytes(b"picture")
+    source = open_(tmp_path, where="data.sources.0")
+    (tmp_path / "cats" / "1.png").unlink()
+    with pytest.raises(SampleError, match=r"1\.png: no such file$"):
+        source.document(0)

@@ -34,11 +34,16 @@ _SET_ROOT = "name files below it, or set root of the source to the folder that h
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
+class NoSuchFileError(SampleError):
+    """A row names a file that is not there."""
+
+
 def resolve(root: Path, name: str) -> Path:
     """The file ``name`` under the data root ``root``.
 
     Raises:
-        SampleError: a URL, an absolute path, a path or a link that leads out of ``root``, no such file.
+        SampleError: a URL, an absolute path, a path or a link that leads out of ``root``.
+        NoSuchFileError: there is none.
     """
     if _PLAIN.fullmatch(name) and ".." not in (parts := name.split("/")) and (found := _without_links(root, parts)):
         return found
@@ -76,8 +81,9 @@ def _resolved(root: Path, name: str) -> Path:
     if not inside:
         raise SampleError(f"{shown}: a link that leads out of {root} is refused; {_SET_ROOT}")
     if not there:
-        what = "is no file, but a folder, a pipe or the like" if os.path.lexists(path) else "no such file"
-        raise SampleError(f"{root / name}: {what}")
+        if os.path.lexists(path):
+            raise SampleError(f"{root / name}: is no file, but a folder, a pipe or the like")
+        raise NoSuchFileError(f"{root / name}: no such file")
     return path
 
 
@@ -234,4 +240,4 @@ def read_media(
                 else:
                     yield Media(modality, read_source(item, root), span)
             except SampleError as error:
-                raise SampleError(f"{modality}: {error}") from error
+                raise type(error)(f"{modality}: {error}") from error

@@ -132,6 +132,7 @@ def open_parts(
         template=template,
         columns=columns or {},
         root=checked_root(root, where),
+        where=where,
         options=read_options(options or {}, where),
         asked=asked,
         choices=choices,
@@ -285,15 +286,15 @@ def _from_folder(path: Path, request: Request) -> Parts:
     _refuse_lists(path, files, suffixes)
     if (pairs := find_pairs(path, files, suffixes, wanted, request.left_out)) is not None:
         layout.check({*pairs.modalities.values(), "text"})
-        return finish(replace(pairs, below=_below(path, request.root)), layout, request)
+        return finish(replace(pairs, below=_below(path, request.root)), layout, request, name_files=False)
     if request.asked and (media := bare_media(path, files, suffixes, request.left_out)) is not None:
         layout.check(set(media.modalities.kinds))
-        return finish(replace(media, below=_below(path, request.root)), layout, request)
+        return finish(replace(media, below=_below(path, request.root)), layout, request, name_files=False)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
         refuse_index_beside(classes, files)
         layout.check({*classes.modalities.kinds, "text"})
-        return finish(replace(classes, below=_below(path, request.root)), layout, request)
+        return finish(replace(classes, below=_below(path, request.root)), layout, request, name_files=False)
     if (found := folders.data_files(path, files)) is not None:
         if found[0] == ".txt":
             folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & wanted])

@@ -61,6 +61,8 @@ class Request:
     options: FileOptions
     root: Path | None = None
     """Where the media are that rows name, if not beside the file."""
+    where: str = ""
+    """Where the source stands in the run file; empty where it does not."""
     left_out: Counter[str] = field(default_factory=Counter)
     asked: bool = False
     """Whether the documents are there to be continued."""
@@ -121,6 +123,8 @@ class Examined:
     layout: Layout
     facts: Facts
     left_out: dict[str, int]
+    name_files: bool = True
+    """Whether rows name their media; else the files of a folder are its rows."""
 
     def part(self, split: Split, share: float) -> Source:
         rows = choose_rows(self.facts, split, share)
@@ -135,13 +139,20 @@ class Examined:
     def _of(self, rows: NDArray[np.int64]) -> Source:
         most, held = self.request.options.max_text_bytes, frozenset(self.facts.held)
         folder = str(Path(self.request.path).parent)
-        return RowSource(self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder)
+        is_free = self.name_files and self.request.root is None and self.request.where
+        root_field = f"{self.request.where}.root" if is_free else ""
+        return RowSource(
+            self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field
+        )
 
 
-def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = False) -> Examined:
+def finish(
+    table: Table, layout: Layout, request: Request, *, rows_vary: bool = False, name_files: bool = True
+) -> Examined:
     """Look at every row.
 
     Args:
+        name_files: whether rows name their media; else the files of a folder are its rows.
         rows_vary: each row has columns of its own, so nobody has looked at them yet.
 
     Raises:
@@ -160,7 +171,7 @@ def finish(table: Table, layout: Layout, request: Request, *, rows_vary: bool = 
         )
         what = f"{request.path}: none of its {len(table)} rows can be read"
         raise DataError(f"{what}; the first: {facts.first_error}{advice}")
-    return Examined(request, table, layout, facts, left_out)
+    return Examined(request, table, layout, facts, left_out, name_files)
 
 
 _NO_MODALITY = re.compile("file|path|name|uri|url", re.IGNORECASE)

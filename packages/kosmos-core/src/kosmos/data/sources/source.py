@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Segment, Text
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.media import resolve
+from kosmos.data.sources.media import NoSuchFileError, resolve
 from kosmos.data.sources.scan_cache import Record
 from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
 from kosmos.data.sources.well_known import WELL_KNOWN
@@ -104,6 +104,9 @@ class RowSource:
     """Those that any usable row of the table holds, for what warns of one that none does; None is not known."""
     folder: str = "."
     """What holds the file or folder of the data."""
+    root_field: str = ""
+    """Field of the run file that names the folder of the rows' media, where it names none; for who may have
+    forgotten it."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -127,8 +130,16 @@ class RowSource:
             segments = self.layout.segments(self.table.row(row), self.table.root(row))
             self._check(segments)
         except SampleError as error:
-            raise type(error)(f"{origin}: {error}") from error
+            raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
         return Document(origin, segments)
+
+    def _root_advice(self, error: SampleError, row: int) -> str:
+        """What to do, behind a message, where a file that the row names is not there and no folder was named."""
+        if not self.root_field or not isinstance(error, NoSuchFileError):
+            return ""
+        return (
+            f"; if the media are in another folder than {self.table.root(row).absolute()}, set {self.root_field} to it"
+        )
 
     def names(self, index: int) -> Names:
         """What the data call document ``index``. Raises SampleError where its row cannot be read."""
