@@ -109,6 +109,14 @@ def test_lines_under_the_name_of_a_list_are_read_as_lines(open_, tmp_path):
         ('[{"question": "a", "answer": "b"}]', r"and its answer are columns: {query: question, response: answer}$"),
         ('{"images": [], "annotations": []}', r"rows.json:1: text: no column 'text'; there are: annotations, images"),
         ('{\n  "images": []\n}', r"expected a list of rows .* or a row a line; its first line is neither \(not JSON"),
+        (
+            '{"data": [{"text": "a"}], "version": 1}',
+            r"there are: data, version.*rows are expected as a list at its top .* under 'data', write that list alone",
+        ),
+        (
+            '{\n  "data": [\n{"text": "a"}]\n}',
+            r"; of an object around a list of rows write the list alone into a file$",
+        ),
         ("", r"expected a list of rows"),
         ("[]", r"holds no rows"),
     ],

@@ -203,6 +203,20 @@ def test_first_row_without_the_text_column_names_the_nearest(open_, rows):
         open_(rows({"caption": "x"}), columns={"text": "captoin"})
 
 
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"conversation": [], "image": "a.png"}, r"; did you mean columns: {conversations: conversation}\?$"),
+        ({"mesages": [], "images": ["a.png"]}, r"; did you mean columns: {messages: mesages}\?$"),
+        ({"segmets": []}, r"; did you mean columns: {segments: segmets}\?$"),
+        ({"images": ["a.png"], "number": 1}, r"or write a template$"),
+    ],
+)
+def test_rows_whose_chat_has_a_misspelt_name_name_the_nearest(open_, rows, row, said):
+    with pytest.raises(DataError, match=said):
+        open_(rows(row, row))
+
+
 def test_first_row_without_the_text_column_costs_itself_alone(open_, rows):
     source = open_(rows({"id": 1}, {"text": "good"}, {"id": 2}))
     assert segments(source, 1) == [Text("good", train=True)]

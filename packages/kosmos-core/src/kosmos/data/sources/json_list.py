@@ -97,8 +97,12 @@ def _lines_of(path: Path, stream: BinaryIO) -> JsonlTable:
     try:
         parse_row(first)
     except SampleError as error:
+        around = "; of an object around a list of rows write the list alone into a file" * first.lstrip().startswith(
+            b"{"
+        )
         raise DataError(
             f"{path}: expected a list of rows ([{{...}}, {{...}}]) or a row a line; its first line is neither ({error})"
+            f"{around}"
         ) from error
     return index_jsonl([path])
 

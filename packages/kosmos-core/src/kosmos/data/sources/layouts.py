@@ -30,6 +30,7 @@ from kosmos.data.sources.columns import (
 from kosmos.data.sources.media import holds_medium, read_media, resolve
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.errors import SampleError
+from kosmos.names import nearest
 
 CHATS = ("messages", "conversations")
 """Roles that a chat may stand under; the first that a row has."""
@@ -125,9 +126,17 @@ class DefaultLayout:
             return
         if not self._tops(("segments", *CHATS), columns) and not self._form(columns):
             likely = f"; a question and its answer are {pair}" if (pair := forms.likely_columns(columns)) else ""
+            if not likely and (found := self._misspelt(("segments", *CHATS), columns)):
+                likely = "; did you mean columns: {{{}: {}}}?".format(*found)
             name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{likely}"
             advice = "" if "text" in self.columns else name_it
             require_column(self.column("text"), columns, "text", advice)
+
+    def _misspelt(self, roles: Collection[str], columns: Collection[str]) -> tuple[str, str] | None:
+        """A role and the column that seems to be meant by it, of those that mean nothing else."""
+        known = {*ROLES, FILE_NAME, *self.modalities, *(plural for _, plural in self._plurals), *WELL_KNOWN}
+        near = ((role, nearest(role, set(columns) - known)) for role in roles)
+        return next(((role, column) for role, column in near if column is not None), None)
 
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]

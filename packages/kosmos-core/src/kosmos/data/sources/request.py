@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -191,7 +192,8 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
                 return facts
     foreign = check = None
     if rows_vary:
-        check = (lambda columns: _check_named(layout, columns)) if isinstance(table, DelimitedTable) else layout.check
+        checks = _check_named if isinstance(table, DelimitedTable) else _check_list
+        check = partial(checks, layout, table)
         if isinstance(layout, DefaultLayout):
             foreign = folders.ForeignMedia((*request.known, *ROLES, FILE_NAME, *layout.columns.values()))
     facts = Examiner(layout, request.modalities, layout.columns, foreign, check).examine(table)
@@ -202,8 +204,27 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
     return facts
 
 
-def _check_named(layout: Layout, columns: Collection[str]) -> None:
+def _check_list(layout: Layout, table: Table, columns: Collection[str]) -> None:
+    """Raises DataError as the layout does, of a file that may be one object around a list of rows."""
+    try:
+        layout.check(columns)
+    except DataError as error:
+        lists = [key for key, value in table.row(0).items() if _holds_rows(value)] if len(table) == 1 else []
+        if not lists:
+            raise
+        raise DataError(
+            f"{error}. The file is one object, and rows are expected as a list at its top ([{{...}}, {{...}}]): if they "
+            f"are those under {lists[0]!r}, write that list alone into a file"
+        ) from error
+
+
+def _holds_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def _check_named(layout: Layout, table: Table, columns: Collection[str]) -> None:
     """Raises DataError as the layout does, of a file whose first line should name its columns, and may be a row."""
+    del table
     try:
         layout.check(columns)
     except DataError as error:
