@@ -115,8 +115,9 @@ def test_lines_under_the_name_of_a_list_are_read_as_lines(open_, tmp_path):
         ),
         (
             '{\n  "data": [\n{"text": "a"}]\n}',
-            r"; of an object around a list of rows write the list alone into a file$",
+            r"; of an object around a list of rows write the list alone",
         ),
+        ('[{"conversation": [{"from": "human", "value": "x"}]}]', r"did you mean columns: .*: conversation}\?$"),
         ("", r"expected a list of rows"),
         ("[]", r"holds no rows"),
     ],

@@ -97,9 +97,8 @@ def _lines_of(path: Path, stream: BinaryIO) -> JsonlTable:
     try:
         parse_row(first)
     except SampleError as error:
-        around = "; of an object around a list of rows write the list alone into a file" * first.lstrip().startswith(
-            b"{"
-        )
+        is_object = first.lstrip().startswith(b"{")
+        around = "; of an object around a list of rows write the list alone into a file" if is_object else ""
         raise DataError(
             f"{path}: expected a list of rows ([{{...}}, {{...}}]) or a row a line; its first line is neither ({error})"
             f"{around}"

@@ -21,6 +21,7 @@ from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout, Layout
+from kosmos.data.sources.messages import OPENAI, SHAREGPT
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
 from kosmos.data.sources.splits import Split
@@ -213,13 +214,15 @@ def _check_list(layout: Layout, table: Table, columns: Collection[str]) -> None:
         if not lists:
             raise
         raise DataError(
-            f"{error}. The file is one object, and rows are expected as a list at its top ([{{...}}, {{...}}]): if they "
-            f"are those under {lists[0]!r}, write that list alone into a file"
+            f"{error}. The file is one object, and rows are expected as a list at its top ([{{...}}, {{...}}]): if "
+            f"they are those under {lists[0]!r}, write that list alone into a file"
         ) from error
 
 
 def _holds_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+    """Whether a value is a list of objects, and no chat."""
+    found = isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+    return found and value[0].keys().isdisjoint((*OPENAI, *SHAREGPT))
 
 
 def _check_named(layout: Layout, table: Table, columns: Collection[str]) -> None:
