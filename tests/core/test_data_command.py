@@ -278,6 +278,17 @@ def test_texts_that_spell_special_tokens_are_told_where_most_do(rows, capsys, tm
     assert all(line.startswith("rows: texts spell <|user|> <|assistant|> <|end|>, which stay plain") for line in told)
 
 
+def test_what_parts_of_chats_want_of_the_processor_is_told_once(rows, capsys):
+    part = {"type": "image", "image": "a.png", "max_pixels": 151_200}
+    chat = [{"role": "user", "content": [part]}, {"role": "assistant", "content": "A square."}]
+    rows.write_text(2 * (json.dumps({"messages": chat, "split": "train"}) + "\n"))
+    said = [line for line in data(capsys, rows)[1].splitlines() if line.startswith("warning")]
+    assert said == [
+        "warning   rows: parts of its chats say max_pixels of image, which is not read; all image is sampled alike, by "
+        "modalities.image.processor (kosmos explain image tells its options)"
+    ]
+
+
 def test_the_special_tokens_of_a_tokenizer_are_told_too(rows, capsys, tmp_path):
     train_tokenizer(["A cat."], vocab_size=300, folder=tmp_path)
     backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

@@ -74,12 +74,24 @@ def doubts(
             f"data.tokens_per_pack {tokens}: a document may be as long, and the backbone was made for {made_for} "
             f"tokens; set data.tokens_per_pack={made_for} unless the documents are shorter"
         )
+    if not resumed:
+        yield from _wishes(sources)
     held = [getattr(source, "modalities", None) for source in sources]
     for modality in config.modalities:
         if None not in held and not any(modality in of_source for of_source in held if of_source is not None):
             yield (
                 f"no document holds {modality}, so what encodes it learns nothing; leave it out of modalities, or name "
                 "data that hold it (kosmos data shows what was found)"
+            )
+
+
+def _wishes(sources: Iterable[Source]) -> Iterator[str]:
+    """Of rows that say how their media are to be sampled."""
+    for source in sources:
+        for modality, keys in getattr(source, "wishes", {}).items():
+            yield (
+                f"{source.name}: parts of its chats say {listed(keys)} of {modality}, which is not read; all {modality} "
+                f"is sampled alike, by modalities.{modality}.processor (kosmos explain {modality} tells its options)"
             )
 
 

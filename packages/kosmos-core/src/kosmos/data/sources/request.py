@@ -28,6 +28,7 @@ from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.data.sources.well_known import WELL_KNOWN
+from kosmos.data.sources.wishes import wishes_of
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed
@@ -144,8 +145,9 @@ class Examined:
         is_free = self.name_files and self.request.root is None and self.request.where
         root_field = f"{self.request.where}.root" if is_free else ""
         return RowSource(
-            self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field
-        )
+            self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field,
+            self.facts.wishes,
+        )  # fmt: skip
 
 
 def finish(
@@ -192,12 +194,13 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
             if all(folders.names_file(name, Path(root)) == there for root, name, there in facts.asked):
                 return facts
     foreign = check = None
+    wishes = partial(wishes_of, layout) if isinstance(layout, DefaultLayout) else None
     if rows_vary:
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)
         if isinstance(layout, DefaultLayout):
             foreign = folders.ForeignMedia((*request.known, *ROLES, FILE_NAME, *layout.columns.values()))
-    facts = Examiner(layout, request.modalities, layout.columns, foreign, check).examine(table)
+    facts = Examiner(layout, request.modalities, layout.columns, foreign, check, wishes).examine(table)
     if foreign is not None:
         facts = replace(facts, asked=foreign.asked)
     if record is not None and len(facts.asked) <= MOST_ASKED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -107,6 +107,8 @@ class RowSource:
     root_field: str = ""
     """Field of the run file that names the folder of the rows' media, where it names none; for who may have
     forgotten it."""
+    wishes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Keys of parts of chats that say how media are to be sampled, which nobody reads, by modality."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -197,10 +199,12 @@ class Facts:
     """Folders, names in them and whether there is such a file: what this hangs on beside the rows."""
     held: Sequence[str] = ()
     """Modalities of which a usable row has a medium."""
+    wishes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """As of a ``RowSource``, of usable rows."""
 
     def record(self) -> Record:
         """As arrays."""
-        said = json.dumps([self.left_out, self.readable, self.first_error, self.asked, self.held]).encode()
+        said = json.dumps([self.left_out, self.readable, self.first_error, self.asked, self.held, self.wishes]).encode()
         return {
             "usable": self.usable, "hashes": self.hashes, "splits": self.splits, "said": np.frombuffer(said, np.uint8),
         }  # fmt: skip
@@ -222,6 +226,7 @@ class Examiner:
         columns: names of the columns that stand for ``id`` and ``split``, where they are renamed.
         foreign: finds the medium of a row that seems to have none.
         check: looks at the columns of rows that can be used, up to the first that has what it needs.
+        wishes: finds how a row wants its media sampled: modalities and keys.
     """
 
     def __init__(
@@ -231,10 +236,11 @@ class Examiner:
         columns: Mapping[str, str],
         foreign: Callable[[Row, Table, int], str | None] | None = None,
         check: Callable[[Collection[str]], None] | None = None,
+        wishes: Callable[[Row], Iterable[tuple[str, str]]] | None = None,
     ) -> None:
         self.layout, self.modalities = layout, frozenset(modalities)
         self.id_column, self.split_column = (columns.get(role, role) for role in ("id", "split"))
-        self.foreign, self.check = foreign, check
+        self.foreign, self.check, self.wishes = foreign, check, wishes
 
     def examine(self, table: Table) -> Facts:
         """What there is to know of each row.
@@ -246,6 +252,7 @@ class Examiner:
         hashes = np.empty(len(table), np.uint64)
         left_out: Counter[str] = Counter()
         held: set[str] = set()
+        wishes: dict[str, set[str]] = {}
         readable, first_error, columns = 0, "", _ColumnsCheck(self.check)
         for index, row in enumerate(table.scan(self.layout)):
             hashes[index] = self._hash(row, index)
@@ -260,11 +267,14 @@ class Examiner:
                 left_out.update(missing)
             else:
                 held |= needs
+                for modality, key in self.wishes(row) if needs and self.wishes is not None else ():
+                    wishes.setdefault(modality, set()).add(key)
                 columns.look(row, table, index)
             readable += 1
             splits[index] = self._split(row, table, index)
         columns.finish()
-        return Facts(usable, hashes, splits, dict(left_out), readable, first_error, held=sorted(held))
+        wished = {modality: sorted(keys) for modality, keys in sorted(wishes.items())}
+        return Facts(usable, hashes, splits, dict(left_out), readable, first_error, held=sorted(held), wishes=wished)
 
     def _needs(self, row: Row | SampleError, table: Table, index: int) -> frozenset[str]:
         """Modalities that the row needs."""
