@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kosmos import SampleError
+from kosmos import Media, SampleError
 from kosmos_video import decoding
 from kosmos_video.container import Header, Limits, read_header
-from kosmos_video.decoding import frames_at
+from kosmos_video.decoding import frames_at, keyframe_before
+from kosmos_video.frames import VideoProcessor
 
 SIZE = (48, 64)
 RATE_HZ = 25
@@ -59,6 +60,12 @@ def film(name: str, begins_at: int = 0) -> bytes:
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return out.getvalue()
+
+
+class Picture:
+    """The input of a picture encoder."""
+
+    patch_px, size_px = (16, 16), (32, 32)
 
 
 def from_the_start(data: bytes | Path, times_s: list[float], header: Header, limits: Limits = LIMITS) -> np.ndarray:
@@ -119,3 +126,32 @@ def test_a_film_whose_end_is_missing_is_refused_as_by_decoding_from_the_start():
 def test_a_film_of_an_unknown_codec_is_a_sample_error_that_says_so():
     with pytest.raises(SampleError, match="FFmpeg has no decoder for the video track"):
         read_header(film("mp4, H.264").replace(b"avc1", b"zzzz"), LIMITS)
+
+
+@pytest.mark.parametrize("how", [{"num_frames": 4}, {"num_frames": 4, "time_marks": False}])
+@pytest.mark.parametrize(
+    ("name", "lists_keyframes"),
+    [
+        ("mp4, H.264", True),
+        ("mkv, H.264, the same", True),
+        ("webm, VP8", True),
+        ("avi, MPEG-4", False),
+        ("MPEG program stream", False),
+    ],
+)
+def test_a_clip_far_into_a_film_is_limited_by_what_has_to_be_decoded(name, lists_keyframes, how):
+    clip = Media("video", film(name), clip=(10.0, 11.0))
+    processor, patient = (VideoProcessor(Picture(), max_duration_s=limit, **how) for limit in (3.0, 600.0))
+    expected = patient.decode(clip, patient.plan(clip))
+    if lists_keyframes:
+        assert np.array_equal(processor.decode(clip, processor.plan(clip)), expected)
+        clip = Media("video", film(name), clip=(7.0, 11.0))
+    said = r"sampled up to 10\.\d s.*over max_duration_s 3; raise modalities\.video\.processor\.max_duration_s or give"
+    with pytest.raises(SampleError, match=said):
+        processor.decode(clip, processor.plan(clip))
+
+
+@pytest.mark.parametrize("name", ["mp4, H.264", "mkv, H.264, the same", "webm, VP8"])
+def test_the_keyframe_at_which_decoding_begins_is_known_without_decoding(name):
+    found = [keyframe_before(film(name, begins_at=at), 10.0, LIMITS) for at in (0, 1000)]
+    assert all(10.0 - 40 / RATE_HZ <= at_s <= 10.0 for at_s in found)

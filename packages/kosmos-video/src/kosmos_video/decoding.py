@@ -70,6 +70,27 @@ def _frames_at(
         return _shown(source, times_of, size_px, declared, limits, jumps=False)
 
 
+def keyframe_before(source: bytes | Path, time_s: float, limits: Limits) -> float:
+    """Seconds from the first frame to the keyframe at which decoding for a time begins.
+
+    0 where the film lists no keyframes: then it begins with the film.
+
+    Raises:
+        SampleError: no film in it, unreadable, or over a limit.
+    """
+    with opened(source, limits) as container:
+        stream = video_stream(container, limits)
+        formats = container.format.name.split(",")
+        if "matroska" in formats:
+            container.seek(0)  # its index is read as something is sought
+        index = stream.index_entries
+        if INDEXED.isdisjoint(formats) or not len(index):
+            return 0.0
+        begin, base = index[0].timestamp, stream.time_base
+        number = index.search_timestamp(begin + floor(Fraction(time_s) / base))
+        return float((index[number].timestamp - begin) * base) if number >= 0 else 0.0
+
+
 def resize(frame: NDArray[np.uint8], size_px: tuple[int, int]) -> NDArray[np.uint8]:
     """uint8 [H, W, 3] to the size (height, width), with the same filter as encoded films."""
     if frame.shape[:2] == size_px:

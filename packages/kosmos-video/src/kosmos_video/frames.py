@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kosmos import ConfigError, Grid, Media, MediaPlan, PlanMismatch, SampleError, cut_blocks
 from kosmos_video.container import Header, Limits, check_pixels, read_header
-from kosmos_video.decoding import frames_at, frames_of, resize
+from kosmos_video.decoding import frames_at, frames_of, keyframe_before, resize
 from kosmos_video.sampling import at_rate, clip_starts, clip_times, count_at_rate, spread
 
 DEFAULT_SIDE_PX = 224
@@ -63,6 +63,9 @@ class Recipe:
     declared: Header
 
 
+OPTIONS = "modalities.video.processor"
+"""Where a run file has the options of the processor, for messages."""
+
 Item = tuple[float, list[float]]
 """Time mark, and times of the frames."""
 
@@ -95,8 +98,8 @@ class VideoProcessor:
         max_source_frames: frames that a film may hold, at most.
         max_bytes: size of the encoded film, at most.
         max_pixels: pixels of a source frame, at most.
-        max_duration_s: seconds from the start of the film to the last sampled frame, at most (all of them are decoded
-            where the film does not list its keyframes).
+        max_duration_s: seconds of film to the last sampled frame, at most: from the keyframe before the first one, at
+            which decoding begins, or from the start of a film that does not list its keyframes.
         flip: in training, the probability that a film is mirrored, left to right: all its frames alike.
 
     Raises:
@@ -155,7 +158,7 @@ class VideoProcessor:
         declared = self._header(media)
         start_s, end_s = _span(media, declared)
         items = self._items(start_s, end_s)
-        return self._plan_of(items, start_s, Recipe(self._checked_times(items), declared))
+        return self._plan_of(items, start_s, Recipe(self._checked_times(items, media), declared))
 
     def _plan_of(self, items: list[Item], start_s: float, recipe: Recipe | None) -> MediaPlan:
         gaps = [after - before for (before, _), (after, _) in pairwise(items)]
@@ -176,13 +179,21 @@ class VideoProcessor:
 
     def _times(self, media: Media, declared: Header) -> tuple[float, ...]:
         """Of the frames of a film. Raises as ``plan``."""
-        return self._checked_times(self._items(*_span(media, declared)))
+        return self._checked_times(self._items(*_span(media, declared)), media)
 
-    def _checked_times(self, items: list[Item]) -> tuple[float, ...]:
+    def _checked_times(self, items: list[Item], media: Media) -> tuple[float, ...]:
         times_s = tuple(time for _, times in items for time in times)
-        if max(times_s) > self.max_duration_s:
+        if max(times_s) <= self.max_duration_s:
+            return times_s
+        # Of a clip far into a film, what is in front of its keyframe is jumped over.
+        begin_s = 0.0
+        if not isinstance(media.source, np.ndarray) and max(times_s) - min(times_s) <= self.max_duration_s:
+            begin_s = keyframe_before(media.source, min(times_s), self.limits)
+        if max(times_s) - begin_s > self.max_duration_s:
+            decoded = f" and decoded from {begin_s:.1f} s" if begin_s else ""
             raise SampleError(
-                f"video is sampled up to {max(times_s):.1f} s, over max_duration_s {self.max_duration_s:g}"
+                f"video is sampled up to {max(times_s):.1f} s{decoded}, over max_duration_s {self.max_duration_s:g}; "
+                f"raise {OPTIONS}.max_duration_s or give a shorter clip"
             )
         return times_s
 
@@ -262,7 +273,8 @@ class VideoProcessor:
         count = count_at_rate(start_s, end_s, self.frame_rate_hz or 1.0)
         if count > self.max_frames:
             raise SampleError(
-                f"video needs {count} frames, over max_frames {self.max_frames}; sample fewer or raise it"
+                f"video needs {count} frames, over max_frames {self.max_frames}; sample fewer or raise "
+                f"{OPTIONS}.max_frames"
             )
         return count
 

@@ -90,8 +90,8 @@ def _wishes(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
         for modality, keys in getattr(source, "wishes", {}).items():
             yield (
-                f"{source.name}: parts of its chats say {listed(keys)} of {modality}, which is not read; all {modality} "
-                f"is sampled alike, by modalities.{modality}.processor (kosmos explain {modality} tells its options)"
+                f"{source.name}: parts of its chats say {listed(keys)} of {modality}, which is not read; all {modality}"
+                f" is sampled alike, by modalities.{modality}.processor (kosmos explain {modality} tells its options)"
             )
 
 
