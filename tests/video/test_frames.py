@@ -314,13 +314,6 @@ def test_limits_are_checked_before_decoding(
         cells_of(VideoProcessor(CLIP, **how, **limits), media)
 
 
-def test_a_film_that_needs_too_many_frames_is_refused() -> None:
-    with pytest.raises(
-        SampleError, match=r"needs 8 frames, over max_frames 4; .* raise modalities\.video\.processor\.max_frames$"
-    ):
-        VideoProcessor(Picture(), frame_rate_hz=8.0, max_frames=4).plan(Media("video", numbered(8), rate_hz=8.0))
-
-
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "WebP"])
 def test_a_picture_is_told_to_be_no_film(how: dict[str, Any], format: str) -> None:

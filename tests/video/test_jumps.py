@@ -18,6 +18,7 @@ from kosmos_video import decoding
 from kosmos_video.container import Header, Limits, read_header
 from kosmos_video.decoding import frames_at, keyframe_before
 from kosmos_video.frames import VideoProcessor
+from support.films import Picture
 
 SIZE = (48, 64)
 RATE_HZ = 25
@@ -60,12 +61,6 @@ def film(name: str, begins_at: int = 0) -> bytes:
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return out.getvalue()
-
-
-class Picture:
-    """The input of a picture encoder."""
-
-    patch_px, size_px = (16, 16), (32, 32)
 
 
 def from_the_start(data: bytes | Path, times_s: list[float], header: Header, limits: Limits = LIMITS) -> np.ndarray:

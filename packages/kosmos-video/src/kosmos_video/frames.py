@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,7 @@ OPTIONS = "modalities.video.processor"
 
 Item = tuple[float, list[float]]
 """Time mark, and times of the frames."""
+TooLong = Literal["refuse", "spread"]
 
 
 class VideoProcessor:
@@ -78,9 +79,9 @@ class VideoProcessor:
     text, such as "1.5s", counted from the start of the film or of ``Media.clip``.
 
     Sampling. ``frame_rate_hz`` takes frames at that rate; without it the frames spread evenly over the film (middles of
-    equal stretches). A film with fewer frames than asked shows frames more than once, and a clip longer than its film
-    holds the last frame: every item has its full shape. Frames are stretched to the encoder's size, whatever the
-    shape of picture and pixels.
+    equal stretches), as they do with ``too_long="spread"`` where the rate gives more than ``max_frames``. A film with
+    fewer frames than asked shows frames more than once, and a clip longer than its film holds the last frame: every
+    item has its full shape. Frames are stretched to the encoder's size, whatever the shape of picture and pixels.
 
     Where all films take the same tokens (one clip without ``frame_rate_hz``, or a number of items that is set without
     time marks), planning opens no file: each is opened once, as it is decoded, which is where faults of it are found.
@@ -94,7 +95,9 @@ class VideoProcessor:
         frame_rate_hz: frames a second of film.
         size_px: height and width of frames, for a picture encoder that takes any size (None: about 224 a side).
         time_marks: whether items are preceded by their times.
-        max_frames: frames that are sampled of a film, at most; a film that needs more is refused, never cut.
+        max_frames: frames that are sampled of a film, at most.
+        too_long: what becomes of a film that needs more than ``max_frames`` at ``frame_rate_hz`` (picture encoders
+            only): ``refuse`` makes it a bad sample, ``spread`` takes ``max_frames`` evenly spread over it. None is cut.
         max_source_frames: frames that a film may hold, at most.
         max_bytes: size of the encoded film, at most.
         max_pixels: pixels of a source frame, at most.
@@ -116,6 +119,7 @@ class VideoProcessor:
         size_px: tuple[int, int] | None = None,
         time_marks: bool = True,
         max_frames: int = 256,
+        too_long: TooLong = "refuse",
         max_source_frames: int = 100_000,
         max_bytes: int = 512 * 2**20,
         max_pixels: int = 4096 * 2304,
@@ -125,6 +129,7 @@ class VideoProcessor:
         self.clip = encoder_input if isinstance(encoder_input, ClipInput) else None
         self.num_clips, self.num_frames, self.frame_rate_hz = num_clips, num_frames, frame_rate_hz
         self.time_marks, self.max_frames, self.max_duration_s = time_marks, max_frames, max_duration_s
+        self.too_long = too_long
         self.limits = Limits(max_bytes, max_pixels, max_source_frames)
         self.flip, self.augments = flip, flip > 0
         self._check_options()
@@ -243,7 +248,12 @@ class VideoProcessor:
         if self.clip is None and self.num_clips is not None:
             raise ConfigError("num_clips: a picture encoder takes single frames; set num_frames or frame_rate_hz")
         if self.num_frames is not None and self.frame_rate_hz is not None:
-            raise ConfigError("num_frames and frame_rate_hz: set one of them")
+            raise ConfigError(
+                "num_frames and frame_rate_hz: set one of them; at most so many frames, at that rate where they "
+                "suffice, are frame_rate_hz, max_frames and too_long: spread"
+            )
+        if self.too_long == "spread" and (self.clip is not None or self.num_frames is not None):
+            raise ConfigError("too_long: every film takes the same number of frames, however long it is; leave it out")
         wanted = self.num_frames if self.clip is None else self.clip.frames * (self.num_clips or 1)
         if wanted is not None and wanted > self.max_frames:
             raise ConfigError(
@@ -257,10 +267,7 @@ class VideoProcessor:
 
     def _items(self, start_s: float, end_s: float) -> list[Item]:
         if self.clip is None:
-            count = self.num_frames or self._count_at_rate(start_s, end_s)
-            even = self.num_frames is not None
-            times = spread(start_s, end_s, count) if even else at_rate(start_s, self.frame_rate_hz or 1.0, count)
-            return [(time, [time]) for time in times]
+            return [(time, [time]) for time in self._frame_times(start_s, end_s)]
         frames, num_clips = self.clip.frames, self.num_clips or 1
         if self.frame_rate_hz is None:
             share_s = (end_s - start_s) / num_clips
@@ -269,14 +276,19 @@ class VideoProcessor:
         starts = clip_starts(start_s, end_s, frames / self.frame_rate_hz, num_clips)
         return [(first, clip_times(first, end_s, frames, self.frame_rate_hz)) for first in starts]
 
-    def _count_at_rate(self, start_s: float, end_s: float) -> int:
-        count = count_at_rate(start_s, end_s, self.frame_rate_hz or 1.0)
-        if count > self.max_frames:
-            raise SampleError(
-                f"video needs {count} frames, over max_frames {self.max_frames}; sample fewer or raise "
-                f"{OPTIONS}.max_frames"
-            )
-        return count
+    def _frame_times(self, start_s: float, end_s: float) -> list[float]:
+        """Of single frames."""
+        if self.num_frames is not None:
+            return spread(start_s, end_s, self.num_frames)
+        rate_hz = self.frame_rate_hz or 1.0
+        if (count := count_at_rate(start_s, end_s, rate_hz)) <= self.max_frames:
+            return at_rate(start_s, rate_hz, count)
+        if self.too_long == "spread":
+            return spread(start_s, end_s, self.max_frames)
+        raise SampleError(
+            f"video needs {count} frames, over max_frames {self.max_frames}; sample fewer, raise {OPTIONS}.max_frames "
+            f"or set {OPTIONS}.too_long=spread"
+        )
 
 
 def _span(media: Media, declared: Header) -> tuple[float, float]:
