@@ -86,6 +86,7 @@ def _features(model: nn.Module, size_px: tuple[int, int], name: str) -> Tensor:
     try:
         raw: Any = model.forward_features(picture)  # type: ignore[operator]
     except Exception as error:  # timm's models refuse a size in as many ways as there are models
+        _refuse_cut_patches(_own_patch(model), size_px, name)
         raise ConfigError(
             f"timm model {name} cannot take pictures of {size_px[0]} x {size_px[1]} px: {error}"
         ) from error
@@ -109,9 +110,10 @@ def _patch(model: nn.Module, raw: Tensor, size_px: tuple[int, int], name: str) -
             "pixels each; choose an image_size that its stride divides"
         )
     count = raw.shape[1] - int(getattr(model, "num_prefix_tokens", 0))
-    own = getattr(getattr(model, "patch_embed", None), "patch_size", None)
-    if isinstance(own, tuple) and len(own) == 2 and count * own[0] * own[1] == height * width:
-        return int(own[0]), int(own[1])
+    own = _own_patch(model)
+    if own is not None and count * own[0] * own[1] == height * width:
+        return own
+    _refuse_cut_patches(own, size_px, name)
     side = isqrt(height * width // max(count, 1))
     if count < 2 or side * side * count != height * width or height % side or width % side:
         raise ConfigError(
@@ -119,6 +121,24 @@ def _patch(model: nn.Module, raw: Tensor, size_px: tuple[int, int], name: str) -
             "one per position of a grid"
         )
     return side, side
+
+
+def _own_patch(model: nn.Module) -> tuple[int, int] | None:
+    """(height, width) of the patches that a model says it cuts pictures into; None where it says nothing."""
+    for part in ("patch_embed", "embeds", "stem"):
+        own = getattr(getattr(model, part, None), "patch_size", None)
+        if isinstance(own, tuple) and len(own) == 2:
+            return int(own[0]), int(own[1])
+    return None
+
+
+def _refuse_cut_patches(own: tuple[int, int] | None, size_px: tuple[int, int], name: str) -> None:
+    """Raises ConfigError where a picture is no whole number of patches."""
+    if own is not None and (size_px[0] % own[0] or size_px[1] % own[1]):
+        raise ConfigError(
+            f"timm model {name} cuts pictures into patches of {own[0]} x {own[1]} px, and {size_px[0]} x {size_px[1]} "
+            "px are no whole number of them; choose an image_size that its stride divides"
+        )
 
 
 def _takes_any_size(model: nn.Module, patch: tuple[int, int], width: int, size_px: tuple[int, int]) -> bool:
