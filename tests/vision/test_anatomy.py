@@ -15,7 +15,7 @@ TINY = {"embed_dim": 32, "depth": 1, "num_heads": 2}
     [
         ("vit_tiny_patch16_224", TINY, "patches of 16 x 16 px, and 100 x 100 px are no whole number of them"),
         ("naflexvit_base_patch16_gap", TINY, "patches of 16 x 16 px, and 100 x 100 px"),
-        ("mixer_s32_224", {"embed_dim": 32, "num_blocks": 1}, "patches of 32 x 32 px, and 100 x 100 px"),
+        ("mixer_s32_224", {}, "patches of 32 x 32 px, and 100 x 100 px"),
         ("convnext_atto", {}, "gives 3 x 3 positions for 100 x 100 px, no whole number of pixels each"),
     ],
 )

@@ -318,7 +318,7 @@ def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> Non
         ({"model": "test_vit", "model_options": {"num_classes": 5}}, "num_classes: .* without a classifier"),
         ({"model": "pit_ti_224"}, "need one per position"),
         ({"model": "xcit_nano_12_p16_224"}, "class attention"),
-        ({"model": "test_vit", "image_size": 70}, "divisible by patch size"),
+        ({"model": "test_vit", "image_size": 70}, "choose an image_size that its stride divides"),
         ({"model": "test_vit", "image_size": 0}, "image_size 0 x 0: need at least one pixel a side"),
         ({"model": "test_resnet", "image_size": (64, 0)}, "image_size 64 x 0: need at least one pixel a side"),
         ({"model": "test_resnet", "image_size": 70}, "choose an image_size"),

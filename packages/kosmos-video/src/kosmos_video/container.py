@@ -101,7 +101,8 @@ def _container(file: BinaryIO) -> Any:
     except av.ArgumentError as error:  # what FFmpeg says of a demuxer that is not among them, and of some damage
         raise SampleError(
             "video cannot be decoded: not a film of a kind that is read (MP4, Matroska, WebM, AVI, MPEG, FLV, GIF, "
-            "Ogg, ASF), or damaged; sound and single pictures are of other modalities"
+            "Ogg, ASF), or damaged; sound and single pictures are of other modalities (write a film that is given as "
+            "files of its frames as several images)"
         ) from error
 
 

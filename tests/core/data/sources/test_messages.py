@@ -354,3 +354,42 @@ def test_malformed_chat_costs_that_row_alone(open_, rows, chat, cause):
     with pytest.raises(SampleError, match=cause):
         source.document(0)
     assert len(source.document(1).segments) == 6
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"video": "b.mp4", "messages": chat("<image>\nWhat?")}, ["b.mp4", "What?"]),
+        ({"videos": ["b.mp4"] * 2, "messages": chat("<image>And <image>?")}, ["b.mp4", "And ", "b.mp4", "?"]),
+        ({"video": "b.mp4", "query": "What? <image>", "response": "y"}, ["What? ", "b.mp4"]),
+        ({"video": "b.mp4", "messages": chat("<video>What is <image>?")}, ["b.mp4", "What is <image>?"]),
+        (
+            {"video": "b.mp4", "messages": [user({"type": "video"}, {"type": "text", "text": "An <image>?"}), ANSWER]},
+            ["b.mp4", "An <image>?"],
+        ),
+    ],
+)
+def test_the_place_of_a_picture_is_that_of_the_film_in_a_row_without_pictures(open_, rows, tmp_path, row, expected):
+    path = rows(row)
+    (tmp_path / "b.mp4").write_bytes(b"film")
+    found = open_(path, modalities=("image", "video")).document(0).segments
+    asked = [s.text if isinstance(s, Text) else s.source.name for s in found if not isinstance(s, Mark)][
+        : len(expected)
+    ]
+    assert asked == expected
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"video": "b.mp4", "messages": chat("<image><image>What?")},
+        {"video": "b.mp4", "image": None, "messages": chat("<image>What?")},
+        {"video": "b.mp4", "image": "a.png", "messages": chat("<image>What?")},
+        {"image": "a.png", "messages": chat("<video>What?")},
+    ],
+)
+def test_other_places_of_pictures_are_none_of_films(open_, rows, tmp_path, row):
+    path = rows(row, {"text": "x"})
+    (tmp_path / "b.mp4").write_bytes(b"film")
+    with pytest.raises(SampleError, match=r"1 medium, 0 placed|has none"):
+        open_(path, modalities=("image", "video")).document(0)

@@ -8,7 +8,7 @@ beside the chat, and turns of the assistant that are not to be learned.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.columns import checked_text, did_you_mean, kind_of
 from kosmos.data.sources.media import holds_medium, read_media
 from kosmos.data.sources.times import RowTimes, edges_of
+from kosmos.data.sources.well_known import FOR_OTHERS
 from kosmos.errors import SampleError
 
 ROLE_MARKS = {
@@ -75,18 +76,35 @@ class RowMedia:
         self._columns = {modality: column for modality, (column, _) in held.items()}
         self._media = {modality: _listed(value) for modality, (_, value) in held.items()}
         self._taken = dict.fromkeys(held, 0)
-        names = "|".join(map(re.escape, held))
-        # A line of its own is how the placeholder is written, so one line end beside it is no part of the text.
-        self._placeholder = re.compile(rf"(?:(?<!\s)\n)?<({names})>(?:\n(?!\s))?") if held else None
+        self._meant: dict[str, str] = {}
+        """Name in a placeholder to the modality that is meant, where it is another."""
+        self._placeholder = _placeholder_of(held) if held else None
 
     def split(self, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """A text as parts with their kinds: what stands between placeholders, and a part for each of them."""
         pieces = self._placeholder.split(text) if self._placeholder is not None else [text]
         for number, piece in enumerate(pieces):
-            yield (piece, {"type": piece}) if number % 2 else ("text", {"text": piece})
+            kind = self._meant.get(piece, piece) if number % 2 else "text"
+            yield kind, {"type": kind} if number % 2 else {"text": piece}
+
+    def adopt(self, contents: Iterable[Any]) -> None:
+        """Let ``<image>`` stand for the media of the row where it holds those of one other modality alone, as many as
+        there are of it in all texts of the chat, and none of these has a place for them.
+
+        Args:
+            contents: of the turns. Where one is no text, its parts are the places.
+        """
+        if len(self._media) != 1 or FOR_OTHERS in self._media or self._placeholder is None:
+            return
+        [(modality, media)], texts = self._media.items(), list(contents)
+        if not media or not all(isinstance(text, str) for text in texts) or any(map(self._placeholder.search, texts)):
+            return
+        if sum(text.count(f"<{FOR_OTHERS}>") for text in texts) == len(media):
+            self._placeholder, self._meant = _placeholder_of([FOR_OTHERS]), {FOR_OTHERS: modality}
 
     def before(self, turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Turns of plain text, with a part for each medium in front of the first where no text has a place for any."""
+        self.adopt(turn["content"] for turn in turns)
         if self._placeholder is not None and any(self._placeholder.search(turn["content"]) for turn in turns):
             return list(turns)
         parts = [{"type": modality} for modality, media in self._media.items() for _ in media]
@@ -111,6 +129,11 @@ class RowMedia:
                     f"{self._columns[modality]} holds {count}, {taken} placed; "
                     f'put <{modality}> or {{"type": "{modality}"}} where each belongs'
                 )
+
+
+def _placeholder_of(names: Iterable[str]) -> re.Pattern[str]:
+    """A line of its own is how it is written, so one line end beside it is no part of the text."""
+    return re.compile(rf"(?:(?<!\s)\n)?<({'|'.join(map(re.escape, names))})>(?:\n(?!\s))?")
 
 
 def _listed(value: Any) -> list[Any]:
@@ -215,6 +238,7 @@ def read(
             or an object has one.
     """
     answers, silent = 0, ""
+    own.adopt(turn.get(content) for _, turn, (_, content) in _turns(turns, name))
     yield from _system(system, turns)
     for where, turn, (key, content) in _turns(turns, name):
         _check_all_said(turn, where)

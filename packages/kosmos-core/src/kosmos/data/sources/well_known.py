@@ -14,6 +14,8 @@ from kosmos.data.document import FileSpan
 
 WELL_KNOWN: Final = {f"{name}{ending}": name for name in ("image", "audio", "video") for ending in ("", "s")}
 """Column to what its media are called."""
+FOR_OTHERS: Final = "image"
+"""Its placeholder stands in LLaVA-Video's texts for the film."""
 _SUFFIXES = frozenset(
     ".avif .bmp .gif .heic .jpeg .jpg .png .svg .tif .tiff .webp "
     ".aac .aif .aiff .amr .au .flac .m4a .mp3 .oga .ogg .opus .wav .wma "
