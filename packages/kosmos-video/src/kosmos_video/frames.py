@@ -191,14 +191,15 @@ class VideoProcessor:
         if max(times_s) <= self.max_duration_s:
             return times_s
         # Of a clip far into a film, what is in front of its keyframe is jumped over.
-        begin_s = 0.0
-        if not isinstance(media.source, np.ndarray) and max(times_s) - min(times_s) <= self.max_duration_s:
+        begin_s, fits = 0.0, max(times_s) - min(times_s) <= self.max_duration_s
+        if fits and not isinstance(media.source, np.ndarray):
             begin_s = keyframe_before(media.source, min(times_s), self.limits)
         if max(times_s) - begin_s > self.max_duration_s:
-            decoded = f" and decoded from {begin_s:.1f} s" if begin_s else ""
+            decoded = f" and decoded from {begin_s:.1f} s on, as no keyframe is nearer" if fits else ""
+            advice = "" if fits else " or give a shorter clip"
             raise SampleError(
                 f"video is sampled up to {max(times_s):.1f} s{decoded}, over max_duration_s {self.max_duration_s:g}; "
-                f"raise {OPTIONS}.max_duration_s or give a shorter clip"
+                f"raise {OPTIONS}.max_duration_s{advice}"
             )
         return times_s
 
