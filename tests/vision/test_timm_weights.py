@@ -13,11 +13,22 @@ from huggingface_hub.errors import EntryNotFoundError
 from timm.models import save_for_hf
 from torch import nn
 
-from kosmos import ConfigError
+from kosmos import ConfigError, RunConfig, make_run, train_model
+from kosmos.compose import compose
+from kosmos.plugins import load_plugins
+from kosmos.train.initial import open_initial
 from kosmos_vision.timm_encoder import TimmEncoder
 from support.rebuilt import rebuilt
+from support.runs import SMALL as SMALL_RUN
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+
+SMALL = {
+    **SMALL_RUN,
+    "data": {"tokens_per_pack": 512, "lanes": 1, "workers": 0},
+    "train": {"steps": 1},
+    "evaluate": {"max_documents": 1},
+}
 
 
 def saved(folder: Path, **colours: Any) -> nn.Module:
@@ -168,3 +179,54 @@ def test_a_damaged_configuration_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ConfigError, match=r"config\.json.*(cannot be read|mean: expected three numbers, got \[0\.5\])"):
         TimmEncoder(model="test_vit", weights=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("over", "lines"),
+    [
+        (
+            {},
+            [
+                f"warning: streams.image.encoder.model_options.pretrained_cfg_overlay.{field}: "
+                f"{IMAGENET[field]} in FIRST, [0.5, 0.5, 0.5] here; unless that is meant, "
+                "name weights: WEIGHTS again, which stated it"
+                for field in ("mean", "std")
+            ],
+        ),
+        ({"weights": "WEIGHTS", "image_size": 160}, []),
+        ({"model_options": {"pretrained_cfg_overlay": IMAGENET}}, []),
+        (
+            {"model_options": {"drop_path_rate": 0.1, "pretrained_cfg_overlay": IMAGENET}},
+            ["warning: streams.image.encoder.model_options.drop_path_rate: null in "],
+        ),
+    ],
+)
+def test_a_second_run_that_names_no_weights_is_told_of_the_colours_of_the_first(
+    first: Path, over: dict[str, Any], lines: list[str]
+) -> None:
+    def placed(value: Any) -> Any:
+        return json.loads(json.dumps(value).replace("WEIGHTS", str(first / "w")).replace("FIRST", str(first / "run")))
+
+    composition = compose(run(first / "second", **placed(over)), load_plugins(["vision"]))
+    told = open_initial(first / "run", first / "run" / "tokenizer", composition.model, composition).others
+    assert [line[: len(wanted)] for line, wanted in zip(told, placed(lines), strict=True)] == placed(lines)
+
+
+def run(output: Path, **options: Any) -> RunConfig:
+    return make_run(
+        SMALL,
+        {
+            "modalities": ["image"],
+            "output": str(output),
+            "streams": {"image": {"encoder": {"model": "test_vit", **options}}},
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of weights ``w`` and of a run that began with them."""
+    folder = tmp_path_factory.mktemp("first").resolve()
+    saved(folder / "w", **IMAGENET)
+    train_model(run(folder / "run", weights=str(folder / "w")), registry=load_plugins(["vision"]))
+    return folder

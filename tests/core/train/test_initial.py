@@ -9,10 +9,11 @@ import torch
 
 from kosmos import load_run, make_run, resume_run, train_model
 from kosmos.compose import compose
-from kosmos.errors import ConfigError
-from kosmos.train.initial import Initial, take_weights
+from kosmos.errors import ConfigError, PluginError
+from kosmos.train.initial import Initial, open_initial, take_weights
 from kosmos.train.saved import open_checkpoint
 from support.runs import rows_of, small_run, ticks_registry
+from support.ticks_encoder import TicksEncoder
 
 
 def trained(output: Path, registry=None, **over):
@@ -78,6 +79,17 @@ def test_what_the_first_had_not_is_drawn_and_the_rest_taken(first: Path, tmp_pat
             {"streams": {"ticks": {"encoder": {"width": 5}}}},
             r"streams\.ticks\.encoder of .* is another: .*; give both the same options",
         ),
+        (
+            {"streams": {"ticks": {"connector": {"name": "pool", "factor": 1}}}},
+            r"streams\.ticks\.connector of .*run is another: mlp there, pool here; name mlp, or have it drawn anew in "
+            r"a stream of another name \(modalities\.NAME\.stream=ticks2\)",
+        ),
+        (
+            {"backbone": {"heads": 4}},
+            r"backbone of .*run is another: heads: 2 there, 4 here, and its weights are of no use otherwise; "
+            r"set backbone\.heads=2",
+        ),
+        ({"backbone": {"positions": "xpos"}}, r"backbone of .* is another: positions: rope there, xpos here, .*"),
         ({"modalities": [], "data": {"sources": ["sums"]}}, r"the tokens of .* are others: give this run the same"),
         ({"init": "nowhere"}, r".*nowhere: no run is here"),
     ],
@@ -104,3 +116,64 @@ def test_bf16_weights_begin_with_those_of_fp32(first: Path, tmp_path: Path) -> N
     trained(tmp_path / "second", init=str(first), train=over)
     before, after = weights(first), weights(tmp_path / "second")
     assert all(torch.equal(before[n].bfloat16(), after[n].bfloat16()) for n in before if before[n].is_floating_point())
+
+
+def told(first: Path, **over) -> list[str]:
+    """What a run says of the options of parts that it takes."""
+    composition = compose(small_run(**over), ticks_registry())
+    return list(open_initial(first, first / "tokenizer", composition.model, composition).others)
+
+
+def test_options_that_are_not_what_they_were_are_told(first: Path) -> None:
+    over = {"backbone": {"rope_base": 500, "dropout": 0.5}, "modalities": {"ticks": {"processor": {"lie": 1}}}}
+    was = f"in {first.resolve()}"
+    assert told(first, **over) == [
+        f"warning: backbone.rope_base: 10000.0 {was}, 500.0 here; unless that is meant, set it as it was",
+        f"warning: backbone.dropout: 0.0 {was}, 0.5 here; unless that is meant, set it as it was",
+        f"warning: modalities.ticks.processor.lie: 0 {was}, 1 here; unless that is meant, set it as it was",
+    ]
+
+
+def test_a_run_says_them_behind_the_parts_that_it_took(first: Path) -> None:
+    composition = compose(small_run(backbone={"rope_base": 500}), ticks_registry())
+    model = composition.model
+    initial = open_initial(first, first / "tokenizer", model, composition)
+    said = list(take_weights(model, initial, alone=True))
+    assert said[0].startswith("begins with ") and said[1:] == list(initial.others) and len(said) == 2
+
+
+def test_defaults_that_are_stated_are_no_difference(first: Path) -> None:
+    parts = {"encoder": {"name": "ticks", "width": 8}, "connector": {"name": "mlp", "hidden": 32, "pool": [1, 1, 1]}}
+    over = {
+        "backbone": {"preset": "small", "layers": 1, "kv_heads": 2, "rope_base": "1e4", "tie_embeddings": False},
+        "streams": {"ticks": parts},
+        "modalities": {"ticks": {"processor": {"lie": 0}}},
+    }
+    assert told(first, **over) == []
+
+
+def test_what_the_files_of_the_first_run_stated_is_told_with_those_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the mean of pictures that stands beside the weights of an encoder."""
+    made = TicksEncoder.__init__
+
+    def from_files(self, *, width: int = 8, gain: float = 1.0, weights: str | None = None) -> None:
+        made(self, width=width)
+        self.without_files = {"weights": None, "gain": 3.0} if weights else {}
+
+    monkeypatch.setattr(TicksEncoder, "__init__", from_files)
+    named = {"streams": {"ticks": {"encoder": {"name": "ticks", "weights": "w.safetensors"}}}}
+    trained(tmp_path / "first", train={"steps": 1}, **named)
+    assert told(tmp_path / "first", **named) == []
+    (line,) = told(tmp_path / "first")
+    assert line.startswith("warning: streams.ticks.encoder.gain: 3.0 in ")
+    assert line.endswith("1.0 here; unless that is meant, name weights: w.safetensors again, which stated it")
+    elsewhere = {"name": "ticks", "gain": 3.0}
+    assert told(tmp_path / "first", streams={"ticks": {"encoder": elsewhere}}) == []
+
+
+def test_a_component_that_does_not_tell_its_options_is_named(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TicksEncoder, "in_effect", lambda options: options["none"], raising=False)
+    with pytest.raises(PluginError, match=r"streams\.ticks\.encoder: in_effect of encoder 'ticks' fails: 'none'"):
+        told(first)

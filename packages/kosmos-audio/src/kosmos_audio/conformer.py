@@ -36,6 +36,7 @@ class ConformerEncoder(nn.Module):
     """
 
     without_files: ClassVar[dict[str, Any]] = {}
+    same_for_weights: ClassVar[tuple[str, ...]] = ("heads",)
     input: AudioInput
 
     def __init__(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +89,7 @@ class Wav2Vec2Encoder(nn.Module):
         ConfigError: the numbers or the weights do not fit.
     """
 
+    same_for_weights: ClassVar[tuple[str, ...]] = ("heads",)
     input: AudioInput
 
     def __init__(
@@ -119,6 +120,13 @@ class Wav2Vec2Encoder(nn.Module):
         """Options that build it again where its weights are not to be had."""
         if weights is not None:
             load_weights(self.model, weights)
+
+    @staticmethod
+    def in_effect(options: dict[str, Any]) -> dict[str, Any]:
+        """Options with the sizes of the model in the place of None, to compare two encoders."""
+        size = SIZES[options["model"]]
+        own = {**asdict(size), "normalize": size.norm_first}
+        return {name: own.get(name) if value is None else value for name, value in options.items()}
 
     def set_gradient_checkpointing(self, enabled: bool) -> None:
         """Keep only the input of each transformer layer and compute it again in the backward pass."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,7 @@ class WhisperEncoder(nn.Module):
         ConfigError: the numbers, the folder or the weights do not fit.
     """
 
+    same_for_weights: ClassVar[tuple[str, ...]] = ("heads",)
     input: AudioInput
 
     def __init__(

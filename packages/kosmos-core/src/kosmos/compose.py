@@ -152,7 +152,7 @@ def check_parts(config: RunConfig, registry: Registry, absent: Absent | None = N
     for name in dict.fromkeys(map(config.stream_of, config.modalities)):
         if name in config.modalities and name not in specs:
             continue  # what it would be made of is not known
-        encoder, connector = _parts_of(config, name, specs)
+        encoder, connector = parts_of(config, name, specs)
         for kind, part, positional in (("encoder", encoder, 0), ("connector", connector, 2)):
             with _passing(absent):
                 registry.check(kind, part.name, part.options, path=f"streams.{name}.{kind}", positional=positional)
@@ -212,7 +212,7 @@ def _check_updates(config: RunConfig) -> None:
         raise ConfigError(NOTHING_LEARNS)
 
 
-def _parts_of(config: RunConfig, name: str, specs: dict[str, ModalitySpec]) -> tuple[ComponentConfig, ComponentConfig]:
+def parts_of(config: RunConfig, name: str, specs: dict[str, ModalitySpec]) -> tuple[ComponentConfig, ComponentConfig]:
     """Encoder and connector of a stream. Raises ConfigError where one is neither stated nor a modality's own."""
     settings = config.streams.get(name, StreamConfig())
     owner = specs.get(name)
@@ -233,7 +233,7 @@ def _stream(
     width: int,
     parts: dict[str, tuple[Any, ComponentConfig]],
 ) -> Stream:
-    encoder, connector = _parts_of(config, name, specs)
+    encoder, connector = parts_of(config, name, specs)
     path = f"streams.{name}"
     built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
     joined = registry.build(

@@ -83,6 +83,14 @@ class PytorchVideoEncoder(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1, 1), persistent=False)
         self.width, self.input = self._measure(model, tuple(mean), tuple(std))
 
+    @staticmethod
+    def in_effect(options: dict[str, Any]) -> dict[str, Any]:
+        """Options with what the model has by its name in the place of None, to compare two encoders."""
+        own = find_architecture(options["model"])
+        norm = "group" if options["norm"] == "auto" and options["weights"] is None else options["norm"]
+        frames, size_px = options["frames"] or own.frames, options["size_px"] or own.size_px
+        return {**options, "frames": frames, "size_px": size_px, "norm": norm}
+
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values uint8 [N, 3, cell_frames, ph, pw], grids int64 [items, 3] -> [N, width].
 

@@ -17,8 +17,9 @@ from kosmos_vision.anatomy import Anatomy, as_cells, examine
 from kosmos_vision.cell_projection import project_cells, takes_cells
 from kosmos_vision.images import ImageInput
 from kosmos_vision.item_norms import batch_norms, replace_batch_norms
-from kosmos_vision.stated_colours import with_stated_colours
-from kosmos_vision.timm_build import build, drop, unknown_model
+from kosmos_vision.lean_timm import timm
+from kosmos_vision.stated_colours import FIELDS, OVERLAY, with_stated_colours
+from kosmos_vision.timm_build import HUB, build, drop, unknown_model
 
 
 def _known(model: str) -> str:
@@ -79,7 +80,7 @@ class TimmEncoder(nn.Module):
         """Options that build it again where its weights are not to be had."""
         extra = with_stated_colours(model, model_options or {}, weights)
         if pretrained or weights is not None:
-            self.without_files = {"pretrained": False, "weights": None, "norm": kind}
+            self.without_files = {"pretrained": False, "weights": None}
             if extra:
                 self.without_files["model_options"] = extra
         options, size, anatomy = _plan(model, image_size, variable, kind, extra)
@@ -92,6 +93,8 @@ class TimmEncoder(nn.Module):
         if anatomy.reads_cells:
             project_cells(self.model)
         self._frozen_norms = batch_norms(self.model)
+        if self.without_files and self._frozen_norms:  # without weights they would be others
+            self.without_files["norm"] = kind
         self._attentions = [m for m in self.model.modules() if getattr(m, "fused_attn", False)]
         self._flexible = variable and naflex.is_naflex(self.model)
         self._name, self._drops = model, None
@@ -107,6 +110,19 @@ class TimmEncoder(nn.Module):
         self._start_cells = (size[0] // anatomy.patch_px[0], size[1] // anatomy.patch_px[1])
         self.train()
         self._takes_nothing = self._try_nothing()
+
+    @staticmethod
+    def in_effect(options: dict[str, Any]) -> dict[str, Any]:
+        """Options with the size and the colours that the model has by its name, to compare two encoders."""
+        own = timm.get_pretrained_cfg(options["model"]) if not options["model"].startswith(HUB) else None
+        size, extra = options["image_size"], options["model_options"] or {}
+        if size is None and "img_size" not in extra and own is not None:
+            size = own.input_size[1:]
+        if own is not None:
+            known = {field: getattr(own, field) for field in FIELDS}
+            extra = {**extra, OVERLAY: {**known, **(extra.get(OVERLAY) or {})}}
+        sides = (size, size) if isinstance(size, int) else size
+        return {**options, "image_size": sides, "model_options": extra}
 
     def train(self, mode: bool = True) -> TimmEncoder:
         """As ever, but frozen BatchNorms stay with their running statistics."""

@@ -6,6 +6,7 @@ Letters: N = cells, M = slots, D_enc = width of the features, D = width of the b
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,6 +104,11 @@ class MLPConnector(nn.Module):
         self.slots: SlotCount = self.pool or OnePerCell()
         self.norm = nn.LayerNorm(width_in) if norm else nn.Identity()
         self.layers = nn.Sequential(nn.Linear(width_in, hidden), nn.GELU(), nn.Linear(hidden, width_out))
+
+    @staticmethod
+    def in_effect(options: dict[str, Any]) -> dict[str, Any]:
+        """Options without ``hidden``, of which the shapes of weights tell, to compare two connectors."""
+        return {name: value for name, value in options.items() if name != "hidden"}
 
     def forward(self, features: Tensor, grids: Tensor) -> Tensor:
         """[N, width_in] -> [M, width_out]."""

@@ -7,6 +7,7 @@ V = vocabulary.
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -50,6 +51,7 @@ class Decoder(nn.Module):
     """
 
     without_files: ClassVar[dict[str, Any]] = {}
+    same_for_weights: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "positions")
 
     def __init__(
         self,
@@ -85,6 +87,11 @@ class Decoder(nn.Module):
         self._seed = new_seed()
         if not later:
             materialize(self, torch.get_default_device(), draw=True)
+
+    @staticmethod
+    def in_effect(options: dict[str, Any]) -> dict[str, Any]:
+        """Options with those of the preset in the place of None, to compare two decoders."""
+        return asdict(decoder_shape(options["preset"], {k: v for k, v in options.items() if k != "preset"}))
 
     @property
     def longest(self) -> int | None:

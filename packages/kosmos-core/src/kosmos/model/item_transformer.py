@@ -5,6 +5,8 @@ Letters: N = cells of all items of a row, D = width, H = heads, d = width of a h
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -38,6 +40,7 @@ class ItemTransformer(nn.Module):
     """
 
     compiles = True
+    same_for_weights: ClassVar[tuple[str, ...]] = ("heads",)
 
     def __init__(self, *, width: int, layers: int, heads: int, feed_forward: int, rotary: bool = False) -> None:
         super().__init__()

@@ -27,7 +27,10 @@ class Encoder(Protocol):
     # ``computed_cells(cells: int) -> int`` where an item of so many costs as much as one of more, for what counts
     # operations. ``without_files``, where it was built from files (weights, a configuration): a dict of options that,
     # laid over its own, build it again without them, for a checkpoint to fill; an empty one says that its weights are
-    # drawn. Connectors and backbones may have it.
+    # drawn. ``in_effect(options: dict) -> dict``, static: all options, given with their defaults, as they take effect
+    # (a preset's sizes in the place of None), by which two runs are compared where one begins with the weights of the
+    # other; and ``same_for_weights``, of the class: the options of which its weights are of no use if they are others,
+    # though their shapes fit. Connectors and backbones may have all three.
 
     def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].

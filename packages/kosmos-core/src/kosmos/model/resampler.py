@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +28,8 @@ class ResamplerConnector(nn.Module):
     microsoft/unilm kosmos-2. Here each attention also has norms before it and a residual, so that ``layers`` may be
     more than one.
     """
+
+    same_for_weights: ClassVar[tuple[str, ...]] = ("heads",)
 
     def __init__(
         self, width_in: int, width_out: int, *, latents: int = 64, layers: int = 1, heads: int | None = None

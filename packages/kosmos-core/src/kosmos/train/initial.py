@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +14,14 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
-from kosmos.compose import update_scales
+from kosmos.compose import Composition, update_scales
 from kosmos.config_turns import TurnsConfig
 from kosmos.data.turns import TEMPLATE
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.model.lora import changes, plus, updates_among, updates_in
+from kosmos.names import listed
 from kosmos.train.saved import config_of, open_checkpoint
+from kosmos.train.taken_parts import First, Other, other_options, other_processors
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -31,18 +34,22 @@ class Initial(NamedTuple):
     """How often its low-rank updates count, by part."""
     turns: TurnsConfig | None = None
     """How chats were laid out."""
+    others: tuple[str, ...] = ()
+    """Options that are not what they were there, a line each."""
 
 
-def open_initial(init: Path, tokenizer: Path, model: nn.Module) -> Initial:
+def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Composition) -> Initial:
     """The checkpoint that a run begins with.
 
     Args:
         init: as in the run file.
         tokenizer: folder of the run's own tokenizer, whose ids have to mean the same.
         model: whose parts have to be the same where both have them.
+        composition: what the model is made of.
 
     Raises:
         ConfigError: there is no run or whole checkpoint, or its tokens or one of those parts are others.
+        PluginError: a component does not tell its options.
     """
     try:
         folder, loaded = open_checkpoint(init)
@@ -56,9 +63,13 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module) -> Initial:
     config = config_of(folder)
     initial = Initial(loaded, update_scales(config), config.tokenizer.turns)
     ours, theirs = _parts(model, initial)
-    for part in (part for part in ours if part in theirs):
-        _check_same(part, ours[part], theirs[part], loaded.folder)
-    return initial
+    both = [part for part in ours if part in theirs]
+    first = First(folder.path, config, config_of(folder, folder.read_model()))
+    others = other_options(composition, first, both)
+    for part in both:
+        _check_same(part, ours[part], theirs[part], loaded.folder, others.get(part, ()))
+    told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
+    return initial._replace(others=tuple(other.line(folder.path) for other in told))
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -99,6 +110,7 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
             if name in taken:
                 _add(taken[name], added)
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
+    yield from initial.others
     if turns != initial.turns:
         there, here = ({} if of is None else of.model_dump() for of in (initial.turns, turns))
         name = next(name for name in (*there, *here) if there.get(name) != here.get(name))
@@ -135,10 +147,12 @@ def _by_part(found: Shapes, without: set[str]) -> dict[str, Shapes]:
     return parts
 
 
-def _check_same(part: str, ours: Shapes, theirs: Shapes, folder: Path) -> None:
+def _check_same(part: str, ours: Shapes, theirs: Shapes, folder: Path, others: Sequence[Other]) -> None:
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             there, here = (f"has {list(of[name])}" if name in of else "lacks it" for of in (theirs, ours))
+            which = f" ({listed(other.path for other in others)})" if others else ""
             raise ConfigError(
-                f"init: {part} of {folder} is another: {name}: it {there}, this run {here}; give both the same options"
+                f"init: {part} of {folder} is another: {name}: it {there}, this run {here}; give both the same "
+                f"options{which}"
             )

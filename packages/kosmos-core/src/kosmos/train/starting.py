@@ -57,6 +57,6 @@ def _open_feeder(opened: Opened, watch: Watch, loaded: Loaded | None) -> Feeder:
 def begin_with(init: Path, trainer: Trainer, folder: RunFolder) -> None:
     """Give a trainer that has taken no step the weights of the run in ``init``, and report them. All ranks call it."""
     model, turns, parallel = trainer.model, trainer.config.tokenizer.turns, trainer.parallel
-    initial = parallel.main_only(lambda: open_initial(init, folder.tokenizer, model))
+    initial = parallel.main_only(lambda: open_initial(init, folder.tokenizer, model, trainer.composition))
     for line in take_weights(model, initial, alone=parallel.world_size == 1, turns=turns):
         trainer.report(line)
