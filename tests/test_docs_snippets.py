@@ -134,7 +134,7 @@ def test_the_rows_without_answers_can_be_asked(block: Block, tmp_path: Path) -> 
 def test_the_rows_with_choices_are_questions(block: Block, tmp_path: Path) -> None:
     rows, path = _write(block, tmp_path)
     config = make_run({"modalities": ["image"]})
-    (source,) = open_choices(config, load_plugins(), [path], chat=False, max_rows=99)
+    (source,) = open_choices(config, load_plugins(), [path], chat=False, max_rows=99, encode=str.encode)
     assert source.incidents == [] and len(source.rows) == len(rows) > 1
     assert len({source.document(number).origin for number in range(len(source))}) == 2 * len(rows)
 

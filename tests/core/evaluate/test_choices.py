@@ -20,6 +20,7 @@ from kosmos.data.plan import decode_cells
 from kosmos.data.sources.choices import read_offer
 from kosmos.errors import SampleError
 from kosmos.evaluate.choices import NOT_FINITE, score_choices
+from kosmos.evaluate.score import score
 from kosmos.run_sources import open_choices
 from kosmos.train.run import train_model
 
@@ -49,21 +50,25 @@ ROWS: list[dict[str, Any]] = [
     {"image": "red.png", "prompt": "It is ", "choices": ["red", "green"], "answer": "green"},
     {"messages": [{"role": "user", "content": "<image>Which?"}], "images": ["red.png"], "choices": ["a", "b"],
      "label": 1},
+    {"query": "How many?", "choices": ["1", "10", "2"], "gold": 0},
 ]  # fmt: skip
-QUESTIONS = ["The ball is", "What?", "A tale.\nWho?", "It is ", "Which?"]
+QUESTIONS = ["The ball is", "What?", "A tale.\nWho?", "It is ", "Which?", "How many?"]
 OFFERED = [
     ["red.", "a very long answer to it.", "blue"],
     ["no", "yes"],
     ["me", "you", "it"],
     ["red", "green"],
     ["a", "b"],
+    ["1", "10", "2"],
 ]
-RIGHT = [0, 1, 1, 1, 1]
+RIGHT = [0, 1, 1, 1, 1, 0]
+WITH_END = 5
+"""The question of which an answer begins with another."""
 
 
 def expected_document(number: int, answer: str, *, chat: bool, folder: Path) -> Document:
     """Written out by hand."""
-    media = [Media("image", folder / "red.png")] if number >= 3 else []
+    media = [Media("image", folder / "red.png")] if number in (3, 4) else []
     question = Text(QUESTIONS[number])
     if chat or number == 4:
         turn = [Mark("<|user|>"), *media, question, Mark("<|end|>"), Mark("<|assistant|>")]
@@ -82,7 +87,7 @@ def log_likelihood(composition: Any, document: Document, tokens: int) -> float:
     batch = to_tensors(row)
     with torch.no_grad():
         losses: Tensor = composition.model.eval()(batch).per_token
-    assert len(losses) > tokens  # the tokens for the end follow
+    assert len(losses) >= tokens  # the tokens for the end may follow
     return -float(losses[:tokens].sum())
 
 
@@ -96,7 +101,7 @@ def test_accuracies_are_those_of_every_answer_by_itself(run: Path, capsys: pytes
             log_likelihood(
                 composition,
                 expected_document(number, answer, chat=chat, folder=folder),
-                len(answer.encode()) + (not chat and number < 3),  # of bytes, and of the space before them
+                len(answer.encode()) + (not chat and number not in (3, 4)) + (number == WITH_END),  # bytes, space, end
             )
             for answer in answers
         ]
@@ -108,11 +113,36 @@ def test_accuracies_are_those_of_every_answer_by_itself(run: Path, capsys: pytes
     found = json.loads(capsys.readouterr().out)
     assert found["asked_as_chats"] == chat and "overall" not in found and not found["incidents"]
     assert found["choices"]["asked"] == {
-        "documents": 5,
-        "accuracy": sum(likeliest) / 5,
-        "accuracy_by_length": sum(by_length) / 5,
-        "chance": pytest.approx((1 / 3 + 1 / 2 + 1 / 3 + 1 / 2 + 1 / 2) / 5),
+        "documents": 6,
+        "accuracy": sum(likeliest) / 6,
+        "accuracy_by_length": sum(by_length) / 6,
+        "chance": pytest.approx((1 / 3 + 1 / 2 + 1 / 3 + 1 / 2 + 1 / 2 + 1 / 3) / 6),
     }
+
+
+@pytest.mark.parametrize("answers", [["1", "10", "2"], ["not sure", "no"], ["no", "no", "now"]])
+@pytest.mark.parametrize("chat", [False, True])
+def test_where_an_answer_begins_with_another_its_end_counts(run: Path, answers: list[str], chat: bool) -> None:
+    each, composition = likelihoods(run, answers, chat=chat)
+    documents = [expected_document(1, answer, chat=chat, folder=run.parent) for answer in answers]
+    tokens = [len(answer.encode()) + (not chat) + 1 for answer in answers]
+    expected = [log_likelihood(composition, *pair) for pair in zip(documents, tokens, strict=True)]
+    assert each == pytest.approx(expected, abs=1e-4)  # measured: 2e-6
+
+
+def likelihoods(run: Path, answers: list[str], *, chat: bool) -> tuple[list[float], Any]:
+    """Of each answer, as they are compared."""
+    file = run.parent / "ends.jsonl"
+    file.write_text(json.dumps({"question": "What?", "choices": answers, "gold": 0}) + "\n")
+    composition = load_run(run, device="cpu").composition
+    encode = composition.planner.tokenizer.encode
+    asked = open_choices(composition.config, composition.registry, [str(file)], chat=chat, max_rows=9, encode=encode)
+    found: dict[str, float] = {}
+    score(
+        composition, asked, device="cpu", max_documents=9, workers=0,
+        told=lambda document, losses: found.__setitem__(document.origin, -float(losses.sum())),
+    )  # fmt: skip
+    return [found[asked[0].origin(number)] for number in range(len(answers))], composition
 
 
 def asked(
@@ -242,6 +272,7 @@ def test_weights_that_are_no_numbers_choose_nothing(run: Path) -> None:
     composition = load_run(run, device="cpu").composition
     with torch.no_grad():
         composition.model.backbone.output_weight().fill_(torch.nan)
-    asked = open_choices(composition.config, composition.registry, [str(file)], chat=False, max_rows=9)
+    encode = composition.planner.tokenizer.encode
+    asked = open_choices(composition.config, composition.registry, [str(file)], chat=False, max_rows=9, encode=encode)
     scores, (left_out,) = score_choices(composition, asked, device="cpu", workers=0)
     assert (scores["asked"].documents, scores["asked"].accuracy, left_out.cause) == (0, None, NOT_FINITE)

@@ -191,6 +191,7 @@ def open_choices(
     root: Path | None = None,
     chat: bool,
     max_rows: int,
+    encode: Callable[[str], Sequence[int]],
 ) -> list[ChoiceSource]:
     """Questions that offer several answers, of rows as ``kosmos.data.sources.choices`` has them.
 
@@ -200,6 +201,7 @@ def open_choices(
         root: as of ``open_named``.
         chat: whether a question that is no chat is asked as one.
         max_rows: most questions of each.
+        encode: of the model's tokenizer.
 
     Raises: as ``open_sources``.
     """
@@ -211,7 +213,7 @@ def open_choices(
         source = _to_score(parts)
         if not isinstance(source, RowSource):
             raise DataError(f"data {path!r}: a registered dataset has no rows with choices; name a file or a folder")
-        sources.append(ChoiceSource(source, chat, max_rows))
+        sources.append(ChoiceSource(source, chat, max_rows, encode))
     return _distinct(sources, "--choices", "score them one after the other")
 
 

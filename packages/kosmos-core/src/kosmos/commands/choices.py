@@ -30,7 +30,8 @@ def scored_choices(
     config, registry = run.composition.config, run.composition.registry
     chat = chats_among(config.data.sources) is not None
     folder = Path(root) if root else None
-    sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents)
+    encode = run.composition.planner.tokenizer.encode
+    sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents, encode=encode)
     for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
         print(line, file=sys.stderr)
     scores = score_choices(run.composition, sources, device=run.device, dtype=run.dtype, workers=workers)

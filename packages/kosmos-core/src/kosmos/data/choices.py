@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,13 @@ class ChoiceSource:
         source: whose documents are the questions.
         chat: lay questions out as a user's turn, and what is offered as the assistant's.
         max_rows: of which the first are not taken but some, evenly spread.
+        encode: tokens of a text, as the model takes them.
     """
 
     source: RowSource
     chat: bool
     max_rows: int
+    encode: Callable[[str], Sequence[int]]
     name: str = field(init=False)
     incidents: list[Incident] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -75,25 +77,36 @@ class ChoiceSource:
         return f"{self.source.origin(self.rows[place])}{ANSWER}{answer + 1}"
 
     def document(self, index: int) -> Document:
-        """The question and one of the answers, which is learned. Raises SampleError as the source does."""
+        """The question and one of the answers, which is learned. Raises SampleError as the source does.
+
+        What is behind the answer is not: not even the token for its end, which an answer does not choose. But where an
+        answer goes on where another ends ("1" and "10"), it is the end alone that tells the two apart: there it is
+        learned of all answers of the question.
+        """
         place, answer = self._at(index)
-        said, row = self.offers[place].answers[answer], self.source.origin(self.rows[place])
+        answers, row = self.offers[place].answers, self.source.origin(self.rows[place])
         try:
             asked = self.source.document(self.rows[place])
         except SampleError as error:
             raise SampleError(str(error).removeprefix(f"{row}: ")) from error
-        if self.chat or is_chat(asked):
-            segments = (*_opened(asked), Text(said, train=True), Mark(END))
-        else:
-            content = _content(asked)
-            space = _space(content, self.offers[place].answers)
-            segments = (*content, Text(space + said, train=True), Text(""))
-        # What is behind the answer is not learned: not even the token for the end, which an answer does not choose.
-        return Document(self.origin(index), segments)
+        chat = self.chat or is_chat(asked)
+        content = () if chat else _content(asked)
+        space = "" if chat else _space(content, answers)
+        ends = _goes_on([self.encode(space + said) for said in answers])
+        said = Text(space + answers[answer], train=True)
+        if chat:  # the last text leaves the end of the document out
+            return Document(self.origin(index), (*_opened(asked), said, Mark(END, train=ends), Text("")))
+        return Document(self.origin(index), (*content, said) if ends else (*content, said, Text("")))
 
     def _at(self, index: int) -> tuple[int, int]:
         place = bisect_right(self._ends, index)
         return place, index - self.number(place, 0)
+
+
+def _goes_on(answers: Sequence[Sequence[int]]) -> bool:
+    """Whether an answer begins with all of another; in order, it then stands right behind one with which it does."""
+    ordered = sorted(map(tuple, answers))
+    return any(one != other and other[: len(one)] == one for one, other in pairwise(ordered))
 
 
 def _spread(count: int, most: int) -> NDArray[np.int64]:

@@ -43,7 +43,8 @@ def score_choices(
 ) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...]]:
     """Score every question, by source, and name those that are left out.
 
-    The likelihood of an answer is that of its own tokens behind the question, without one for its end.
+    The likelihood of an answer is that of its own tokens behind the question, without one for its end, unless an answer
+    of the question begins with all of another; see ``ChoiceSource.document``.
     Questions of which any answer cannot be read are left out as a whole.
     """
     found: dict[tuple[str, str], float] = {}
