@@ -18,6 +18,7 @@ from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.saved import load_run
 from support.runs import SMALL, rows_of, small_run, ticks_registry
+from support.ticks import TicksSource
 
 DROPOUT = {"backbone": {"dropout": 0.1}}
 """Random numbers are part of the state."""
@@ -176,6 +177,24 @@ def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_dif
     train_model(run, registry=registry)
     with pytest.raises(CheckpointError, match=rf"was made with {path} {before}, the run now has {after};"):
         resume_run(tmp_path / "run", over, registry=registry)
+
+
+@pytest.mark.parametrize(
+    ("over", "why"),
+    [
+        ({"data": {"seed": 3}}, "the order of samples would not go on"),
+        ({"data": {"sources": [{"path": "ticks", "limit": 60}]}}, "the order of samples would not go on"),
+        ({"data": {"sources": [{"path": "ticks", "template": "→ {a}"}]}}, "what the model is shown would be another"),
+        ({"modalities": {"ticks": {"processor": {"lie": 1}}}}, "what the model is shown would be another"),
+        ({"streams": {"ticks": {"encoder": {"name": "ticks", "width": 5}}}}, "the model would be another"),
+    ],
+)
+def test_the_reason_why_a_run_cannot_go_on_is_that_of_the_field(tmp_path, over, why):
+    def order(over):
+        return sample_order(small_run(**{"data": {"sources": ["ticks"]}, **over}), [TicksSource("train")])
+
+    with pytest.raises(CheckpointError, match=rf"; {why}\. "):
+        check_same_order(order({}), order(over), tmp_path / "checkpoints" / "step-00000001")
 
 
 def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_was(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,17 @@ def check_same_order(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
     Raises:
         CheckpointError: names the field that differs.
     """
-    _refuse_other(stated(saved), stated(now), where, "the order of samples would not go on")
+    _refuse_other(stated(saved), stated(now), where, _why_not)
+
+
+def _why_not(path: str) -> str:
+    """What would be another if a setting of ``sample_order`` were."""
+    steps = path.split(".")
+    if steps[0] == "streams":
+        return "the model would be another"
+    if "processor" in steps or {"template", "columns"} & set(steps):
+        return "what the model is shown would be another"
+    return "the order of samples would not go on"
 
 
 def made_of(config: RunConfig) -> dict[str, Any]:
@@ -96,15 +106,15 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
         of_streams = {name: {"freeze": name in made["frozen"], "lora": made["lora"].get(name)} for name in streams}
         return {"backbone": made["backbone"], "streams": of_streams, "train": made["train"]}
 
-    _refuse_other(fields(saved), fields(now), where, "its weights are of another model")
+    _refuse_other(fields(saved), fields(now), where, lambda path: "its weights are of another model")
 
 
-def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, why: str) -> None:
+def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, why: Callable[[str], str]) -> None:
     for path, before, after in differences(saved, now, ""):
-        suits = path.startswith("data.") or {"freeze", "lora"} & set(path.split("."))  # its weights do
+        suits = path.startswith("data.") or {"freeze", "lora", "processor"} & set(path.split("."))  # its weights do
         go_on = f" that begins with its weights (init={where.parent.parent})" if suits else ""
         raise CheckpointError(
-            f"{where}: was made with {path} {shown(before)}, the run now has {shown(after)}; {why}. "
+            f"{where}: was made with {path} {shown(before)}, the run now has {shown(after)}; {why(path)}. "
             f"{_as_before(path, before)}, or start a new run{go_on}"
         )
 
