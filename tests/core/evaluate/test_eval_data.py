@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kosmos import DatasetSpec, hookimpl
+from kosmos import DatasetSpec, hookimpl, load_run, train_model
+from kosmos.cli import main
 from kosmos.config import RunConfig
 from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.errors import ConfigError, DataError
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
-from kosmos.run_sources import open_both, open_held_out, open_named, open_sources
-from support.runs import ticks_registry
+from kosmos.run_sources import open_asked, open_both, open_held_out, open_named, open_sources
+from support.runs import small_run, ticks_registry
 
 REGISTRY = ticks_registry()
 
@@ -68,6 +69,19 @@ def test_media_of_other_data_may_be_in_another_folder(tmp_path: Path) -> None:
     assert found.table.root(0) == tmp_path / "media"
     with pytest.raises(ConfigError, match=r"--root: .* is data of the run, whose run file says where its media are"):
         open_named(run_on(path), REGISTRY, [path], root=tmp_path / "media")
+
+
+def test_the_folder_of_a_source_of_the_run_may_be_said_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", [None] * 20)
+    stated = run_on({"path": path, "root": str(tmp_path)})
+    file = run_on(f"{path}/manifest.jsonl")
+    for config, root in ((run_on(path), path), (run_on(path), f"{path}/../a"), (stated, tmp_path), (file, path)):
+        for opened in (open_named, open_asked):
+            assert len(opened(config, REGISTRY, [config.data.sources[0].path], root=Path(root))) == 1
+    with pytest.raises(ConfigError, match=rf"where its media are \({tmp_path}\); leave it out"):
+        open_named(stated, REGISTRY, [path], root=Path(path))
+    with pytest.raises(ConfigError, match=r"whose run file says where its media are; leave it out"):
+        open_named(run_on("ticks"), REGISTRY, ["ticks"], root=Path())
 
 
 def test_a_source_of_the_run_is_known_by_its_name_too_and_keeps_its_template(tmp_path: Path) -> None:
@@ -170,3 +184,56 @@ def test_of_several_sources_an_error_says_of_which_a_part_is_empty(tmp_path: Pat
     config = run_on(write(tmp_path / "a", [None] * 20), write(tmp_path / "b", ["test"] * 4))
     with pytest.raises(DataError, match=r"^data\.sources\.1: .*b.*: its train part is empty"):
         open_both(config, REGISTRY)
+
+
+TEMPLATE = "Question: {question} Answer: → {answer}"
+UNSPACED = "answers begin without a space, and those that the run learned by its template begin with one"
+
+
+@pytest.fixture(scope="module")
+def by_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that learned by ``TEMPLATE``."""
+    folder = tmp_path_factory.mktemp("template")
+    rows = [{"question": f"Which of {n}?", "answer": "C"} for n in range(20)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"sources": [{"path": str(folder / "rows.jsonl"), "template": TEMPLATE}]}
+    train_model(small_run(folder / "run", modalities=[], data=data, train={"steps": 1}))
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("row", "warned"),
+    [
+        ({"prompt": "Question: Which? Answer:", "completion": " C"}, False),
+        ({"prompt": "Question: Which? Answer:", "completion": "C"}, True),
+        ({"prompt": "Question: Which? Answer: ", "completion": "C"}, False),  # the same bytes, which are the tokens
+        ({"prompt": "Question: Which?\n", "completion": "C"}, False),
+        ({"query": "Which?", "response": "C"}, False),
+        ({"text": "A text."}, False),
+    ],
+)
+def test_answers_without_the_space_of_the_template_are_warned_of(
+    by_template: Path, row: dict[str, str], warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "asked.jsonl").write_text(json.dumps(row) + "\n")
+    assert main(["eval", str(by_template), "--data", str(tmp_path / "asked.jsonl"), "--workers", "0"]) == 0
+    said = capsys.readouterr().err
+    assert (f"warning: asked: {UNSPACED}" in said) is warned and ("(' C')" in said) is warned
+
+
+def test_what_the_run_held_out_by_its_template_is_not_warned_of(by_template: Path, capsys) -> None:
+    assert main(["eval", str(by_template), "--workers", "0"]) == 0
+    assert main(["eval", str(by_template), "--workers", "0", "--data", str(by_template.parent / "rows.jsonl")]) == 0
+    assert UNSPACED not in capsys.readouterr().err
+
+
+def test_rows_as_the_template_lays_them_out_have_its_tokens(by_template: Path, tmp_path: Path) -> None:
+    row = {"prompt": "Question: Which of 0? Answer:", "completion": " C"}
+    (tmp_path / "asked.jsonl").write_text(json.dumps(row) + "\n")
+    composition = load_run(by_template, device="cpu").composition
+    (own,) = open_asked(composition.config, composition.registry, [str(by_template.parent / "rows.jsonl")])
+    (other,) = open_asked(composition.config, composition.registry, [str(tmp_path / "asked.jsonl")])
+    plans = [composition.planner.plan(source.document(0))[0] for source in (own, other)]
+    assert plans[0].token_ids.tolist() == plans[1].token_ids.tolist()
+    assert plans[0].train.tolist() == plans[1].train.tolist()
+    assert plans[0].answer_start == plans[1].answer_start

@@ -17,6 +17,7 @@ from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.splits import Split
+from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
 from kosmos.plugins import Registry
 
@@ -150,7 +151,7 @@ def open_named(
     for path in paths:
         known = _known(config, path)
         if known is not None:
-            _refuse_root(root, path)
+            _refuse_root(root, known[0], path)
             opened = _open(config, registry, *known)
             is_trained = isinstance(known[0], SourceConfig)
             sources.append(opened.part("held_out", config.data.held_out) if is_trained else _to_score(opened))
@@ -177,7 +178,7 @@ def open_asked(
         if (known := _known(config, path)) is None:
             parts = _open_as_it_is(config, registry, path, root, asked=True)
         else:
-            _refuse_root(root, path)
+            _refuse_root(root, known[0], path)
             parts = _open(config, registry, *known, asked=True)
         sources.append(parts.whole())
     return _distinct(sources, "--data", "name them one after the other")
@@ -217,9 +218,15 @@ def open_choices(
     return _distinct(sources, "--choices", "score them one after the other")
 
 
-def _refuse_root(root: Path | None, path: str) -> None:
-    if root is not None:
-        raise ConfigError(f"--root: {path} is data of the run, whose run file says where its media are")
+def _refuse_root(root: Path | None, entry: DocumentsConfig, path: str) -> None:
+    """Where the media of a source of the run are to be elsewhere than the run has them."""
+    place = Path(entry.path)
+    own = entry.root or (place if place.is_dir() else place.parent if place.is_file() else None)  # none if registered
+    if root is not None and (own is None or root.resolve() != own.resolve()):
+        where = f" ({own})" if own else ""
+        raise ConfigError(
+            f"--root: {path} is data of the run, whose run file says where its media are{where}; leave it out"
+        )
 
 
 def _open_as_it_is(
@@ -307,3 +314,10 @@ def chats_among(sources: Sequence[SourceConfig]) -> str | None:
     """The first of a run's sources that is a file or folder of chats."""
     files = (s for s in sources if s.template is None and Path(s.path).exists())
     return next((s.path for s in files if holds_chats(Path(s.path), columns=s.columns)), None)
+
+
+def spaced_answers(config: RunConfig, registry: Registry) -> bool:
+    """Whether all that a run learned are answers of templates that put a space in front of them."""
+    known = [*registry.specs("modality"), *config.modalities]
+    templates = [source.template for source in config.data.sources]
+    return bool(templates) and all(t is not None and parse_template(t, known, {}).spaces_answer for t in templates)

@@ -134,3 +134,33 @@ def _begins_with_chat(source: Source) -> bool:
             return is_chat(source.document(0))
     except SampleError:
         return True
+
+
+def unspaced(run: SavedRun, sources: Sequence[Source]) -> Iterator[str]:
+    """Where the run's templates have a space in front of each answer and documents, by the first of each source, none.
+
+    A line for each source. Tokens that begin with a space are mostly others than those that do not.
+    """
+    from kosmos.generate import prompt_of
+    from kosmos.run_sources import spaced_answers
+
+    if not spaced_answers(run.composition.config, run.composition.registry):
+        return
+    encode = run.composition.tokenizer.encode
+    for source in sources:
+        try:
+            with calling(source, "document"):
+                document = source.document(0)
+        except SampleError:
+            continue
+        parts = None if is_chat(document) else prompt_of(document)
+        before = parts[0].segments[-1] if parts else None
+        if parts is None or not isinstance(before, Text) or before.text.endswith("\n") or parts[1][0].isspace():
+            continue
+        answer, text = parts[1], before.text
+        if [*encode(text), *encode(answer)] != [*encode(text.rstrip(" ")), *encode(f" {answer}")]:
+            yield (
+                f"{source.name}: answers begin without a space, and those that the run learned by its template begin "
+                "with one, so that their first tokens are others; end each prompt without a space and begin each "
+                f"answer with one ({f' {answer}'!r:.40})"
+            )

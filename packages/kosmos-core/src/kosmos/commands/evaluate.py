@@ -14,6 +14,7 @@ from kosmos.commands.answers import AnswerLines
 from kosmos.commands.arguments import Step, as_step, aside, check_given_once, check_writable, refuse_empty, refuse_ranks
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines
+from kosmos.commands.continued import unspaced
 from kosmos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _held_out(run: SavedRun) -> list[Source]:
     from kosmos.run_sources import open_both
 
     sources, held_out = open_both(run.composition.config, run.composition.registry)
-    for line in run.other_data(sources):
+    for line in (*run.other_data(sources), *unspaced(run, held_out)):
         _warn(line)
     return held_out
 
@@ -164,7 +165,11 @@ def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]
     from kosmos.run_sources import open_named
 
     composition = run.composition
-    return open_named(composition.config, composition.registry, data, _warn, root=Path(root) if root else None)
+    folder = Path(root) if root else None
+    sources = open_named(composition.config, composition.registry, data, _warn, root=folder)
+    for line in unspaced(run, sources):
+        _warn(line)
+    return sources
 
 
 def _check_data(paths: Sequence[str], choices: Sequence[str], root: str | None) -> None:

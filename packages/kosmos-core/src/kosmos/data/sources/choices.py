@@ -5,7 +5,7 @@
 - ``choices``, ``options`` or ``endings`` is what is offered: a list of texts, or an object of two lists, ``text`` and
   ``label``.
 - ``gold``, ``answer``, ``answer_index``, ``answerKey``, ``label`` or ``target`` is the right one: its number from 0 on,
-  its label, its letter from A on, or its text.
+  its label, its letter from A on, or its text. Tried are a label, a number, a text that is offered, digits, a letter.
 """
 
 from __future__ import annotations

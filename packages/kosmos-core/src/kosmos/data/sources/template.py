@@ -81,6 +81,13 @@ class TemplateLayout:
     timed: tuple[str, ...] = ()
     """Modalities whose media have time."""
 
+    @property
+    def spaces_answer(self) -> bool:
+        """Whether what is learned begins with a space of the template."""
+        arrow = next((number for number, part in enumerate(self.parts) if isinstance(part, Arrow)), len(self.parts))
+        first = next(iter(self.parts[arrow + 1 :]), None)
+        return isinstance(first, Literal) and first.text.startswith(" ")
+
     def check(self, columns: Collection[str]) -> None:
         for part in self.parts:
             if isinstance(part, Value | Medium):
