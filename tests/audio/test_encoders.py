@@ -204,3 +204,12 @@ def test_default_encoder_is_small() -> None:
     assert sum(p.numel() for p in LogMelEncoder().parameters()) == 939_136
     assert BASE.width == 768
     assert Segments.of_grids(GRIDS).lengths == (3, 7, 1, 3)
+
+
+def test_sizes_of_the_model_that_are_stated_are_in_effect_what_they_are_left_out() -> None:
+    """By which two runs are compared where one begins with the weights of the other."""
+    out: dict[str, Any] = dict.fromkeys(("width", "layers", "heads", "feed_forward", "channels", "normalize"))
+    left_out = {"model": "wav2vec2_large_lv60k", "weights": None, **out}
+    stated = {**left_out, "width": 1024, "layers": 24, "heads": 16, "channels": 512, "normalize": True}
+    assert Wav2Vec2Encoder.in_effect(left_out) == Wav2Vec2Encoder.in_effect(stated)
+    assert Wav2Vec2Encoder.in_effect({**stated, "heads": 8})["heads"] == 8

@@ -174,3 +174,11 @@ def test_the_known_networks_have_their_widths(
     assert (tuple(encoder.input.grid), encoder.width) == (grid, width)
     features = encoder(*clips(encoder, [grid, grid]))
     assert features.shape == (2 * encoder.input.grid.cells, width)
+
+
+def test_what_the_model_has_by_its_name_is_in_effect_whether_stated_or_not() -> None:
+    """By which two runs are compared where one begins with the weights of the other."""
+    left_out: dict[str, Any] = {"model": "x3d_tiny", "frames": None, "size_px": None, "weights": None, "norm": "auto"}
+    built = PytorchVideoEncoder(model="x3d_tiny")
+    stated = {**left_out, "frames": built.frames, "size_px": built.size_px, "norm": "group"}
+    assert PytorchVideoEncoder.in_effect(left_out) == stated == PytorchVideoEncoder.in_effect(stated)
