@@ -31,6 +31,13 @@ def test_of_a_film_that_needs_too_many_frames_the_most_are_spread_evenly():
     assert processor.plan(of(16)) == evenly.plan(of(16))
 
 
+def test_of_frames_that_are_decoded_already_a_clip_counts_as_long_as_it_is():
+    processor = VideoProcessor(Picture(), num_frames=2, max_duration_s=1.0)
+    assert shown(processor, of(32, clip=(3.0, 4.0))) == [26, 30]
+    with pytest.raises(SampleError, match="over max_duration_s 1; raise"):
+        processor.plan(of(32))
+
+
 def test_short_and_long_real_films_are_read_at_one_rate(shared_data):
     folder = shared_data("video")
     rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]

@@ -192,8 +192,9 @@ class VideoProcessor:
             return times_s
         # Of a clip far into a film, what is in front of its keyframe is jumped over.
         begin_s, fits = 0.0, max(times_s) - min(times_s) <= self.max_duration_s
-        if fits and not isinstance(media.source, np.ndarray):
-            begin_s = keyframe_before(media.source, min(times_s), self.limits)
+        if fits:
+            source, begin_s = media.source, min(times_s)
+            begin_s = begin_s if isinstance(source, np.ndarray) else keyframe_before(source, begin_s, self.limits)
         if max(times_s) - begin_s > self.max_duration_s:
             decoded = f" and decoded from {begin_s:.1f} s on, as no keyframe is nearer" if fits else ""
             advice = "" if fits else " or give a shorter clip"

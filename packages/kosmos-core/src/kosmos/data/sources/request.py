@@ -28,7 +28,7 @@ from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.data.sources.well_known import WELL_KNOWN
-from kosmos.data.sources.wishes import wishes_of
+from kosmos.data.sources.wishes import WishesOf
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed
@@ -194,7 +194,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
             if all(folders.names_file(name, Path(root)) == there for root, name, there in facts.asked):
                 return facts
     foreign = check = None
-    wishes = partial(wishes_of, layout) if isinstance(layout, DefaultLayout) else None
+    wishes = WishesOf(layout) if isinstance(layout, DefaultLayout) else None
     if rows_vary:
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)
