@@ -82,8 +82,11 @@ def test_a_gain_that_the_encoder_would_take_back_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"gain_db": -1.0}, "gain_db, time_masks and frequency_masks: expected 0 or more"),
-        ({"noise_snr_db": (20.0, 10.0)}, r"noise_snr_db: expected the lower number first, got \[20.0, 10.0\]"),
+        ({"gain_db": -1.0}, "gain_db: expected 0 to 100 decibels, got -1"),
+        ({"gain_db": float("nan")}, "gain_db: expected 0 to 100 decibels, got nan"),
+        ({"noise_snr_db": (20.0, 10.0)}, r"noise_snr_db: expected two numbers .*, the lower first, got \[20, 10\]"),
+        ({"noise_snr_db": (-1e4, 0.0)}, r"noise_snr_db: expected two numbers from -100 to 100 decibels"),
+        ({"frequency_masks": -1}, "time_masks, frequency_masks: expected 0 or more"),
         ({"time_masks": 1}, "the encoder takes samples, and masks are of log-mel frames"),
     ],
 )

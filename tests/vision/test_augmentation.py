@@ -84,6 +84,15 @@ def test_colours_stay_within_their_bounds_and_grey_stays_grey() -> None:
     assert not np.array_equal(*taken(FIXED, RAMP, colour=0.3))
 
 
+def test_margins_keep_the_mean_colour_of_the_encoder() -> None:
+    wide = np.repeat(RAMP, 3, axis=1)
+    for seed in range(10):
+        plain, changed = taken(FIXED, wide, seed, resize="pad", colour=0.4, flip=0.5)
+        margin = (plain == 128).all(0).all(1)
+        assert margin.sum() > 30 and (changed[:, margin] == 128).all()
+        assert not np.array_equal(changed[:, ~margin], plain[:, ~margin])
+
+
 def test_without_augmentation_a_picture_is_as_it_is_and_the_lane_is_told_so() -> None:
     assert not ImageProcessor(FIXED).augments
     assert all(ImageProcessor(FIXED, **one).augments for one in ({"flip": 0.5}, {"crop": 0.5}, {"colour": 0.1}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,17 @@ def test_a_table_and_a_trace_of_the_steps_are_written_and_training_stays_the_sam
     assert losses[0] == losses[1]
 
 
+def test_what_comes_between_steps_is_none_of_theirs(tmp_path: Path) -> None:
+    trained(tmp_path / "run", profile=PROFILE, evaluate={"every_steps": 2, "max_documents": 20})
+    folder = tmp_path / "run" / "profile"
+    text = (folder / "steps-2-3-rank0.txt").read_text()
+    counted = next(int(line.split()[2]) for line in text.splitlines() if line.endswith("  _Loss"))
+    assert counted == 4  # of two lanes in two steps
+    assert trace_of(folder / "steps-2-3-rank0.trace.json.gz").count("_Loss") > 4
+    by_phase = next(line for line in text.splitlines() if line.startswith("by phase"))
+    assert sum(map(float, re.findall(r"([\d.]+)%", by_phase))) <= 100.5
+
+
 def test_a_run_that_goes_on_records_steps_of_its_own(tmp_path: Path) -> None:
     trained(tmp_path / "run", train={"steps": 3})
     over = {"train": {"steps": 6}, "profile": PROFILE}
@@ -70,6 +82,9 @@ def test_rows_at_once_are_recorded_in_all_their_threads(tmp_path: Path) -> None:
     trace = gzip.decompress((tmp_path / "run" / "profile" / "steps-2-3-rank0.trace.json.gz").read_bytes())
     products = [event for event in json.loads(trace)["traceEvents"] if event.get("name") == "aten::mm"]
     assert len({event["tid"] for event in products}) >= 2
+    text = (tmp_path / "run" / "profile" / "steps-2-3-rank0.txt").read_text()
+    by_kind = next(line for line in text.splitlines() if line.startswith("by kind"))
+    assert 98 < sum(map(float, re.findall(r"([\d.]+)%", by_kind))) < 101
 
 
 def test_a_run_that_stops_before_leaves_no_half_profile(tmp_path: Path) -> None:
@@ -79,8 +94,10 @@ def test_a_run_that_stops_before_leaves_no_half_profile(tmp_path: Path) -> None:
         trained(tmp_path / "none", profile=True)
     assert not (tmp_path / "none").exists()
     trained(tmp_path / "run", train={"steps": 3})
-    resume_run(tmp_path / "run", {"train": {"steps": 5}, "profile": PROFILE | {"steps": 4}}, registry=ticks_registry())
+    reporter, over = Lines(), {"train": {"steps": 5}, "profile": PROFILE | {"steps": 4}}
+    resume_run(tmp_path / "run", over, registry=ticks_registry(), reporter=reporter)
     assert not (tmp_path / "run" / "profile").exists()
+    assert "profile: nothing was recorded: this session took 2 of the 5 steps it takes" in reporter.lines
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from kosmos.errors import ConfigError
 Samples = NDArray[np.float32]
 LONGEST_MASK, LARGEST_SHARE = 100, 0.2
 """Frames of a time mask, at most, and its share of an item."""
+MOST_DB = 100.0
+"""What is louder by more, or in less noise, is no sound of the same kind."""
 WIDEST_SHARE = 27 / 80
 """Of the mel bands, what a frequency mask takes at most."""
 
@@ -37,10 +39,16 @@ class Augmentation:
     """Stretches of its mel bands that are masked."""
 
     def __post_init__(self) -> None:
-        if self.gain_db < 0 or self.time_masks < 0 or self.frequency_masks < 0:
-            raise ConfigError("gain_db, time_masks and frequency_masks: expected 0 or more")
-        if self.noise_snr_db is not None and not self.noise_snr_db[0] <= self.noise_snr_db[1]:
-            raise ConfigError(f"noise_snr_db: expected the lower number first, got {list(self.noise_snr_db)}")
+        if self.time_masks < 0 or self.frequency_masks < 0:
+            raise ConfigError("time_masks, frequency_masks: expected 0 or more")
+        if not 0 <= self.gain_db <= MOST_DB:
+            raise ConfigError(f"gain_db: expected 0 to {MOST_DB:g} decibels, got {self.gain_db:g}")
+        low, high = self.noise_snr_db or (0.0, 0.0)
+        if not -MOST_DB <= low <= high <= MOST_DB:
+            raise ConfigError(
+                f"noise_snr_db: expected two numbers from {-MOST_DB:g} to {MOST_DB:g} decibels, the lower first, got "
+                f"[{low:g}, {high:g}]"
+            )
 
     @property
     def is_on(self) -> bool:

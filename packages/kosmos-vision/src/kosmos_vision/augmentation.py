@@ -40,14 +40,14 @@ class Change:
         left, top = (whole * (1 - side) * at for whole, at in zip((width, height), self.place, strict=True))
         return left, top, left + width * side, top + height * side
 
-    def of(self, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The part [3, H, W] mirrored and in other colours."""
-        planes = planes[:, :, ::-1] if self.mirrored else planes
-        if (self.brightness, self.contrast, self.saturation) != (1, 1, 1):
-            planes = self._recoloured(planes)
-        return np.ascontiguousarray(planes)
+    def turned(self, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The part [3, H, W], mirrored where it is to be."""
+        return np.ascontiguousarray(planes[:, :, ::-1]) if self.mirrored else planes
 
-    def _recoloured(self, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def recoloured(self, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The part [3, H, W] in other colours."""
+        if (self.brightness, self.contrast, self.saturation) == (1, 1, 1):
+            return planes
         mean = planes.mean(dtype=np.float32)
         levels = np.arange(256, dtype=np.float32)
         found = (((levels - mean) * self.contrast + mean) * self.brightness)[planes]

@@ -156,14 +156,14 @@ class ImageProcessor:
     def _cells(self, media: Media, plan: MediaPlan, change: Change) -> NDArray[np.uint8]:
         orientation, height, width = plan.recipe
         picture = load_rgb(media.source, self.limits, orientation, change.needed((height, width)))
-        planes = self._planes(picture, (height, width), change.part(*picture.size))
-        return cut_planes(change.of(planes), self.input.patch_px)
+        planes = self._planes(picture, (height, width), change)
+        return cut_planes(change.turned(planes), self.input.patch_px)
 
-    def _planes(self, picture: Image.Image, size_px: tuple[int, int], part: Box) -> Planes:
-        if self.size_px is None or self.resize == "squash":
-            return self.resampler.planes(picture, size_px, part)
-        if self.resize == "crop":
-            return self.resampler.planes(picture, size_px, _middle(part, size_px))
+    def _planes(self, picture: Image.Image, size_px: tuple[int, int], change: Change) -> Planes:
+        part = change.part(*picture.size)
+        if self.size_px is None or self.resize != "pad":
+            taken = _middle(part, size_px) if self.size_px is not None and self.resize == "crop" else part
+            return change.recoloured(self.resampler.planes(picture, size_px, taken))
         height, width = size_px
         across, down = part[2] - part[0], part[3] - part[1]
         scale = min(width / across, height / down)
@@ -171,7 +171,8 @@ class ImageProcessor:
         top, left = (height - rows) // 2, (width - columns) // 2
         planes = np.empty((3, height, width), np.uint8)
         planes[...] = np.array([round(255 * mean) for mean in self.input.mean], np.uint8)[:, None, None]
-        planes[:, top : top + rows, left : left + columns] = self.resampler.planes(picture, (rows, columns), part)
+        inner = change.recoloured(self.resampler.planes(picture, (rows, columns), part))
+        planes[:, top : top + rows, left : left + columns] = inner
         return planes
 
     @property

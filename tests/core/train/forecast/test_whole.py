@@ -12,6 +12,7 @@ import pytest
 from kosmos import ConfigError, make_run
 from kosmos.compose import compose
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.flops import known_gpu
 from kosmos.train.forecast.devices import device_named
 from kosmos.train.forecast.whole import Forecast, forecast
 from support.runs import small_run, ticks_registry
@@ -82,7 +83,7 @@ def test_a_layout_that_cannot_be_dealt_is_refused_as_training_does() -> None:
 
 @pytest.mark.parametrize(("name", "peak", "memory"), [
     ("H100", 989e12, 80), ("h100-pcie", 756e12, 80), ("A100-40GB", 312e12, 40), ("NVIDIA L40S", 362e12, 48),
-    ("NVIDIA A100-SXM4-80GB", 312e12, 80),
+    ("NVIDIA A100-SXM4-80GB", 312e12, 80), ("NVIDIA GH200 480GB", 989e12, 96), ("NVIDIA GB200", 2500e12, 186),
 ])  # fmt: skip
 def test_a_gpu_is_known_by_what_its_name_holds(name: str, peak: float, memory: int) -> None:
     device = device_named(name, "auto")
@@ -98,6 +99,7 @@ def test_of_products_in_fp32_no_peak_is_kept() -> None:
 def test_a_gpu_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(ConfigError, match="--device TPU: no GPU of this name is known; known: A100, "):
         device_named("TPU", "auto")
+    assert known_gpu("NVIDIA RTX A1000 Laptop GPU") is None and known_gpu("H2000") is None
 
 
 def test_all_of_it_is_plain_values() -> None:

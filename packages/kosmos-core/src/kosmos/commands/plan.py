@@ -80,6 +80,7 @@ def plan(
         precision = "bf16" if config.train.weights == "bf16" else config.train.precision
         gpu = device_named(device, precision) if device else device_here(config.train.device, precision)
         ranks = Parallel(world_size=world, local_world_size=nproc or world)
+        config = config.model_copy(update={"profile": None})  # of no use to a plan, whatever steps and ranks it names
         found = forecast(config, load_plugins(config.plugins), ranks, device=gpu)
     if as_json:
         print(one_line(found.as_row()))

@@ -131,11 +131,14 @@ def _fields(path: str, registry: Registry) -> list[Topic]:
     return list(_at(RunConfig, parts, "", path, registry)) if parts else []
 
 
-def _at(model: type[BaseModel], parts: Sequence[str], kind: str, path: str, registry: Registry) -> Iterator[Topic]:
+def _at(
+    model: type[BaseModel], parts: Sequence[str], kind: str, path: str, registry: Registry, named: str = ""
+) -> Iterator[Topic]:
     """What stands below a section of the run file.
 
     Args:
         kind: of component that the section is; empty where it is none.
+        named: the modality that the path names, whose processor is meant.
     """
     head, *rest = parts
     field = model.model_fields.get(head)
@@ -144,18 +147,22 @@ def _at(model: type[BaseModel], parts: Sequence[str], kind: str, path: str, regi
             yield from _options_named(head, kind, registry)
         return
     kind, inner = KIND_AT.get(head, ""), _section_in(field.annotation)
+    named = rest[0] if rest and head == "modalities" else named
     rest = rest[1:] if get_origin(field.annotation) in (list, dict) and inner is not None else rest
     if not rest:
         yield _field(path, entry_of_field(head, field, _named), inner, kind, registry)
     elif inner is not None:
-        yield from _at(inner, rest, kind, path, registry)
+        yield from _at(inner, rest, kind, path, registry, named)
     elif kind:  # a mapping of options alone
-        yield from _options_named(rest[0], kind, registry)
+        yield from _options_named(rest[0], kind, registry, named)
 
 
-def _options_named(option: str, kind: str, registry: Registry) -> Iterator[Topic]:
-    for name in registry.specs(kind):
-        yield from _option(registry.get(kind, name), option, registry)
+def _options_named(option: str, kind: str, registry: Registry, named: str = "") -> Iterator[Topic]:
+    """Of the component of that name, else of all of the kind whose plugins are whole."""
+    known = registry.specs(kind)
+    for name in [named] if named in known else known:
+        if registry.peek(kind, name) is not None:
+            yield from _option(registry.get(kind, name), option, registry)
 
 
 def _field(path: str, entry: Entry, inner: type[BaseModel] | None, kind: str, registry: Registry) -> Topic:

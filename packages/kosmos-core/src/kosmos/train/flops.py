@@ -8,6 +8,7 @@ count twice, and attention three times, since all that it reads has a gradient. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -235,7 +236,9 @@ class FlopMeter:
 def known_gpu(name: str) -> str | None:
     """The name in ``PEAKS`` of a GPU that torch or a person calls so, as in ``NVIDIA H100 80GB HBM3`` or h100-pcie."""
     said = _spaced(name)
-    return max((part for part in PEAKS if _spaced(part) in said), key=len, default=None)
+    # As a word of its own: an RTX A1000 is no A100, and a GH200 no H200. An L40S is both L40 and L40S.
+    found = [part for part in PEAKS if re.search(rf"(?<![A-Z0-9]){re.escape(_spaced(part))}(?![0-9])", said)]
+    return max(found, key=len, default=None)
 
 
 def _spaced(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ KINDS = {
 OTHERS, NONE = "other operations", "Python and waiting"
 SPAN = "kosmos: "
 """In front of a phase of a step, as ``kosmos.train.watch.Watch.at`` names it, so that a trace shows it."""
+STEP = f"{SPAN}step"
 ROWS = 40
 """Operations in the table: the rest takes hundredths."""
 
@@ -83,7 +84,7 @@ class Profiler:
 
     @contextmanager
     def around(self, step: int) -> Iterator[None]:
-        """A step is taken.
+        """A step is taken. What comes between two is not told as theirs.
 
         Args:
             step: its number.
@@ -95,20 +96,25 @@ class Profiler:
             self.first = step
             self._recording = _open(self.device)
             self._recording.start()
-        yield
+        with nullcontext() if self._recording is None else torch.profiler.record_function(STEP):
+            yield
+            self._end_span()
+            if self._recording is not None and self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # its last kernels are the step's, too
         self.last = step
         self.met += 1
-        self._end_span()
         if self.settings is not None and self.met == self.settings.after_steps + self.settings.steps:
             self._write()
 
     def close(self) -> None:
-        """Drop what is unfinished: it would hold half a step, and the end of it."""
+        """Drop what is unfinished, which would hold half a step, and say where nothing was written."""
         self._end_span()
         if self._recording is not None:
             recorded, self._recording = self._recording, None
             with _without_a_word(self.device):
                 recorded.stop()
+        if self.settings is not None and self.met < (wanted := self.settings.after_steps + self.settings.steps):
+            self.report(f"profile: nothing was recorded: this session took {self.met} of the {wanted} steps it takes")
 
     def _end_span(self) -> None:
         if self._span is not None:
@@ -118,8 +124,6 @@ class Profiler:
     def _write(self) -> None:
         self._at("writing the profile")
         recorded, self._recording = self._recording, None
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
         with _without_a_word(self.device):
             recorded.stop()
         steps = f"{self.first}-{self.last}"
@@ -165,34 +169,41 @@ def told(events: Iterable[Any], device: torch.device) -> tuple[str, str]:
     Args:
         events: of PyTorch's profiler (``FunctionEvent``).
     """
-    events = list(events)
+    events, on_gpu = _of_steps(events), device.type == "cuda"
     spans = [event for event in events if event.name.startswith(SPAN) and event.device_type == DeviceType.CPU]
-    begin, end = min(e.time_range.start for e in events), max(e.time_range.end for e in events)
-    wall = max(end - begin, 1e-9)
-    times, calls = _times(events, on_gpu=device.type == "cuda")
-    idle = wall - _covered(events) if device.type == "cuda" else sum(span.self_cpu_time_total for span in spans)
-    total = sum(times.values()) + max(0.0, idle)
+    wall = max(1e-9, sum(span.time_range.elapsed_us() for span in spans if span.name == STEP))
+    times, calls = _times(events, on_gpu=on_gpu)
+    # Threads may compute at once, so that times sum to more than the steps took.
+    idle = max(0.0, 1 - _covered(events, on_gpu=on_gpu) / wall)
+    share = {name: (1 - idle) * taken / max(1e-9, sum(times.values())) for name, taken in times.items()}
     kinds: Counter[str] = Counter()
-    for name, taken in times.items():
-        kinds[kind_of(name)] += taken
-    none = "the GPU waits" if device.type == "cuda" else NONE
-    by_kind = _shares([*kinds.most_common(), (none, max(0.0, idle))], total)
+    for name, of_all in share.items():
+        kinds[kind_of(name)] += of_all
+    by_kind = _shares([*kinds.most_common(), ("the GPU waits" if on_gpu else NONE, idle)])
     phases: Counter[str] = Counter()
     for span in spans:
-        phases[span.name.removeprefix(SPAN)] += span.time_range.elapsed_us()
+        if span.name != STEP:
+            phases[span.name.removeprefix(SPAN)] += span.time_range.elapsed_us() / wall
     rows = [
-        f"{taken / total:8.1%} {taken / 1e3:10,.1f} {calls[name]:8,}  {name[:80]}"
+        f"{share[name]:8.1%} {taken / 1e3:10,.1f} {calls[name]:8,}  {name[:80]}"
         for name, taken in times.most_common(ROWS)
     ]
     lines = [
         f"{wall / 1e6:.3f} s under the profiler, which slows small operations down",
-        f"by phase: {_shares(phases.most_common(), wall)}",
+        f"by phase: {_shares(phases.most_common())}",
         f"by kind: {by_kind}",
         "",
         f"{'share':>8} {'ms':>10} {'calls':>8}  operation, without those that it calls",
         *rows,
     ]
     return "\n".join(lines) + "\n", by_kind
+
+
+def _of_steps(events: Iterable[Any]) -> list[Any]:
+    """Those within a step: scoring and saving come between two."""
+    events = list(events)
+    ranges = [e.time_range for e in events if e.name == STEP and e.device_type == DeviceType.CPU]
+    return [e for e in events if any(r.start <= e.time_range.start <= r.end for r in ranges)]
 
 
 def kind_of(name: str) -> str:
@@ -205,20 +216,16 @@ def _times(events: Iterable[Any], *, on_gpu: bool) -> tuple[Counter[str], Counte
     times: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     for event in events:
-        is_kernel = event.device_type == DeviceType.CUDA
-        if event.name.startswith(SPAN) or is_kernel != on_gpu or event.is_user_annotation:
-            continue
-        times[event.name] += event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total
-        calls[event.name] += 1
+        if _is_counted(event, on_gpu=on_gpu):
+            times[event.name] += event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total
+            calls[event.name] += 1
     return times, calls
 
 
-def _covered(events: Iterable[Any]) -> float:
-    """Microseconds in which a GPU has any kernel: they may overlap."""
+def _covered(events: Iterable[Any], *, on_gpu: bool) -> float:
+    """Microseconds in which any operation runs, on a GPU any kernel: they may overlap."""
     ranges = sorted(
-        (e.time_range.start, e.time_range.end)
-        for e in events
-        if e.device_type == DeviceType.CUDA and not e.is_user_annotation
+        (event.time_range.start, event.time_range.end) for event in events if _is_counted(event, on_gpu=on_gpu)
     )
     covered, reached = 0.0, float("-inf")
     for start, end in ranges:
@@ -227,5 +234,10 @@ def _covered(events: Iterable[Any]) -> float:
     return covered
 
 
-def _shares(parts: Iterable[tuple[str, float]], whole: float) -> str:
-    return ", ".join(f"{name} {taken / whole:.1%}" for name, taken in parts if taken / whole >= 0.001)
+def _is_counted(event: Any, *, on_gpu: bool) -> bool:
+    is_kernel = event.device_type == DeviceType.CUDA
+    return is_kernel == on_gpu and not event.is_user_annotation and not event.name.startswith(SPAN)
+
+
+def _shares(parts: Iterable[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {share:.1%}" for name, share in parts if share >= 0.001)

@@ -19,8 +19,6 @@ from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.options import fields_of
 from kosmos.plugins import Registry
 
-POSITIONAL = {"backbone": 1, "encoder": 0, "connector": 2, "modality": 1}
-"""Parameters of a factory in front of its options, by kind."""
 LONGEST = 80
 """Characters of a value in a line."""
 
@@ -120,7 +118,7 @@ def _component(config: RunConfig, path: str, registry: Registry) -> ComponentCon
 
 def _in_effect(registry: Registry, kind: str, name: str, options: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Options with the defaults of those that are not stated, as plain values."""
-    factory, positional = registry.resolve(kind, name), POSITIONAL[kind]
+    factory, positional = registry.resolve(kind, name), registry.get(kind, name).positional
     try:
         checked = registry.check(kind, name, options, path=path, positional=positional)
     except ConfigError as error:

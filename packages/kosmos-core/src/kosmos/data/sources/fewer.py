@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +40,11 @@ def some_of(source: Source, limit: int, seed: int) -> Source:
     size = len(source)
     if limit >= size:
         return source
-    random = np.random.Generator(np.random.PCG64(seed % 2**64))
-    rows = np.sort(random.permutation(size)[:limit]).astype(np.int64)
+    named = blake2b(f"{seed}/{source.name}".encode(), digest_size=8).digest()  # others for each source of a run
+    random = np.random.Generator(np.random.PCG64(int.from_bytes(named, "little")))
+    order = np.arange(size, dtype=np.min_scalar_type(size))
+    random.shuffle(order)
+    rows = np.sort(order[:limit]).astype(np.int64)
     if isinstance(source, RowSource):
         return replace(source, rows=source.rows[rows])
     return SomeDocuments(source.name, source, rows)

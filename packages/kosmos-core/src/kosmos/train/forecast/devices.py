@@ -46,7 +46,8 @@ def device_named(name: str, precision: Precision) -> Device:
     if known is None:
         hint = did_you_mean(name, PEAKS) or f"known: {listed(PEAKS, at_most=len(PEAKS))}"
         raise ConfigError(f"--device {name}: no GPU of this name is known; {hint}")
-    stated = re.search(r"(\d+) ?GI?B?\b", name.upper())
+    with_cpu = known.startswith("G")  # a Grace Hopper's name states the memory of its CPU
+    stated = None if with_cpu else re.search(r"(\d+) ?GI?B?\b", name.upper())
     memory = int(stated[1]) if stated else MEMORY_GIB[known]
     dtype = torch.float32 if precision == "fp32" else torch.bfloat16
     return Device(name, PEAKS[known] if dtype == torch.bfloat16 else None, memory * GIB, dtype)

@@ -18,7 +18,7 @@ from kosmos.runtime.dealing import num_groups
 from kosmos.runtime.devices import pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.doubts import doubts
-from kosmos.train.forecast.devices import Device
+from kosmos.train.forecast.devices import GIB, Device
 from kosmos.train.forecast.memory import Memory, memory_of
 from kosmos.train.forecast.parts import Part, parts_of
 from kosmos.train.forecast.rows import SECONDS, STEPS, Passes, PlannedRows, passes_of, plan_rows
@@ -27,7 +27,6 @@ from kosmos.train.settings import check_settings
 from kosmos.train.sharding import check_types, layout
 from kosmos.train.sharing import check_sharing
 
-GIB = 2**30
 SHARES = (1.0, 0.5)
 """Of a device's peak, for which times are told."""
 
