@@ -189,6 +189,19 @@ def test_overrides_reach_any_field_and_read_their_values_as_yaml():
     assert [s.path for s in run.data.sources] == ["a", "b"]
 
 
+def test_an_empty_mapping_on_the_command_line_empties_what_was_there():
+    base = {
+        "modalities": {"image": {"processor": {"flip": 0.5, "crop": 0.5}}, "audio": {"stream": "a"}},
+        "data": {"cells_per_pack": {"image": 64}},
+    }
+    run = make_run(base, parse_overrides(["modalities.image.processor={}", "data.cells_per_pack={}"]))
+    assert run.modalities["image"].processor == {} and run.modalities["audio"].stream == "a"
+    assert run.data.cells_per_pack == {}
+    one = parse_overrides(["modalities.image.processor.flip=0.1", "modalities.image.processor={}"])
+    assert make_run(base, one).modalities["image"].processor == {"flip": 0.1}
+    assert make_run(base, {"data": {}}).data.cells_per_pack == {"image": 64}  # a layer that says nothing of it
+
+
 def test_an_item_of_a_list_is_set_by_its_number():
     base = {"data": {"sources": ["a", {"path": "b", "weight": 1.0, "name": "x"}]}, "trackers": ["tensorboard"]}
     over = parse_overrides(["data.sources.0.weight=3", "data.sources.1.weight=2", "trackers.0.flush_s=9"])

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from kosmos.cli import main
-from kosmos.components import KINDS
+from kosmos.components import KINDS, EncoderSpec
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.mistakes import paths_in
-from kosmos.plugins import Registry, load_plugins
+from kosmos.plugins import PluginRecord, Registry, load_plugins
 from kosmos.reference.topics import find, overview
 from support.runs import ticks_registry
 
@@ -70,6 +70,9 @@ def test_a_field_is_told_with_its_type_its_default_and_its_meaning(capsys: pytes
     [
         ("data.sources[0].weight", "Share of the tokens drawn."),
         ("data.sources.N.weight", "Share of the tokens drawn."),
+        ("data.sources.weight", "Share of the tokens drawn."),
+        ("trainer.max_epochs", "train.steps says how long"),
+        ("ledger", "an option of encoder ticks"),
         ("streams.anything.freeze", "Train none of the encoder's parameters."),
         ("backbone.lora.rank", "Rank of an update"),
         ("backbone.ffn_width", "an option of backbone decoder"),
@@ -95,6 +98,19 @@ def test_a_section_is_told_with_all_in_it_and_where_components_stand_with_their_
     assert "optimizers: lion, lion8bit, lion-pytorch, adamw" in told(capsys, "train.optimizer")
 
 
+def test_a_broken_plugin_leaves_the_options_of_others_alone(registry: Registry) -> None:
+    broken = PluginRecord(
+        "sound", "", "", "nowhere", (EncoderSpec(name="hearing", target="nowhere:Hearing", summary="None."),)
+    )
+    bare = Registry([*registry.plugins, broken])
+    assert "hearing" in bare.specs("encoder")
+    told = [topic.title for topic in find("streams.image.encoder.model", bare)]
+    assert told[0] == "model, an option of encoder timm" and len(told) > 2
+    assert [topic.title for topic in find("modalities.image.processor.flip", bare)] == [
+        "flip, an option of modality image"
+    ]
+
+
 def test_without_a_name_all_that_can_be_asked_for_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys)
     registry = load_plugins()
@@ -110,6 +126,7 @@ def test_without_a_name_all_that_can_be_asked_for_is_listed(capsys: pytest.Captu
     [
         ("tesnorboard", "did you mean tensorboard?"),
         ("train.stesp", "did you mean train.steps?"),
+        ("data.sources.limmit", "kosmos explain lists what can be asked for"),
         ("quarantinefull", "did you mean quarantine-full?"),
         ("nothing.at.all", "kosmos explain lists what can be asked for"),
     ],

@@ -8,9 +8,11 @@ ELSEWHERE = {
     "a step takes data.lanes rows of data.tokens_per_pack tokens": (
         "batch_size micro_batch_size global_batch_size per_device_batch_size per_device_train_batch_size"
     ),
-    "data.lanes says what a step takes, and each process accumulates its part": "gradient_accumulation_steps",
+    "data.lanes says what a step takes, and each process accumulates its part": (
+        "gradient_accumulation_steps accumulate_grad_batches accum_grad"
+    ),
     "train.steps says how long; kosmos data tells how many steps take every document once": (
-        "epochs num_epochs num_train_epochs"
+        "epochs num_epochs num_train_epochs max_epochs max_epoch"
     ),
     "a model of transformers is backbone: {name: hf, model: ID}": (
         "model model_id model_name model_name_or_path model_path"
@@ -75,8 +77,8 @@ ELSEWHERE = {
     "streams.NAME.encoder": "encoder vision_tower vision_model audio_tower",
     "init": "init_from pretrained_checkpoint load_from",
     "data.workers": "num_workers dataloader_num_workers preprocessing_num_workers dataset_num_proc",
-    "data.sources": "dataset datasets dataset_path train_data data_path",
-    "evaluate.every_steps": "eval_steps eval_interval",
+    "data.sources": "dataset datasets dataset_path train_data data_path manifest_filepath",
+    "evaluate.every_steps": "eval_steps eval_interval val_check_interval",
     "evaluate.sources": "eval_dataset val_dataset test_dataset validation_dataset eval_data val_data test_data",
     "evaluate.patience": "early_stop_patience early_stopping early_stopping_patience",
     "checkpoint.every_steps": "save_steps save_interval interval",
@@ -92,6 +94,9 @@ ELSEWHERE = {
     ),
     "train.gradient_checkpointing": (
         "activation_checkpoint activation_checkpointing recompute_activations recompute_granularity"
+    ),
+    "a modality's processor changes media at random in training; kosmos explain time_masks": (
+        "specaug specaugment spec_augment augment augmentation transforms data_augmentation"
     ),
     "trackers": "report_to logger",
     "profile": "profiling profiler enable_profiling use_profiler profile_start_step profile_step_start",

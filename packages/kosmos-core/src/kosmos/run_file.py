@@ -133,10 +133,15 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"override {path}: the value {text!r} is not YAML; as text it needs quotes beside the shell's: {quoted}"
             ) from error
+        value = _Instead() if value == {} else value
         for part in reversed(path.lstrip("-").split(".")):
             value = {part: value}
         merged = merge(merged, value, renames=False)
     return merged
+
+
+class _Instead(dict[str, Any]):
+    """A mapping that stands in place of what was there: ``X={}`` on the command line empties X."""
 
 
 def merge(
@@ -152,6 +157,9 @@ def merge(
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
+        if isinstance(value, _Instead):
+            merged[key] = _Instead(value)
+            continue
         if key == "modalities" and isinstance(value, str | list | Mapping):
             merged[key] = _modalities(old, value, renames=renames)
             continue
@@ -175,7 +183,8 @@ def merge(
         )
         both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
         inner = f"{path}{key}."
-        merged[key] = merge(old, value, renames=renames, is_run=False, path=inner) if both else value  # type: ignore[arg-type]
+        laid = merge(old, value, renames=renames, is_run=False, path=inner) if both else value  # type: ignore[arg-type]
+        merged[key] = _Instead(laid) if isinstance(old, _Instead) and both else laid
     return merged
 
 

@@ -77,3 +77,17 @@ def test_without_weights_every_source_comes_equally_often() -> None:
     told = forecast(small_run(None, data={"sources": ["ticks", "sums"]}), ticks_registry(), steps=1)
     assert told.passes[0].passes == pytest.approx(told.passes[1].passes)
     assert sum(one.share or 0 for one in told.passes) == pytest.approx(1)
+
+
+def test_of_a_source_with_bad_samples_the_good_ones_are_counted_and_that_training_would_stop_is_told(
+    tmp_path: Path,
+) -> None:
+    good, bad = ['{"text": "a good row"}\n'] * 2, ['{"text": null}\n'] * 3
+    (tmp_path / "few.jsonl").write_text("".join([*good, *bad]))
+    config = small_run(None, data={"sources": [str(tmp_path / "few.jsonl")], "held_out": 0}, train={"steps": 3})
+    found = forecast(config, ticks_registry())
+    (one,) = found.passes
+    of = found.figures["few"]
+    assert of is not None and one.tokens == of.mean * 2 and one.documents == 5
+    assert found.rows.figures()["incidents"] == 3
+    assert any("training would stop: " in doubt and "data.quarantine allows" in doubt for doubt in found.doubts)

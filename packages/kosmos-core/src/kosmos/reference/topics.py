@@ -60,7 +60,9 @@ def find(name: str, registry: Registry) -> list[Topic]:
     found = [*_codes(name), *_components(name, registry), *_fields(name, registry)]
     if found := found or [topic for path in paths_of(name.rpartition(".")[2]) for topic in _fields(path, registry)]:
         return found
-    if said := elsewhere(name):
+    if options := [topic for kind in HAVE_OPTIONS for topic in _options_named(name, kind, registry)]:
+        return options
+    if said := elsewhere(name) or elsewhere(name.rpartition(".")[2]):
         told = Topic(name, "What other trainers call so is here: " + said + ("." if " " in said else ""))
         return [told, *([] if " " in said else _fields(said, registry))]
     for kind in HAVE_OPTIONS:
@@ -138,29 +140,32 @@ def _at(
 
     Args:
         kind: of component that the section is; empty where it is none.
-        named: the modality that the path names, whose processor is meant.
+        named: the modality or stream that the path names.
     """
     head, *rest = parts
     field = model.model_fields.get(head)
     if field is None:  # beside a component's name stand its options
         if issubclass(model, ComponentConfig) and not rest:
-            yield from _options_named(head, kind, registry)
+            own = registry.specs("modality").get(named)
+            yield from _options_named(head, kind, registry, first=getattr(own, kind, ""))
         return
     kind, inner = KIND_AT.get(head, ""), _section_in(field.annotation)
-    named = rest[0] if rest and head == "modalities" else named
-    rest = rest[1:] if get_origin(field.annotation) in (list, dict) and inner is not None else rest
+    named = rest[0] if rest and head in ("modalities", "streams") else named
+    is_name = get_origin(field.annotation) is dict or (rest and (rest[0].isdecimal() or rest[0] == "N"))
+    if inner is not None and get_origin(field.annotation) in (list, dict) and is_name:
+        rest = rest[1:]
     if not rest:
         yield _field(path, entry_of_field(head, field, _named), inner, kind, registry)
     elif inner is not None:
         yield from _at(inner, rest, kind, path, registry, named)
     elif kind:  # a mapping of options alone
-        yield from _options_named(rest[0], kind, registry, named)
+        yield from _options_named(rest[0], kind, registry, only=named)
 
 
-def _options_named(option: str, kind: str, registry: Registry, named: str = "") -> Iterator[Topic]:
-    """Of the component of that name, else of all of the kind whose plugins are whole."""
+def _options_named(option: str, kind: str, registry: Registry, *, only: str = "", first: str = "") -> Iterator[Topic]:
+    """Of all components of the kind whose plugins are whole, or of the ``only`` one that is meant."""
     known = registry.specs(kind)
-    for name in [named] if named in known else known:
+    for name in [only] if only in known else sorted(known, key=lambda name: name != first):
         if registry.peek(kind, name) is not None:
             yield from _option(registry.get(kind, name), option, registry)
 

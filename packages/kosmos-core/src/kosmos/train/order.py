@@ -17,6 +17,10 @@ FREE = ("workers", "quarantine", "sources")
 """Fields of ``data`` that change nothing of the order. Sources count by name and size: folders may move."""
 
 
+FACTS = (".documents", ".blocks")
+"""How the paths of what counts of a source, and is no setting, end."""
+
+
 def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]:
     """Settings and sources that decide which document comes when and how many tokens it takes. Plain values."""
     dumped = config.model_dump(mode="json")
@@ -110,7 +114,8 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
 
 
 def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, why: Callable[[str], str]) -> None:
-    for path, before, after in differences(saved, now, ""):
+    # A setting that was changed is the cause where what is there differs, too.
+    for path, before, after in sorted(differences(saved, now, ""), key=lambda found: found[0].endswith(FACTS)):
         suits = path.startswith("data.") or {"freeze", "lora", "processor"} & set(path.split("."))  # its weights do
         go_on = f" that begins with its weights (init={where.parent.parent})" if suits else ""
         raise CheckpointError(
@@ -121,7 +126,7 @@ def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path,
 
 def _as_before(path: str, before: Any) -> str:
     """What to do where a source, or a setting, is another one: of a source's facts only the name is a field."""
-    if path.endswith((".documents", ".blocks")):
+    if path.endswith(FACTS):
         return f"Bring back the files of {path.rpartition('.')[0]} as they were"
     if path.endswith(".name") and path.startswith("data.sources."):
         return f"Set {path}={before}"

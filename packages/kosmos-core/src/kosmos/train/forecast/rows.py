@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kosmos.data.figures import Figures
+from kosmos.data.figures import LOOKED_AT, Figures
 from kosmos.data.lane import Empty, Feed, Lane, Row
-from kosmos.data.quarantine import Incident
+from kosmos.data.quarantine import Budget, Incident
+from kosmos.errors import QuarantineFull
 from kosmos.train.balance import balance_of, cells_of
 
 STEPS, SECONDS = 8, 10.0
@@ -26,7 +27,22 @@ class PlannedRows:
     """Rows of a step."""
     tokens_per_pack: int
     incidents: list[Incident] = field(default_factory=list)
-    """What could not be planned."""
+    """What could not be planned, as often as it was drawn."""
+    drawn: list[int] = field(default_factory=list)
+    """Documents drawn for each row."""
+
+    def doubt(self, quarantine: float) -> str | None:
+        """What to say where training would stop for its bad samples; None where it would not.
+
+        Args:
+            quarantine: ``data.quarantine``.
+        """
+        try:
+            useful = {document.source for row in self.rows for document in row.arrays.documents}
+            Budget(quarantine).add(sum(self.drawn), self.incidents, useful)
+        except QuarantineFull as error:
+            return f"training would stop: {error}"
+        return None
 
     @property
     def steps(self) -> int:
@@ -63,7 +79,7 @@ class PlannedRows:
             },
             "imbalance_by_stream": self._imbalance(),
             "tokens_by_source": dict(sorted(by_source.items())),
-            "incidents": len(self.incidents),
+            "incidents": len({incident.origin for incident in self.incidents}),
         }
 
     def _imbalance(self) -> dict[str, float]:
@@ -89,15 +105,16 @@ def plan_rows(feed: Feed, *, lanes: int, steps: int = STEPS, seconds: float = SE
         for lane in every:
             if planned.rows and time.monotonic() > end:
                 return planned
-            planned.rows.append(_next(lane, planned.incidents))
+            planned.rows.append(_next(lane, planned))
     return planned
 
 
-def _next(lane: Lane, incidents: list[Incident]) -> Row:
+def _next(lane: Lane, planned: PlannedRows) -> Row:
     while True:
         turn = lane.outline()
         assert turn is not None, "a mixture for training has no end"
-        incidents += turn.incidents
+        planned.incidents.extend(turn.incidents)
+        planned.drawn.append(turn.drawn)
         if not isinstance(turn, Empty):
             return turn
 
@@ -124,13 +141,20 @@ def passes_of(feed: Feed, figures: Mapping[str, Figures | None], run_tokens: flo
     """
     mixture = feed.mixture
     found = [figures[source.name] for source in mixture.sources]
-    sizes = [None if of is None else of.mean * len(source) for of, source in zip(found, mixture.sources, strict=True)]
+    sizes = [
+        None if of is None else _tokens(of, len(source)) for of, source in zip(found, mixture.sources, strict=True)
+    ]
     stated = sizes if mixture.by_documents else list(mixture.weights)
     shares = _shares([weight if size else None for weight, size in zip(stated, sizes, strict=True)])
     return [
         Passes(source.name, len(source), share, size, run_tokens * share / size if share and size else None)
         for source, share, size in zip(mixture.sources, shares, sizes, strict=True)
     ]
+
+
+def _tokens(of: Figures, documents: int) -> float:
+    """Of the documents of a source that can be used, by the share of those among its first."""
+    return of.mean * documents * of.looked_at / min(LOOKED_AT, documents)
 
 
 def _shares(weights: Sequence[float | None]) -> list[float | None]:

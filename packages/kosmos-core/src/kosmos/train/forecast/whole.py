@@ -199,7 +199,7 @@ def forecast(
         rows=rows,
         work=Work({}, 0.0),
         device=device,
-        doubts=_doubtful(composition, sources),
+        doubts=[*_doubtful(composition, sources), *filter(None, [rows.doubt(config.data.quarantine)])],
     )
     # Last of all, since it takes the model's weights away.
     return replace(told, work=work_of_step(model, rows.rows, lanes=config.data.lanes))
