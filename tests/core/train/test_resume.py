@@ -161,7 +161,7 @@ SOURCES = [{"path": "ticks", "name": "a"}, {"path": "ticks", "name": "b", "optio
         ({"data": {"sources": SOURCES[::-1]}}, "data.sources.0.name", "'a'", "'b'"),
         (
             {"data": {"sources": [SOURCES[0], {**SOURCES[1], "options": {"size": 60}}]}},
-            "data.sources.1.documents",
+            "data.sources.1.options.size",
             50,
             60,
         ),
