@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from kosmos.files import replace_text
 
 JOB, FACTS, RESULT = "job.json", "facts.json", "result-{rank}.json"
+INTERNAL = "error[internal]"
+"""How the line of an error begins that is none of a user's."""
 
 
 @dataclass(frozen=True)

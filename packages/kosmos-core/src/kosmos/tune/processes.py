@@ -20,7 +20,7 @@ from kosmos.errors import ConfigError
 from kosmos.interrupts import keep_in_mind
 from kosmos.runtime.launch import children
 from kosmos.selection import asked_plugins
-from kosmos.tune.outcome import Facts, Job, Outcome
+from kosmos.tune.outcome import INTERNAL, Facts, Job, Outcome
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """That end a search; a terminal that closes sends the last."""
@@ -100,10 +100,10 @@ class Trials:
 
 
 def _told(folder: Path, status: int, ranks: int) -> Outcome:
-    """What the first rank with something to say has written, or what can be known of one that could not."""
+    """What the ranks have written that says most, or what can be known where none could."""
     facts = Facts.read(folder)
     told = [found for rank in range(ranks) if (found := Outcome.read(folder, rank)) is not None]
-    told.sort(key=lambda outcome: not outcome.error)  # stable: the error of the first rank that has one
+    told.sort(key=_says_least)  # stable: of errors alike that of the first rank
     if told and (told[0].error or status == 0):
         return replace(told[0], facts=facts)
     lines = (folder / "said").read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -115,6 +115,13 @@ def _told(folder: Path, status: int, ranks: int) -> Outcome:
         said = f"error[training]: died ({name}); most likely a library that a plugin loads is broken"
     said = said or (lines[-1] if lines else f"ended with status {status} without a word")
     return Outcome(error=said, status=status if status > 0 else 4, out_of_memory=status in KILLED, facts=facts)
+
+
+def _says_least(outcome: Outcome) -> int:
+    """A rank that lacks memory, or says what is wrong, comes before one that failed of it, as an exchange does."""
+    if not outcome.error:
+        return 3
+    return 0 if outcome.out_of_memory else 2 if outcome.error.startswith(INTERNAL) else 1
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

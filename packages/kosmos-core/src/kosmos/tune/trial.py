@@ -36,7 +36,7 @@ from kosmos.train.run import agreed_plugins, ranks
 from kosmos.train.side_by_side import check_at_once
 from kosmos.train.starting import begin_with, start_trainer
 from kosmos.train.watch import open_watch
-from kosmos.tune.outcome import Facts, Job, Outcome, Step
+from kosmos.tune.outcome import INTERNAL, Facts, Job, Outcome, Step
 
 WARM_UP_STEPS, WARM_UP_S = 2, 1.0
 """At least so many steps, and so long after the first of them, are not counted: the first rows, kernels of C++ that are
@@ -81,9 +81,7 @@ def _told(error: Exception) -> dict[str, Any]:
     short = is_out_of_memory(error) or (isinstance(behind, Exception) and is_out_of_memory(behind))
     if isinstance(error, KosmosError):
         return {"error": error.line(), "status": error.exit_status, "out_of_memory": short}
-    line = (
-        f"error[{TrainingError.code}]: out of memory: {cause(error)}" if short else f"error[internal]: {cause(error)}"
-    )
+    line = f"error[{TrainingError.code}]: out of memory: {cause(error)}" if short else f"{INTERNAL}: {cause(error)}"
     return {"error": line, "status": TrainingError.exit_status if short else 1, "out_of_memory": short}
 
 
@@ -114,7 +112,7 @@ class _Trial:
             folder = RunFolder(parallel.main_only(lambda: new_folder(made, registry).path))
             watch = open_watch(opened.parallel, hang_s=config.train.hang_s, clock=Goodput())
             watch.start()
-            stack.callback(watch.close)
+            stack.push(watch.ended_by)
             order = sample_order(made.config, opened.sources)
             trainer = start_trainer(stack, opened, folder, order=order, watch=watch, report=lambda line: None)
             if made.config.init is not None:
