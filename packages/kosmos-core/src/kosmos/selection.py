@@ -29,6 +29,11 @@ def asked_plugins() -> tuple[str, ...] | None:
     return _asked.get()
 
 
+def plugins_option() -> list[str]:
+    """``--plugins`` as this command was given it, for another command; [] where it was not."""
+    return [] if (plugins := asked_plugins()) is None else ["--plugins", ",".join(plugins)]
+
+
 def choose(
     candidates: Sequence[Candidate], only: Sequence[str] | None, rules: Enabling
 ) -> tuple[list[Candidate], list[PluginRecord]]:

@@ -22,7 +22,7 @@ from kosmos.errors import ConfigError
 from kosmos.run_file import COMMAND_LINE, lay_over, merge, parse_overrides, read_run_file
 from kosmos.runtime.dealing import check_dealing
 from kosmos.runtime.launch import check_nproc, is_launched, launch, said_once
-from kosmos.selection import asked_plugins
+from kosmos.selection import plugins_option
 from kosmos.train.output import RunFolder
 from kosmos.train.stopping import interrupted_in_words
 
@@ -105,8 +105,7 @@ def _given(context: typer.Context) -> list[str]:
         parts += [f"--{name}", str(given[name])] if given[name] is not None else []
     parts += ["--accept-plugins"] if given["accept_plugins"] else []
     parts += ["--auto-resume"] if given["auto_resume"] else []
-    parts += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
-    return parts
+    return [*parts, *plugins_option()]
 
 
 def _new(config: RunConfig) -> Planned:

@@ -73,9 +73,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         config.signals_to_handle = LEFT_TO_TORCHRUN
         handed_on = pass_signals_on()
     try:
-        # The working folder is looked into for modules only where this process does so itself: it may hold data.
-        safely = () if {"", str(Path.cwd())} & set(sys.path) else ("-P",)
-        elastic_launch(config, sys.executable)(*safely, "-m", "kosmos", *arguments)
+        elastic_launch(config, sys.executable)(*run_kosmos(*arguments))
     except ChildFailedError as failed:
         if handed_on.count(signal.SIGINT) > 1:  # then a rank fails whose peer was gone first, which means nothing
             return Interrupted.exit_status
@@ -97,6 +95,15 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     finally:
         del os.environ[_NPROC]
     return 0
+
+
+def run_kosmos(*arguments: str) -> list[str]:
+    """Arguments of Python for a process that runs ``kosmos ARGUMENTS``.
+
+    The working folder is looked into for modules only where this process does so itself: it may hold data.
+    """
+    safely = [] if {"", str(Path.cwd())} & set(sys.path) else ["-P"]
+    return [*safely, "-m", "kosmos", *arguments]
 
 
 def pass_signals_on(as_signal: signal.Signals | None = None) -> list[int]:

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +18,8 @@ from typing import Any
 
 from kosmos.errors import ConfigError
 from kosmos.interrupts import keep_in_mind
-from kosmos.runtime.launch import children
-from kosmos.selection import asked_plugins
+from kosmos.runtime.launch import children, run_kosmos
+from kosmos.selection import plugins_option
 from kosmos.tune.outcome import INTERNAL, Facts, Job, Outcome
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -78,25 +78,44 @@ class Trials:
         return replace(found, wall_s=time.monotonic() - begin)
 
     def _wait(self, folder: Path) -> int:
-        # The working folder is looked into for modules only where this process does so itself: it may hold data.
-        safely = () if {"", str(Path.cwd())} & set(sys.path) else ("-P",)
-        plugins = asked_plugins()
-        asked = ["--plugins", ",".join(plugins)] if plugins is not None else []
-        with (folder / "said").open("wb") as said:
-            # In a session of its own, so that this process alone gets a terminal's Ctrl-C; what it compiles lies in our
-            # folder, and so goes with it.
-            process = subprocess.Popen(
-                [sys.executable, *safely, "-m", "kosmos", "tune", "--trial", str(folder), *asked],
-                stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
-                env={**os.environ, "TMPDIR": str(self.folder)},
-            )  # fmt: skip
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with (folder / "said").open("wb") as said, _signals_later():
+                # In a session of its own, so that this process alone gets a terminal's Ctrl-C; what it compiles lies in
+                # our folder, and so goes with it.
+                process = subprocess.Popen(
+                    [sys.executable, *run_kosmos("tune", "--trial", str(folder), *plugins_option())],
+                    stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
+                    env={**os.environ, "TMPDIR": str(self.folder)},
+                )  # fmt: skip
             return process.wait()
         except BaseException:
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-            _end(process)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            if process is not None:
+                mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+                _end(process)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Hand those of ``SIGNALS`` that come within it to their handlers at its end: a child is then known that they end.
+
+    They are not blocked meanwhile, for a child would be born with them blocked.
+    """
+    came: list[int] = []
+    handlers = {number: found for number in SIGNALS if callable(found := signal.getsignal(number))}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, frame: came.append(number))
+        yield
+    finally:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _told(folder: Path, status: int, ranks: int) -> Outcome:
