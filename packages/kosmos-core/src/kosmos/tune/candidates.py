@@ -94,12 +94,16 @@ def can_be_cut(config: RunConfig, facts: Facts, parts: int) -> bool:
     A text that is cut into pieces has pieces of a whole row, and so forbids it: shorter ones are learned otherwise.
     """
     data = config.data
-    one_row = config.train.release_gradients or data.look_ahead == 1  # a step, or of each document
-    if data.tokens_per_pack % parts or data.tokens_per_pack // parts < LEAST_ROW or one_row:
-        return False
-    if facts.longest is None or facts.longest > data.tokens_per_pack // parts:
+    if not may_be_cut(config, parts) or facts.longest is None or facts.longest > data.tokens_per_pack // parts:
         return False
     return all(facts.cells.get(stream, 0) <= most // parts for stream, most in data.cells_per_pack.items())
+
+
+def may_be_cut(config: RunConfig, parts: int) -> bool:
+    """Whether rows can be so much shorter where all documents fit into them."""
+    data = config.data
+    one_row = config.train.release_gradients or data.look_ahead == 1  # a step, or of each document
+    return not (data.tokens_per_pack % parts or data.tokens_per_pack // parts < LEAST_ROW or one_row)
 
 
 def _other_rows(tokens: int, *, shorter: bool) -> str:
@@ -177,7 +181,7 @@ def smaller(config: RunConfig, facts: Facts | None, is_fixed: Callable[[str], bo
     """For a run that memory does not suffice for: what takes less of it, in the order of what it costs.
 
     Args:
-        facts: None where the run was killed before it told any; then rows stay as they are.
+        facts: None where the run ended before it told any; then rows stay as they are.
     """
     recompute: dict[str, Any] = {}
     for one in _kept(config):

@@ -23,7 +23,7 @@ class Job:
     settings: dict[str, Any]
     """Of the run, all that a run file can say."""
     steps: int
-    """That are counted, behind the first ones."""
+    """That are counted, behind the first ones; 0 takes none at all."""
     seconds: float = 0.0
     """Go on counting until these have passed too."""
     processes: int | None = None

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
 
+from kosmos.config import RunConfig
 from kosmos.data.free_memory import memory
 from kosmos.errors import ConfigError, KosmosError, TrainingError
-from kosmos.tune.candidates import Candidate, Overrides, Situation, candidates, smaller
+from kosmos.tune.candidates import Candidate, Situation, candidates, may_be_cut, rows_of, smaller
 from kosmos.tune.outcome import Facts, Outcome, tokens_per_s, waiting
 from kosmos.tune.settings import Settings, written
 
@@ -165,7 +166,7 @@ class Search:
             raise AsTrained(found.error, found.status)
         self.lacking.append(Tried(self.base.candidate, [found]))
         config = self.settings.config()
-        for one in smaller(config, found.facts, self.settings.is_fixed):
+        for one in smaller(config, self._with_lengths(config, found.facts), self.settings.is_fixed):
             self.say(f"out of memory; trying {_fields(one)}")
             found = self._trial(one, FIRST_STEPS, seconds=self.first_s, look=True)
             if not found.error and found.parts == 1:
@@ -176,6 +177,13 @@ class Search:
             "out of memory, and by none of what was tried does the run fit; take smaller rows (data.tokens_per_pack), "
             "a smaller model, or more processes to share it (--nproc)"
         )
+
+    def _with_lengths(self, config: RunConfig, facts: Facts | None) -> Facts | None:
+        """With the lengths of documents, which a trial comes to look at only if memory suffices for its steps."""
+        if not may_be_cut(config, 2) or any(map(self.settings.is_fixed, rows_of(config, 2))):
+            return facts  # rows stay as they are, however long documents are
+        self.say("out of memory; looking at the first documents, for how short rows can be")
+        return self._trial(self.base.candidate, 0, look=True).facts or facts
 
     def _situation(self, first: Outcome, facts: Facts) -> Situation:
         room = None
@@ -315,6 +323,3 @@ def _go_together(several: Sequence[Candidate]) -> bool:
     for one in several:
         fields |= one.overrides
     return not (fields.get("train.compile") is True and fields.get("train.lanes_at_once", 1) > 1)
-
-
-__all__ = ["AsTrained", "Overrides", "Search", "Tried", "line_of"]
