@@ -22,7 +22,7 @@ from kosmos.commands.arguments import (
 )
 from kosmos.errors import ConfigError, Interrupted
 from kosmos.run_file import parse_overrides, read_run_file
-from kosmos.selection import asked_plugins
+from kosmos.selection import plugins_option
 
 if TYPE_CHECKING:
     from kosmos.tune.search import Search, Tried
@@ -90,9 +90,12 @@ def tune(
             _show(search, [], as_json=as_json, interrupted=True)
         name = stop.args[0] if stop.args else "SIGINT"
         raise Interrupted(f"stopped ({name}); nothing was chosen, and nothing is left of the trials") from stop
-    if write is not None:
-        _write(Path(write), settings.text(search.overrides))
-    _show(search, _commands(search, context, write), as_json=as_json)
+    try:
+        _show(search, _commands(search, context, write), as_json=as_json)
+    finally:  # whoever reads the table may have gone
+        if write is not None:
+            (instead,) = _commands(search, context, None)
+            _write(Path(write), settings.text(search.overrides), instead)
 
 
 def _settings(context: typer.Context, modalities: list[str] | None, data: list[str] | None) -> Settings:
@@ -110,12 +113,17 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, text: str, instead: str) -> None:
+    """Raises ConfigError, which says the command that needs no file, where it cannot be written."""
+    is_new = False
     try:
         with file.open("x", encoding="utf-8") as new:
+            is_new = True
             new.write(text)
     except OSError as error:
-        raise ConfigError(f"--write {file}: cannot write ({error.strerror}); name another file") from error
+        if is_new:
+            file.unlink(missing_ok=True)  # it may hold half of it
+        raise ConfigError(f"--write {file}: cannot write ({error.strerror}); train with: {instead}") from error
 
 
 def _commands(search: Search, context: typer.Context, write: str | None) -> list[str]:
@@ -124,7 +132,7 @@ def _commands(search: Search, context: typer.Context, write: str | None) -> list
 
     given = context.params
     shared = ["--nproc", str(given["nproc"])] if given["nproc"] is not None else []
-    shared += ["--plugins", ",".join(plugins)] if (plugins := asked_plugins()) is not None else []
+    shared += plugins_option()
     if write is not None:
         return [shlex.join(["kosmos", "train", write, *shared])]
     short = [part for names in given["modalities"] or () for part in ("--modalities", names)]
