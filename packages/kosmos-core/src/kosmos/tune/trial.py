@@ -23,7 +23,7 @@ from kosmos.run_file import make_run
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.cores import usable_cores
 from kosmos.runtime.launch import end_with_launcher, is_launched, launch
-from kosmos.selection import asked_plugins
+from kosmos.selection import plugins_option
 from kosmos.train.alike import check_same_run
 from kosmos.train.compiling import check_compile
 from kosmos.train.goodput import Goodput
@@ -42,7 +42,8 @@ WARM_UP_STEPS, WARM_UP_S = 2, 1.0
 """At least so many steps, and so long after the first of them, are not counted: the first rows, kernels of C++ that are
 compiled meanwhile, and steps whose operations are counted."""
 PATIENCE = 5
-"""A trial gives up where so many times the steps that are to count have each compiled something new."""
+"""A trial gives up where it has begun to count more often than this again, as something new was compiled, or where more
+than so many times the steps that are to count have each compiled something."""
 LOOKED_AT, LOOK_S = 256, 20.0
 """Documents of each source whose lengths are looked at, and seconds for all."""
 CROWDED_S = 4.0
@@ -59,9 +60,7 @@ def run_trial(folder: Path) -> int:
     job = Job.read(folder)
     if job.processes is not None and not is_launched():
         end_with_launcher()
-        plugins = asked_plugins()
-        asked = ["--plugins", ",".join(plugins)] if plugins is not None else []
-        return launch(job.processes, ["tune", "--trial", str(folder), *asked])
+        return launch(job.processes, ["tune", "--trial", str(folder), *plugins_option()])
     collector.pause()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO, encoding="utf-8")
@@ -98,7 +97,7 @@ class _Trial:
         self.outcome.write(self.folder, self.rank)
 
     def go(self) -> None:
-        config = make_run(self.job.settings, {"output": str(self.folder / "run")})
+        config = make_run(self.job.settings, {"output": str(self.folder / "run"), "profile": None})
         if self.job.processes is None:
             end_with_launcher()
         with ranks(config) as parallel, ExitStack() as stack:
@@ -117,12 +116,7 @@ class _Trial:
             trainer = start_trainer(stack, opened, folder, order=order, watch=watch, report=lambda line: None)
             if made.config.init is not None:
                 begin_with(made.config.init, trainer, folder)
-            try:
-                self._take_steps(trainer)
-            except TrainingError as error:
-                if facts is not None and parallel.world_size == 1 and _told(error)["out_of_memory"]:
-                    _looked(facts, opened).write(self.folder)
-                raise
+            self._take_steps(trainer)
             if opened.parallel.is_main:
                 self.write()
                 if facts is not None:
@@ -130,7 +124,7 @@ class _Trial:
 
     def _take_steps(self, trainer: Trainer) -> None:
         count = _Count(self.job, Contention(trainer.device, window_s=CROWDED_S))
-        while not trainer.parallel.main_only(lambda: count.is_done):
+        while not trainer.parallel.main_only(count.is_done):
             try:
                 row = trainer.train_step()
             except RollBack as error:
@@ -147,28 +141,35 @@ class _Count:
         self.steps: list[Step] = []
         self.taken, self.warm_up_s, self.began_s = 0, 0.0, 0.0
         self.compiled: int | None = None
+        self.compiling, self.again = 0, 0
+        """Steps behind the first ones that compiled something, and those of them after which counting began again."""
         self.peak_bytes, self.is_crowded = 0, False
 
-    @property
     def is_done(self) -> bool:
+        """Raises TrainingError where so much is compiled that no end is seen."""
+        if self.again > PATIENCE or self.compiling > PATIENCE * (self.job.steps + WARM_UP_STEPS):
+            raise TrainingError(
+                f"of {self.taken:,} steps {self.compiling:,} compiled something new, not counting the first ones, and "
+                f"no end is seen ({self.compiled:,} programs so far)"
+            )
         return len(self.steps) >= self.job.steps and sum(step.step_s for step in self.steps) >= self.job.seconds
 
     def add(self, row: dict[str, Any]) -> None:
-        """Raises TrainingError where every step compiles something new."""
         self.taken += 1
         self.began_s = self.began_s or perf_counter()
         self.is_crowded |= self.contention.look() is not None
         self.peak_bytes = max(self.peak_bytes, row["peak_memory_bytes"])
         step = Step(row["step_s"], row["data_wait_s"], row["tokens"])
-        steady = row.get("compilations") == self.compiled and perf_counter() - self.began_s >= WARM_UP_S
+        is_warm = self.taken > WARM_UP_STEPS and perf_counter() - self.began_s >= WARM_UP_S
+        has_compiled = row.get("compilations") != self.compiled
         self.compiled = row.get("compilations")
-        if self.taken > WARM_UP_STEPS and steady:
+        if is_warm and not has_compiled:
             self.steps += [step] * (step.tokens > 0)
             return
         self.warm_up_s += step.step_s + sum(earlier.step_s for earlier in self.steps)
+        self.compiling += is_warm
+        self.again += bool(self.steps)
         self.steps.clear()
-        if perf_counter() - self.began_s >= WARM_UP_S and self.taken > PATIENCE * (self.job.steps + WARM_UP_STEPS):
-            raise TrainingError(f"{self.compiled} programs were compiled in {self.taken} steps, and no end is seen")
 
     def outcome(self) -> Outcome:
         return Outcome(
