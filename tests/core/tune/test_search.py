@@ -173,6 +173,22 @@ def test_where_nothing_fits_into_memory_that_is_said():
         search(Machine(lambda settings, _: NO_ROOM))
 
 
+@pytest.mark.parametrize("facts", [None, replace(FACTS, longest=None)])
+def test_what_ends_before_it_has_looked_at_documents_looks_at_them_without_a_step(facts):
+    class Ending(Machine):
+        def run(self, settings: Mapping[str, Any], *, steps: int, seconds: float = 0.0, look: bool = False) -> Outcome:
+            told = super().run(settings, steps=steps, seconds=seconds, look=look)
+            return replace(told, facts=facts) if told.error else told
+
+    def of(settings: Mapping[str, Any], number: int) -> Told:
+        shorter = settings["data"]["tokens_per_pack"] < 200
+        return Outcome() if number == 1 else NO_ROOM if not shorter else 1.0
+
+    found = search(Ending(of), gradient_checkpointing=True)
+    assert found.base.candidate.overrides == {"data.tokens_per_pack": 128, "data.lanes": 8}
+    assert len(found.lacking) == 1
+
+
 def test_a_run_that_fits_in_parts_alone_is_compared_with_what_takes_less_memory():
     def of(settings: Mapping[str, Any], _: int) -> Outcome:
         kept = settings["train"]["gradient_checkpointing"]

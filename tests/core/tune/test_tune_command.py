@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kosmos.cli import main
 from kosmos.run_file import make_run, read_run_file
+from kosmos.tune.outcome import Facts, Outcome, Step
+from kosmos.tune.processes import Trials, _told
 from support.command import SMALL, Started, kosmos
 
-SETTINGS = [*SMALL, "data.lanes=2", "data.workers=0"]
+SETTINGS = [*SMALL, "data.lanes=2", "data.workers=0", "train.compile=false"]
+"""Kernels would be compiled anew in each trial: what is compiled goes with its folder."""
+FACTS = Facts(
+    device="cpu", device_name="CPU", precision="float32", parameters=1000, cores=1, threads=1, processes=1, workers=0,
+    most_workers=1, at_once_refused=None, compile_refused="it is not", longest=100,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -31,42 +41,87 @@ def shared_memory() -> set[str]:
 
 def test_a_search_measures_what_can_be_tried_and_leaves_only_the_run_file_that_was_asked_for(temporary, tmp_path):
     run_file = tmp_path / "run.yaml"
-    run_file.write_text("modalities: [image]\ntrain:\n  compile: false  # to be tried\n")
+    run_file.write_text("modalities: [image]\nprofile: {ranks: [0, 1]}  # of more processes than there are here\n")
     (tmp_path / "empty").mkdir()
     before = shared_memory()
-    more = [
-        "--steps",
-        2,
-        "--rounds",
-        1,
-        "--json",
-        "--write",
-        tmp_path / "fast.yaml",
-        "backbone.dropout=0.1",
-        "train.steps=9",
-    ]
-    search = Started("tune", run_file, *SETTINGS, *more, OMP_NUM_THREADS="2")
+    more = ["--steps", 2, "--rounds", 1, "--json", "--write", tmp_path / "fast.yaml"]
+    search = Started("tune", run_file, *SETTINGS, *more, "train.steps=19", OMP_NUM_THREADS="2")
     out, said = search.process.communicate(timeout=120)
     assert search.process.returncode == 0, said
     found = json.loads(out)
-    as_it_is, at_once, compiled = found["tried"]
+    as_it_is, at_once = found["tried"]
     assert as_it_is["overrides"] == {}
     assert at_once["overrides"] == {"train.lanes_at_once": 2}
-    assert at_once["note"].startswith("not possible: train.lanes_at_once: dropout")
-    assert compiled["overrides"] == {"train.compile": "auto"}
     assert as_it_is["tokens_per_s"] > 0
-    assert compiled["tokens_per_s"] > 0
-    assert compiled["times"] == pytest.approx(compiled["tokens_per_s"] / as_it_is["tokens_per_s"])
+    assert at_once["tokens_per_s"] > 0
+    assert at_once["times"] == pytest.approx(at_once["tokens_per_s"] / as_it_is["tokens_per_s"])
     assert found["facts"]["threads"] == 2
     assert found["facts"]["longest"] <= 256
-    assert "round 1 of 1  train.lanes_at_once=2: not possible: " in said
+    assert "round 1 of 1  train.lanes_at_once=2: " in said
     written = make_run(read_run_file(tmp_path / "fast.yaml"))
-    assert written.backbone.options["dropout"] == 0.1
-    assert written.train.compile == ("auto" if compiled["is_faster"] else False)
+    assert written.train.steps == 19
+    assert written.train.lanes_at_once == (2 if at_once["is_faster"] else 1)
+    assert written.profile is not None
+    assert written.profile.ranks == [0, 1]
     assert list(temporary.iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "fast.yaml", "run.yaml", "temporary"]
     assert shared_memory() <= before
     assert search.processes() == []
+
+
+class SteadyTrials(Trials):
+    """Of a machine on which each step takes a second, and where FILE appears while one is made."""
+
+    file: Path
+
+    def run(self, settings: Mapping[str, Any], *, steps: int, seconds: float = 0.0, look: bool = False) -> Outcome:
+        self.file.write_text("another's")
+        return Outcome([Step(1.0, 0.0, 100)] * steps, warm_up_s=2.0, warm_up_steps=2, facts=FACTS)
+
+
+def test_a_file_that_cannot_be_written_after_all_costs_neither_the_figures_nor_the_command(
+    temporary, tmp_path, monkeypatch, capsys
+):
+    file = tmp_path / "fast.yaml"
+    monkeypatch.setattr(SteadyTrials, "file", file, raising=False)
+    monkeypatch.setattr("kosmos.tune.processes.Trials", SteadyTrials)
+    assert main(["tune", "--data", "sums", "--json", "--write", str(file), "train.steps=9"]) == 2
+    told = capsys.readouterr()
+    assert json.loads(told.out)["tried"][0]["tokens_per_s"] == 100
+    assert told.err.splitlines()[-1] == (
+        f"error[config]: --write {file}: cannot write (File exists); train with: kosmos train train.steps=9 --data sums"
+    )
+    assert file.read_text() == "another's"
+
+
+def test_of_several_ranks_the_one_that_lacks_memory_or_says_what_is_wrong_is_heard(tmp_path):
+    broken = Outcome(error="error[internal]: RuntimeError: Connection closed by peer", status=1)
+    wrong = Outcome(error="error[data]: no such folder", status=3)
+    lacking = Outcome(error="error[training]: out of memory", status=4, out_of_memory=True)
+    (tmp_path / "said").touch()
+    for rank, (outcome, heard) in enumerate([(Outcome(), None), (broken, broken), (wrong, wrong), (lacking, lacking)]):
+        outcome.write(tmp_path, rank)
+        if heard is not None:
+            found = _told(tmp_path, 1, rank + 1)
+            assert (found.error, found.status, found.out_of_memory) == (heard.error, heard.status, heard.out_of_memory)
+
+
+def test_a_signal_while_the_process_of_a_trial_starts_ends_that_process_too(temporary, monkeypatch):
+    started = []
+
+    class Interrupting(subprocess.Popen):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            started.append(self)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupting)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), Trials(None) as trials:
+        trials.run({}, steps=1)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert list(temporary.iterdir()) == []
 
 
 def test_ctrl_c_ends_the_trial_at_once_and_leaves_nothing(temporary):

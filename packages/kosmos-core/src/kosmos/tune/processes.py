@@ -106,13 +106,13 @@ def _signals_later() -> Iterator[None]:
     came: list[int] = []
     handlers = {number: found for number in SIGNALS if callable(found := signal.getsignal(number))}
     try:
-        for number in handlers:
-            signal.signal(number, lambda number, frame: came.append(number))
+        for each in handlers:
+            signal.signal(each, lambda number, frame: came.append(number))
         yield
     finally:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
         for number in came:
             signal.raise_signal(number)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -123,7 +123,7 @@ class _Trial:
                     _looked(facts, opened).write(self.folder)
 
     def _take_steps(self, trainer: Trainer) -> None:
-        count = _Count(self.job, Contention(trainer.device, window_s=CROWDED_S))
+        count = Counted(self.job, Contention(trainer.device, window_s=CROWDED_S))
         while not trainer.parallel.main_only(count.is_done):
             try:
                 row = trainer.train_step()
@@ -133,7 +133,7 @@ class _Trial:
         self.outcome = replace(count.outcome(), parts=trainer.parts)
 
 
-class _Count:
+class Counted:
     """Of the steps of a trial those that count."""
 
     def __init__(self, job: Job, contention: Contention) -> None:
