@@ -41,7 +41,7 @@ def shared_memory() -> set[str]:
 
 def test_a_search_measures_what_can_be_tried_and_leaves_only_the_run_file_that_was_asked_for(temporary, tmp_path):
     run_file = tmp_path / "run.yaml"
-    run_file.write_text("modalities: [image]\nprofile: {ranks: [0, 1]}  # of more processes than there are here\n")
+    run_file.write_text("data: {sources: [sums]}\nprofile: {ranks: [0, 1]}  # of more processes than there are here\n")
     (tmp_path / "empty").mkdir()
     before = shared_memory()
     more = ["--steps", 2, "--rounds", 1, "--json", "--write", tmp_path / "fast.yaml"]
