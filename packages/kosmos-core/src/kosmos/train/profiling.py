@@ -18,7 +18,7 @@ from kosmos.train.flops import ATTENTION
 
 KINDS = {
     "attention": (*ATTENTION, "attention", "flash", "fmha"),
-    "exchanges": ("nccl", "gloo", "c10d", "FSDP::"),
+    "exchanges": ("nccl", "gloo", "c10d"),
     "products": ("mm", "linear", "convolution", "matmul", "gemm", "cutlass", "nvjet", "xmma"),
     "copies": ("copy_", "_to_copy", "aten::cat", "clone", "Memcpy", "Memset", "aten::fill_", "aten::index", "gather"),
 }
@@ -97,8 +97,10 @@ class Profiler:
             self._recording = _open(self.device)
             self._recording.start()
         with nullcontext() if self._recording is None else torch.profiler.record_function(STEP):
-            yield
-            self._end_span()
+            try:
+                yield
+            finally:  # a step that is stopped or rolled back leaves no span open
+                self._end_span()
             if self._recording is not None and self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # its last kernels are the step's, too
         self.last = step
