@@ -85,6 +85,16 @@ def one_by_one(parts: Composition, found: Sequence[Document], tokens: int, dtype
     return sum(len(generate_ids(parts, document, device=_device(parts), **given)) for document in found)
 
 
+def launched(parts: Composition, side: Callable[..., int], *given: Any) -> int:
+    """A side without graphs of a GPU."""
+    backbone: Any = parts.model.backbone
+    backbone.capturable = False
+    try:
+        return side(parts, *given)
+    finally:
+        del backbone.capturable
+
+
 def _device(parts: Composition) -> torch.device:
     return next(parts.model.parameters()).device
 

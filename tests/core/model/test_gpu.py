@@ -14,9 +14,12 @@ from kosmos.data.batch import assemble, to_tensors
 from kosmos.generate import generate_ids, generate_together, ready_prompt
 from kosmos.model.attention import attend, attend_across, attend_cached
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
+from kosmos.model.continuing import Captured, OneShape, continuing
+from kosmos.model.decoder import Decoder
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.plugins import Registry
 from support import ticks
+from support.continued import hidden_states, launched
 
 from .test_attention import dense
 from .test_omni import BACKBONES, STREAMS, medium, ready, worst_error
@@ -157,6 +160,26 @@ def test_packed_is_unpacked_and_as_on_the_cpu(backbone):
         least = 0.05 * max(float(slope.norm()) for slope in slopes.values())
         found = {name: apart(gradients[name], slope, least=least) for name, slope in slopes.items()}
         assert max(found.values()) < 0.1, found
+
+
+@pytest.mark.parametrize("dtype", UNITS, ids=["fp32", "bf16"])
+def test_graphs_give_the_hidden_states_of_tokens_that_are_launched(dtype):
+    torch.manual_seed(0)
+    backbone = Decoder(256, width=64, layers=2, heads=4, kv_heads=2, ffn_width=96).eval().to("cuda")
+    case, graphs = ([3, 120, 60, 9], 80, {5: (0, 1, 3), 9: (0, 1), 75: (1,)}), []
+
+    class Counted(Captured):
+        def _capture(self):
+            graphs.append((self.cache.documents, self.cache.room))
+            return super()._capture()
+
+    with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found, same, anew = (hidden_states(backbone, way, *case) for way in (Counted, OneShape, launched))
+    for one, other, third in zip(found, same, anew, strict=True):
+        assert apart(one, other) < 1e-5
+        assert apart(one, third) < UNITS[dtype]
+    assert graphs == [(4, 192), (2, 192), (2, 384), (1, 384)]
+    assert isinstance(continuing(backbone, torch.device("cuda"), one=True), Captured)
 
 
 @pytest.mark.parametrize("backbone", ["decoder", "hf"])

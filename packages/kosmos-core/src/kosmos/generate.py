@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +20,9 @@ from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
 from kosmos.data.which_medium import naming
 from kosmos.errors import ConfigError, SampleError, TrainingError
+from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
-from kosmos.model.protocols import Backbone
 from kosmos.model.segments import Segments
 from kosmos.runtime.devices import autocast
 
@@ -99,11 +99,10 @@ def generate_ids(
     backbone: Any = composition.model.backbone
     ends = composition.planner.stops
     random = torch.Generator().manual_seed(seed)
-    cache = cast(Backbone, backbone).new_cache()
-    ids: list[int] = []
+    steps, ids = continuing(backbone, device, one=True), list[int]()
     left = room_behind(backbone, len(batch.token_ids), max_new_tokens)
     with _without_gradients(dtype), autocast(device, dtype):
-        hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
+        hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
         projection, position = _projection(composition, dtype), len(batch.token_ids)
         while len(ids) < max_new_tokens:
             logits = hidden[-1].to(projection.dtype) @ projection
@@ -114,8 +113,7 @@ def generate_ids(
             ids.append(token)
             if len(ids) > left or len(ids) == max_new_tokens:
                 break
-            x = backbone.embed(_there([token], device))
-            hidden = backbone(x, _there([position], device), Segments((1,)), cache)
+            hidden = steps([token], [position])
             position += 1
     return ids
 
@@ -143,12 +141,12 @@ def generate_together(
     backbone: Any = composition.model.backbone
     ends = composition.planner.stops
     lengths = list(batch.lengths)
-    cache, ids = backbone.new_batch_cache(), [list[int]() for _ in lengths]
+    steps, ids = continuing(backbone, device, one=False), [list[int]() for _ in lengths]
     left = [min(max_new_tokens, 1 + room_behind(backbone, length, max_new_tokens)) for length in lengths]
     going = list(range(len(lengths)))
     with _without_gradients(dtype), autocast(device, dtype):
-        hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), cache)
-        hidden = hidden[_there(lengths, device).cumsum(0) - 1]
+        hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
+        hidden = hidden[to_device(torch.tensor(lengths), device).cumsum(0) - 1]
         projection = _projection(composition, dtype)
         while True:
             tokens = _most_likely(hidden.to(projection.dtype) @ projection).tolist()
@@ -162,16 +160,9 @@ def generate_together(
             if not on:
                 return ids
             if len(on) < len(going):
-                cache.keep(torch.tensor(on))
+                steps.keep(on)
                 going, tokens = [going[i] for i in on], [tokens[i] for i in on]
-            places = [lengths[document] + len(ids[document]) - 1 for document in going]
-            x = backbone.embed(_there(tokens, device))
-            hidden = backbone(x, _there(places, device), Segments((1,) * len(going)), cache)
-
-
-def _there(numbers: Sequence[int], device: torch.device) -> Tensor:
-    """int64 on the device; a GPU is not waited for."""
-    return to_device(torch.tensor(numbers), device)
+            hidden = steps(tokens, [lengths[document] + len(ids[document]) - 1 for document in going])
 
 
 def _without_gradients(dtype: torch.dtype) -> AbstractContextManager[object]:

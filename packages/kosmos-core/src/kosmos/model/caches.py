@@ -50,10 +50,10 @@ class _Sight(NamedTuple):
 
     last: tuple[Tensor, Tensor]
     """Where the tokens themselves stand: document and place."""
-    first: int
-    """Nothing before it is seen."""
+    span: slice
+    """Nothing beside it is seen."""
     seen: Tensor
-    """bool [documents, places from ``first`` on]."""
+    """bool [documents, places of the span]."""
 
 
 class KeyValueBatch:
@@ -70,6 +70,13 @@ class KeyValueBatch:
         """Of the documents, the row under way included."""
         self._prompts: Segments | None = None
         """While a first row is under way."""
+        self._ends: Tensor | None = None
+        """Of rows of one shape: where documents end, the row under way included."""
+
+    @property
+    def documents(self) -> int:
+        """How many are in it."""
+        return len(self._lengths)
 
     @property
     def length(self) -> int:
@@ -84,9 +91,9 @@ class KeyValueBatch:
             return
         assert segments.lengths == (1,) * len(self._lengths), (segments.lengths, len(self._lengths))
         self._prompts = None
-        self._lengths = self._lengths + 1
-        self._end = self.length
         self._sights: dict[tuple[torch.device, int | None], _Sight] = {}
+        if self._ends is None:
+            self._lengths = self._lengths + 1
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, window: int | None = None
@@ -100,14 +107,42 @@ class KeyValueBatch:
         if self._prompts is not None:
             self._buffers[layer] = self._apart(k, self._prompts), self._apart(v, self._prompts)
             return cast(Tensor, attend(q, k, v, self._prompts, causal=True, scale=scale, window=window))
-        if self._buffers[layer][0].shape[1] < self._end:
-            keys, values = self._buffers[layer]
-            self._buffers[layer] = _longer(keys), _longer(values)
+        if self._ends is None and self._buffers[layer][0].shape[1] < self.length:
+            self._grow(layer)
         keys, values = self._buffers[layer]
         sight = self._sight(k.device, window)
         keys[sight.last], values[sight.last] = k, v
-        span = slice(sight.first, self._end)
-        return attend_each(q, keys[:, span], values[:, span], sight.seen, scale=scale)
+        return attend_each(q, keys[:, sight.span], values[:, sight.span], sight.seen, scale=scale)
+
+    def fix(self, ends: Tensor) -> None:
+        """Give the rows that follow one shape and fixed addresses, as a graph of a GPU holds them.
+
+        Attention looks at all the room there is. Where documents end is read from ``ends``, int64 [documents] on their
+        device, and counted no more: before each row, ``reserve`` and fill ``ends``; behind it, ``advance``.
+        """
+        self._ends = ends
+
+    def reserve(self, more: int) -> bool:
+        """Make room for so many tokens of each. Returns whether there was too little: then addresses are others."""
+        grown = False
+        while self.room < self.length + more:
+            grown = True
+            for layer in self._buffers:
+                self._grow(layer)
+        return grown
+
+    @property
+    def room(self) -> int:
+        """Tokens of a document that the buffers hold."""
+        return next((keys.shape[1] for keys, _ in self._buffers.values()), 0)
+
+    def ends(self) -> Tensor:
+        """int64 [documents], on the CPU: what ``fix`` is given for the next row."""
+        return self._lengths + 1
+
+    def advance(self, which: Tensor) -> None:
+        """Count the row before for these documents: int [documents], on the CPU. It is nothing to the others."""
+        self._lengths = self._lengths.index_add(0, which, torch.ones_like(which))
 
     def keep(self, which: Tensor) -> None:
         """Leave out all documents but these: int [documents], on the CPU."""
@@ -117,7 +152,7 @@ class KeyValueBatch:
 
     def _apart(self, x: Tensor, prompts: Segments) -> Tensor:
         """[t, G, d] -> [documents, room, G, d], by one copy for all: each would be a launch of a GPU."""
-        documents, room = len(prompts.lengths), prompts.longest + ROOM
+        documents, room = len(prompts.lengths), (-(-prompts.longest // ROOM) + 1) * ROOM
         if x.device not in self._places:
             shift = torch.arange(documents) * room - torch.tensor(prompts.bounds[:-1])
             places = torch.arange(prompts.total) + shift.repeat_interleave(self._lengths)
@@ -128,15 +163,22 @@ class KeyValueBatch:
     def _sight(self, device: torch.device, window: int | None) -> _Sight:
         """Made once a row: it is the same in all layers of a device that have the window."""
         if (device, window) not in self._sights:
-            ends = to_device(self._lengths, device)
-            first = max(0, int(self._lengths.min()) - window) if window else 0
-            places = torch.arange(first, self._end, device=device)
+            if self._ends is not None:
+                ends, span = self._ends, slice(0, self.room)
+            else:
+                first = max(0, int(self._lengths.min()) - window) if window else 0
+                ends, span = to_device(self._lengths, device), slice(first, self.length)
+            places = torch.arange(span.start, span.stop, device=device)
             seen = places < ends[:, None]
             if window:
                 seen &= places >= ends[:, None] - window
             last = torch.arange(len(ends), device=device), ends - 1
-            self._sights[device, window] = _Sight(last, first, seen)
+            self._sights[device, window] = _Sight(last, span, seen)
         return self._sights[device, window]
+
+    def _grow(self, layer: int) -> None:
+        keys, values = self._buffers[layer]
+        self._buffers[layer] = _longer(keys), _longer(values)
 
 
 def _longer(x: Tensor) -> Tensor:

@@ -52,6 +52,7 @@ class Decoder(nn.Module):
 
     without_files: ClassVar[dict[str, Any]] = {}
     same_for_weights: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "positions")
+    capturable: ClassVar[bool] = True
 
     def __init__(
         self,
