@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
+import torch
 
 from kosmos.errors import ConfigError
 from kosmos.train.run import resume_run, train_model
@@ -21,6 +23,20 @@ def test_a_run_with_released_gradients_has_the_losses_of_one_without(tmp_path: P
         train_model(small_run(tmp_path / str(release), **ONE_ROW, train=train), registry=ticks_registry())
         losses[release] = [row["loss"] for row in rows_of(tmp_path / str(release) / "metrics.jsonl")]
     assert losses[True] == losses[False]
+
+
+def test_a_run_that_has_ended_leaves_no_parameters_in_memory(tmp_path: Path) -> None:
+    """Another may follow in the process, as in a notebook; hooks would also step the optimizer in its place."""
+    before = parameters()
+    train = {"clip_norm": None, "steps": 1, "release_gradients": True}
+    train_model(small_run(tmp_path / "run", **ONE_ROW, train=train), registry=ticks_registry())
+    gc.collect()
+    known = set(map(id, before))
+    assert [tuple(p.shape) for p in parameters() if id(p) not in known] == []
+
+
+def parameters() -> list[torch.nn.Parameter]:
+    return [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Parameter)]
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,14 @@ def start_trainer(
     feeders: list[Feeder] = []  # each rank's own, which it tells nobody
     opened.parallel.agreed(lambda: feeders.append(_open_feeder(opened, watch, loaded)))
     stack.callback(feeders[0].close)
-    return Trainer(
+    trainer = Trainer(
         opened.composition, feeders[0], folder,
         device=opened.device, dtype=opened.dtype, parallel=opened.parallel, order=order,
         report=report, at=at or watch.at, draw=loaded is None,
     )  # fmt: skip
+    if trainer.release is not None:  # parameters and the optimizer would hold each other for good
+        stack.callback(trainer.release.remove)
+    return trainer
 
 
 def _open_feeder(opened: Opened, watch: Watch, loaded: Loaded | None) -> Feeder:
