@@ -222,6 +222,18 @@ def pictures(place: Place) -> None:
         _show(f"image and text, decoder of {name}", _run(over, place, 12))
 
 
+def joined(place: Place) -> None:
+    """Short rows of pictures one after another, and as one: the same documents. The CPU launches each row by itself."""
+    tokens = {}
+    for at_once in (1, 4):
+        over = _with_pictures(place, {"preset": "small"}, lanes=4, tokens=2048)
+        over["train"] = {**over["train"], "lanes_at_once": at_once}
+        rows = _run(over, place, 16)
+        _show(f"image and text, decoder of 124 M, 4 rows of 2,048, {at_once} at once", rows)
+        tokens[at_once] = median(row["tokens_per_s"] for row in rows)
+    print(f"rows as one: {tokens[4] / tokens[1]:.2f} times as fast as one after another")
+
+
 def lane(place: Place) -> None:
     """One lane of pictures, which one data worker or several decode."""
     for workers in (1, 8):
@@ -346,6 +358,7 @@ PARTS: dict[str, Callable[[Place], None]] = {
     "optimizers": optimizers,
     "pictures": pictures,
     "lane": lane,
+    "joined": joined,
     "text": text,
     "lora": lora,
     "generation": generation,

@@ -50,6 +50,8 @@ SEVERAL: dict[str, Way] = {
     "whole, tensor": (2, {"tensor": 2}, ADAMW, {}),
     "steady, sequence": (2, {"sequence": 2}, ADAMW, STEADY),
     "steady, tensor and sequence": (4, {"tensor": 2, "sequence": 2}, ADAMW, STEADY),
+    "steady, joined fsdp": (2, {"strategy": "fsdp"}, {**ADAMW, "lanes_at_once": 2}, STEADY),
+    "steady, joined ddp": (2, {"strategy": "ddp"}, {**ADAMW, "lanes_at_once": 2}, STEADY),
     "released, fsdp": (4, {"strategy": "fsdp"}, RELEASED, {}),
     "lora, ddp": (2, {"strategy": "ddp"}, ADAMW, LORA),
     "lora, fsdp": (2, {"strategy": "fsdp"}, ADAMW, LORA),

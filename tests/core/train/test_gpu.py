@@ -55,6 +55,7 @@ WAYS = {
     "recomputed": {"train": {"gradient_checkpointing": True}},
     "recomputed in part": {"train": {"gradient_checkpointing": "selective", "compile": False}},
     "adamw": {"train": {"optimizer": "adamw"}},
+    "rows as one": {"train": {"lanes_at_once": 2}},
     "updates beside fixed weights": {"backbone": UPDATES},
     "updates beside fixed weights, recomputed": {"backbone": UPDATES, "train": {"gradient_checkpointing": True}},
 }  # fmt: skip
@@ -78,6 +79,13 @@ def test_a_run_that_goes_on_takes_the_same_steps(tmp_path, way):
         (tmp_path / "cut" / "checkpoints" / f"step-0000000{step}").rename(tmp_path / f"gone-{step}")
     resume_run(tmp_path / "cut")
     assert losses(tmp_path / "cut") == pytest.approx(losses(tmp_path / "whole"), rel=2e-2)
+
+
+def test_rows_that_are_computed_as_one_have_the_losses_of_each(tmp_path):
+    exact = {"train": {"precision": "fp32", "compile": False, "optimizer": "adamw"}}
+    for at_once in (1, 2):
+        train_model(run(tmp_path / str(at_once), exact, {"train": {"lanes_at_once": at_once}}))
+    assert losses(tmp_path / "2") == pytest.approx(losses(tmp_path / "1"), rel=1e-3)
 
 
 def test_rows_that_memory_does_not_hold_are_computed_in_parts(tmp_path):

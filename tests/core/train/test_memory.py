@@ -14,7 +14,7 @@ from kosmos.data.feeder import open_feeder
 from kosmos.errors import TrainingError
 from kosmos.model.connectors import MLPConnector
 from kosmos.run_sources import open_sources
-from kosmos.train.memory import parts
+from kosmos.train.passes import parts
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 from support.steps import threads_of_torch

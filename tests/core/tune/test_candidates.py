@@ -133,7 +133,7 @@ def test_budgets_of_cells_are_of_shorter_rows_too_and_forbid_them_where_a_docume
         ({"data": {"lanes": 8}, "train": {"compile": "auto"}}, replace(FACTS, device="cuda", processes=8)),
         ({"train": {"release_gradients": True, "clip_norm": None}}, FACTS),
         ({"data": {"look_ahead": 1}}, FACTS),  # a row of each document: twice the lanes would be twice the documents
-        ({"data": {"look_ahead": 1, "lanes": 4}}, replace(FACTS, device="cuda")),
+        ({"data": {"lanes": 7}}, replace(FACTS, device="cuda", processes=2)),
     ],
 )
 def test_what_would_be_refused_or_do_nothing_is_left_out(settings, facts):
@@ -160,16 +160,24 @@ def test_more_data_workers_are_tried_only_where_rows_are_waited_for():
     assert tried(facts=replace(alone, workers=0, most_workers=2), waiting=0.1) == [{"data.workers": n} for n in (1, 2)]
 
 
-def test_on_a_gpu_rows_become_longer_and_nothing_is_recomputed_where_memory_does():
+def test_on_a_gpu_rows_are_joined_and_nothing_is_recomputed_where_memory_does():
     gpu = replace(FACTS, device="cuda", longest=1024)
     recomputed = {"data": {"lanes": 4}, "train": {"gradient_checkpointing": True}}
-    assert tried(recomputed, gpu) == [
-        {"data.tokens_per_pack": 2048, "data.lanes": 2},
-        {"data.tokens_per_pack": 4096, "data.lanes": 1},
-        {"train.gradient_checkpointing": "selective"},
-        {"train.gradient_checkpointing": False},
-    ]
-    assert tried(recomputed, replace(gpu, processes=4))[0] == {"train.gradient_checkpointing": "selective"}
+    less = [{"train.gradient_checkpointing": "selective"}, {"train.gradient_checkpointing": False}]
+    joined = [{"train.lanes_at_once": 4}, {"train.lanes_at_once": 2}]
+    assert tried(recomputed, gpu) == [*joined, *less]
+    assert tried(recomputed, replace(gpu, processes=2)) == [*joined[1:], *less]
+    assert tried(recomputed, replace(gpu, processes=4)) == less
+    assert tried({"data": {"lanes": 4}, "train": {"lanes_at_once": 4}}, gpu) == joined[1:]
+    assert tried({"data": {"look_ahead": 1, "lanes": 4}}, gpu) == joined
+
+
+def test_a_thorough_search_on_a_gpu_tries_longer_rows_too():
+    gpu = replace(FACTS, device="cuda", longest=1024)
+    longer = [{"data.tokens_per_pack": 2048, "data.lanes": 2}, {"data.tokens_per_pack": 4096, "data.lanes": 1}]
+    found = tried({"data": {"lanes": 4}}, gpu, thorough=True)
+    assert [one for one in found if "data.lanes" in one] == longer
+    assert not any("data.lanes" in one for one in tried({"data": {"look_ahead": 1, "lanes": 4}}, gpu, thorough=True))
 
 
 def test_on_a_cpu_activations_are_kept_only_where_there_is_room():

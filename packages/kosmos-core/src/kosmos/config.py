@@ -212,8 +212,9 @@ class TrainConfig(Strict):
     """Compile the blocks of the backbone, and of encoders that can be compiled. ``auto`` does so on a GPU; on a CPU it
     compiles what the built-in decoder computes between products, from 4 million parameters on, in half a second."""
     lanes_at_once: int = Field(default=1, ge=1)
-    """Rows of a step that a process on a CPU computes at once, each by its share of the threads: faster than one after
-    another by all threads, for the memory of so many rows. Not with dropout. For runs of several ``data.lanes``."""
+    """Rows of a step that a process computes at once: on a GPU as one row; on a CPU, in runs of one process, each by
+    its share of the threads, without dropout. Faster than one after another, for the memory of so many rows. For runs
+    of several ``data.lanes``."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     hang_s: float = Field(default=1800.0, gt=0)

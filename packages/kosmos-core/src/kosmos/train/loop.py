@@ -34,6 +34,7 @@ from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import learning_rates, parameter_groups
+from kosmos.train.passes import open_passes
 from kosmos.train.schedules import share_at
 from kosmos.train.sharding import distribute, settle
 from kosmos.train.side_by_side import open_side_by_side
@@ -93,9 +94,7 @@ class Trainer:
         """Whether a step is at its data, where all ranks fail together and nothing has changed yet."""
         self.noted = 0
         """Bad samples of that step which are in the ledger for the first time."""
-        self.parts = 1
-        """Into so many parts rows are cut, for want of memory."""
-        self.slots = {route.stream: route.slots for route in composition.planner.routes.values()}
+        self.passes = open_passes(self.config, composition.planner, device, parallel, report)
         self.data_state = feeder.state()
         """What the rows of the steps taken so far leave behind."""
         collector.go_on()  # all that a step needs is imported
@@ -220,31 +219,26 @@ class Trainer:
     def _backward_all(
         self, rows: list[Row], batches: list[PackedBatch], targets: int
     ) -> tuple[list[PackedBatch], list[Callable[[], Tensor]]]:
-        """Add the gradients of all rows. Returns them, in smaller parts where memory asked for it, and their losses.
+        """Add the gradients of all rows. Returns them, joined or in parts as they were computed, and their losses.
 
         Raises:
             TrainingError: memory does not suffice.
         """
         while True:
-            pieces = [(row.lane, part) for row, batch in zip(rows, batches, strict=True) for part in self._parts(batch)]
+            pieces = self.passes.of(rows, batches)
             try:
                 return [batch for _, batch in pieces], self.backward.add(self.step, pieces, targets)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 largest = max((batch for _, batch in pieces), key=lambda b: len(b.token_ids))
-                advice = memory.advice(largest, at_once=self.backward.at_once)
+                advice = memory.advice(largest, at_once=max(self.backward.at_once, self.passes.at_once))
                 early = self.step - self.first_step < memory.FIRST_STEPS and self.release is None
-                if not early or len(largest.documents) == 1:
+                if not self.passes.joins and (not early or len(largest.documents) == 1):
                     raise TrainingError(f"step {self.step + 1}: {advice}") from error
                 if self.parallel.world_size > 1:  # the others are in the middle of theirs
-                    self.folder.note_parts(2 * self.parts)
-                    raise TrainingError(
-                        f"step {self.step + 1}: {advice}, or go on (--resume): rows will then be "
-                        f"computed in {2 * self.parts} parts on every rank"
-                    ) from error
-            self.parts *= 2
-            self.report(f"warning: {advice}. From here on rows are computed in {self.parts} parts")
+                    raise TrainingError(f"step {self.step + 1}: {advice}, or {self._smaller_passes()}") from error
+            self.report(f"warning: {advice}. From here on {self.passes.shrink()}")
             self.optimizer.zero_grad(set_to_none=True)
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -260,10 +254,12 @@ class Trainer:
             compiled=self.compiled > 0, side_by_side=side_by_side, at=self.at,
         )  # fmt: skip
 
-    def _parts(self, batch: PackedBatch) -> list[PackedBatch]:
-        if self.parts == 1:
-            return [batch]
-        return memory.parts(batch, self.parts, self.slots, exactly=self.parallel.world_size > 1)
+    def _smaller_passes(self) -> str:
+        """How ranks go on with less memory for each pass."""
+        if self.passes.joins:
+            return "go on with train.lanes_at_once=1 (--resume)"
+        self.folder.note_parts(number := 2 * self.passes.parts)
+        return f"go on (--resume): rows will then be computed in {number} parts on every rank"
 
     def _set_learning_rate(self) -> None:
         share = share_at(self.schedule, self.step, self.config.train.schedule.name)
@@ -323,8 +319,8 @@ class Trainer:
         data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
         return tensors, {
             "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(),
-            "parts": self.parts, "order": self.order, "optimizer": values, "made_with_options": self._made_with(),
-            "costs": self.parallel.gather(self.flops.state()),
+            "parts": self.passes.parts, "order": self.order, "optimizer": values,
+            "made_with_options": self._made_with(), "costs": self.parallel.gather(self.flops.state()),
         }  # fmt: skip
 
     def frozen(self) -> frozenset[str]:
@@ -341,7 +337,7 @@ class Trainer:
         stored.load_optimizer(self.optimizer, self.names, loaded.tensors, loaded.state["optimizer"], alone=alone)
         self.budget.load(loaded.state["budget"])
         self.guard.load(loaded.state["guard"])
-        self.parts = loaded.state["parts"]
+        self.passes.parts = loaded.state["parts"]
         costs = loaded.state.get("costs", [])  # by rank; older checkpoints hold none
         every = {name: cost for theirs in costs for name, cost in theirs.items()}
         self.flops.load(costs[self.parallel.rank] if len(costs) == self.parallel.world_size else every)

@@ -1,64 +1,16 @@
-"""When memory does not suffice: rows in smaller parts, and what a user can set."""
+"""When memory does not suffice: what a user can set, and how much was taken."""
 
 from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping
 
 import torch
 
-from kosmos.data.batch import MediaArrays, PackedBatch, trained_in
-from kosmos.data.processor import Grid
-from kosmos.data.slots import SlotCount
+from kosmos.data.batch import PackedBatch
 
 FIRST_STEPS = 10
 """Steps after the start in which rows are split where memory does not suffice; later something else is wrong."""
-
-
-def parts(
-    batch: PackedBatch, number: int, slots: Mapping[str, SlotCount], *, exactly: bool = False
-) -> list[PackedBatch]:
-    """The row in at most ``number`` parts of about equally many tokens, cut between documents.
-
-    Losses and gradients of the parts sum to those of the row: nothing crosses documents.
-
-    Args:
-        exactly: fill up with empty parts; ranks that share a model must call it equally often.
-    """
-    total, cut, done = len(batch.token_ids), [0], 0
-    for document in batch.documents:
-        end = document.start + document.length
-        if end - cut[-1] >= (total - cut[-1]) / (number - done) and end < total and done < number - 1:
-            cut.append(end)
-            done += 1
-    made = [_part(batch, begin, end, slots) for begin, end in zip(cut, [*cut[1:], total], strict=True)]
-    return made + [_part(batch, total, total, slots)] * (number - len(made) if exactly else 0)
-
-
-def _part(batch: PackedBatch, begin: int, end: int, slots: Mapping[str, SlotCount]) -> PackedBatch:
-    documents = tuple(d._replace(start=d.start - begin) for d in batch.documents if begin <= d.start < end)
-    media = {name: _media(m, begin, end, slots[name]) for name, m in batch.media.items()}
-    labels = batch.labels[begin:end]
-    return PackedBatch(
-        batch.token_ids[begin:end], labels, batch.position_ids[begin:end], documents, media, trained_in(labels)
-    )
-
-
-def _media(media: MediaArrays, begin: int, end: int, slots: SlotCount) -> MediaArrays:
-    """Items whose slots are in [begin, end); items stand in the order of their slots."""
-    first, last = (int((media.slots < edge).sum()) for edge in (begin, end))
-    filled, items, cells = 0, [0, 0], [0, 0]
-    for grid in media.grids.tolist():
-        shape = Grid(*grid)
-        for side, edge in enumerate((first, last)):
-            if filled < edge:
-                items[side] += 1
-                cells[side] += shape.cells
-        filled += slots(shape)
-    return MediaArrays(
-        media.values[cells[0] : cells[1]], media.grids[items[0] : items[1]], media.slots[first:last] - begin
-    )
 
 
 def advice(batch: PackedBatch, *, at_once: int = 1) -> str:

@@ -181,13 +181,14 @@ class Session:
             self.trainer.load(loaded)
             self.scorings.early.load(loaded.state["early"])
         noted_parts = self.parallel.main_only(self.folder.noted_parts)
-        if noted_parts > self.trainer.parts:
-            self.trainer.parts = noted_parts
+        if noted_parts > self.trainer.passes.parts:
+            self.trainer.passes.parts = noted_parts
             self.reporter.say(f"memory did not suffice before: rows are computed in {noted_parts} parts")
-        if self.trainer.parts > 1 and self.trainer.release is not None:
+        if self.trainer.passes.parts > 1 and self.trainer.release is not None:
             raise ConfigError(
-                f"train.release_gradients: for want of memory this run computes rows in {self.trainer.parts} parts, "
-                "each of which would take a step of its own; leave it out, or begin a run with it"
+                "train.release_gradients: for want of memory this run computes rows in "
+                f"{self.trainer.passes.parts} parts, each of which would take a step of its own; "
+                "leave it out, or begin a run with it"
             )
         noted = loaded.state.get("noted") if loaded else None  # older ones lack it
         kept = self.trainer.step or -1  # held-out scores of step 0 are made again with it

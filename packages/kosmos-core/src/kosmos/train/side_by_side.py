@@ -19,10 +19,10 @@ from kosmos.errors import ConfigError
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import seed_here
 from kosmos.runtime.native import WORTH
+from kosmos.train.passes import WHERE, joins_rows
 
 T = TypeVar("T")
 Gradients = tuple[Tensor | None, ...]
-WHERE = "train.lanes_at_once"
 
 
 def check_at_once(config: RunConfig, model: OmniModel, device: torch.device, *, processes: int) -> None:
@@ -60,12 +60,14 @@ def open_side_by_side(
         processes: of the run. Several of them have a share of the rows each already.
     """
     wanted = config.train.lanes_at_once
+    if joins_rows(device):
+        return None, None
     if wanted == 1:
         return None, None if _elsewhere(device, processes) else _faster(config, model, parameters)
     if _elsewhere(device, processes):
         return (
             None,
-            f"warning: {WHERE} is for one process on a CPU; here each process takes its lanes one after another",
+            f"warning: {WHERE} is for GPUs and one process on a CPU; here each takes its lanes one after another",
         )
     limits = {"data.lanes": config.data.lanes, "PyTorch's threads": torch.get_num_threads()}
     least = min(limits, key=lambda name: limits[name])

@@ -68,7 +68,7 @@ class Situation:
 
 def candidates(now: Situation) -> list[Candidate]:
     """Those that are worth a trial, in the order of what they promise."""
-    found = [*_at_once(now), *_longer_rows(now), *_memory(now), *_compile(now), *_workers(now)]
+    found = [*_at_once(now), *_joined(now), *_longer_rows(now), *_memory(now), *_compile(now), *_workers(now)]
     return [one for one in found if not any(map(now.is_fixed, one.overrides))]
 
 
@@ -135,10 +135,23 @@ def _at_once(now: Situation) -> Iterator[Candidate]:
         yield Candidate("rows", fields, why, _other_rows(tokens, shorter=True))
 
 
-def _longer_rows(now: Situation) -> Iterator[Candidate]:
-    """Larger products on a GPU, which does not fill its memory with short rows."""
+def _joined(now: Situation) -> Iterator[Candidate]:
+    """Several rows as one on a GPU, for which each is launched by itself."""
     config, facts = now.config, now.facts
-    if facts.device != "cuda" or now.lacks_memory or config.data.look_ahead == 1:
+    groups = num_groups(facts.processes, config.parallel.sharing)
+    if facts.device != "cuda" or now.lacks_memory or config.data.lanes % groups:
+        return
+    lanes, current = config.data.lanes // groups, config.train.lanes_at_once
+    numbers = [number for number in range(lanes, 1, -1) if lanes % number == 0 and number != current]
+    for number in numbers[:MOST_OF_A_PART]:
+        why = f"{number} rows as one of {number * config.data.tokens_per_pack:,} tokens"
+        yield Candidate("rows", {"train.lanes_at_once": number}, why, "more memory" if number > current else "")
+
+
+def _longer_rows(now: Situation) -> Iterator[Candidate]:
+    """Longer rows fill a GPU as joined ones do; they also pack better, and bring samples in another order."""
+    config, facts = now.config, now.facts
+    if facts.device != "cuda" or not now.thorough or now.lacks_memory or config.data.look_ahead == 1:
         return
     groups = num_groups(facts.processes, config.parallel.sharing)
     for times in (2, 4):

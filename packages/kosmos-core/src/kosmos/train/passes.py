@@ -1,0 +1,159 @@
+"""What of a step's rows is computed in one pass: a row, several as one on a GPU, or a part where memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from kosmos.config import RunConfig
+from kosmos.data.batch import MediaArrays, PackedBatch, trained_in
+from kosmos.data.lane import Row
+from kosmos.data.plan import Planner
+from kosmos.data.processor import Grid
+from kosmos.data.slots import SlotCount
+from kosmos.runtime.parallel import Parallel
+
+WHERE = "train.lanes_at_once"
+JOINED_ON = frozenset({"cuda"})
+"""Devices that compute rows at once as one. A CPU gives each to a thread: ``kosmos.train.side_by_side``."""
+ENOUGH = 8192
+"""Tokens of a pass from which on a run is told of no longer one. On an H200, with a ViT of 22 M in front of 85 M, a
+step of 8,192 tokens took 0.29 s in four rows, 0.12 in two and 0.08 in one: the CPU launches each by itself."""
+
+
+def open_passes(
+    config: RunConfig,
+    planner: Planner,
+    device: torch.device,
+    parallel: Parallel,
+    report: Callable[[str], None] = lambda line: None,
+) -> Passes:
+    """Those of this process; ``report`` shows a line to the user."""
+    slots = {route.stream: route.slots for route in planner.routes.values()}
+    exactly, wanted = parallel.world_size > 1, config.train.lanes_at_once
+    if not joins_rows(device):
+        return Passes(slots, exactly=exactly)
+    lanes = len(parallel.lanes(config.data.lanes))
+    short = min(lanes, ENOUGH // config.data.tokens_per_pack)
+    if wanted > lanes:
+        report(f"warning: {WHERE}={wanted}: a process has {lanes} of data.lanes; raise that, or lower {WHERE}")
+    elif wanted == 1 and short > 1:
+        report(f"a GPU computes rows one after another: {WHERE}={short} makes them one, faster, for more memory")
+    return Passes(slots, exactly=exactly, at_once=min(wanted, lanes))
+
+
+def joins_rows(device: torch.device) -> bool:
+    """Whether rows at once are one row there."""
+    return device.type in JOINED_ON
+
+
+class Passes:
+    """How rows are cut or joined. Losses and gradients sum to the same: nothing crosses documents."""
+
+    def __init__(self, slots: Mapping[str, SlotCount], *, exactly: bool = False, at_once: int = 1) -> None:
+        """
+        Args:
+            exactly: as of ``parts``.
+            at_once: so many rows are computed as one.
+        """
+        self.slots, self.exactly, self.at_once = slots, exactly, at_once
+        self.parts = 1
+        """Into so many parts rows are cut, for want of memory; then none are joined."""
+
+    @property
+    def joins(self) -> bool:
+        return self.parts == 1 and self.at_once > 1
+
+    def of(self, rows: Sequence[Row], batches: Sequence[PackedBatch]) -> list[tuple[int, PackedBatch]]:
+        """What is computed one after another, each with the lane of its first row."""
+        if self.parts > 1:
+            cut = [parts(batch, self.parts, self.slots, exactly=self.exactly) for batch in batches]
+            return [(row.lane, part) for row, made in zip(rows, cut, strict=True) for part in made]
+        starts = range(0, len(rows), self.at_once)
+        return [(rows[start].lane, joined(batches[start : start + self.at_once])) for start in starts]
+
+    def shrink(self) -> str:
+        """Take less memory for a pass. Returns how rows are computed from here on."""
+        if self.joins:
+            self.at_once //= 2
+            return f"{self.at_once} rows are computed as one" if self.joins else "rows are computed one after another"
+        self.parts *= 2
+        return f"rows are computed in {self.parts} parts"
+
+
+def joined(batches: Sequence[PackedBatch]) -> PackedBatch:
+    """The documents of all rows, on the CPU, one after another in one row."""
+    if len(batches) == 1:
+        return batches[0]
+    documents, begin = [], 0
+    for batch in batches:
+        for document in batch.documents:
+            answer = None if document.answer_start is None else document.answer_start + begin
+            documents.append(document._replace(start=document.start + begin, answer_start=answer))
+        begin += len(batch.token_ids)
+    ids, labels, positions = (
+        torch.cat([getattr(batch, name) for batch in batches]) for name in ("token_ids", "labels", "position_ids")
+    )
+    media = {name: _joined_media(batches, name) for name in batches[0].media}
+    return PackedBatch(ids, labels, positions, tuple(documents), media, trained_in(labels))
+
+
+def _joined_media(batches: Sequence[PackedBatch], name: str) -> MediaArrays:
+    slots, begin = [], 0
+    for batch in batches:
+        slots.append(batch.media[name].slots + begin)
+        begin += len(batch.token_ids)
+    values = [batch.media[name].values for batch in batches]
+    # A GPU takes them from pinned memory, to which they would be copied once more.
+    room = torch.empty(
+        sum(map(len, values)), *values[0].shape[1:], dtype=values[0].dtype, pin_memory=torch.cuda.is_available()
+    )
+    torch.cat(values, out=room)
+    return MediaArrays(room, torch.cat([batch.media[name].grids for batch in batches]), torch.cat(slots))
+
+
+def parts(
+    batch: PackedBatch, number: int, slots: Mapping[str, SlotCount], *, exactly: bool = False
+) -> list[PackedBatch]:
+    """The row in at most ``number`` parts of about equally many tokens, cut between documents.
+
+    Args:
+        exactly: fill up with empty parts; ranks that share a model must call it equally often.
+    """
+    total, cut, done = len(batch.token_ids), [0], 0
+    for document in batch.documents:
+        end = document.start + document.length
+        if end - cut[-1] >= (total - cut[-1]) / (number - done) and end < total and done < number - 1:
+            cut.append(end)
+            done += 1
+    made = [_part(batch, begin, end, slots) for begin, end in zip(cut, [*cut[1:], total], strict=True)]
+    return made + [_part(batch, total, total, slots)] * (number - len(made) if exactly else 0)
+
+
+def _part(batch: PackedBatch, begin: int, end: int, slots: Mapping[str, SlotCount]) -> PackedBatch:
+    documents = []
+    for document in batch.documents:
+        if begin <= document.start < end:
+            answer = None if document.answer_start is None else document.answer_start - begin
+            documents.append(document._replace(start=document.start - begin, answer_start=answer))
+    media = {name: _part_of_media(m, begin, end, slots[name]) for name, m in batch.media.items()}
+    labels = batch.labels[begin:end]
+    ids, positions = batch.token_ids[begin:end], batch.position_ids[begin:end]
+    return PackedBatch(ids, labels, positions, tuple(documents), media, trained_in(labels))
+
+
+def _part_of_media(media: MediaArrays, begin: int, end: int, slots: SlotCount) -> MediaArrays:
+    """Items whose slots are in [begin, end); items stand in the order of their slots."""
+    first, last = (int((media.slots < edge).sum()) for edge in (begin, end))
+    filled, items, cells = 0, [0, 0], [0, 0]
+    for grid in media.grids.tolist():
+        shape = Grid(*grid)
+        for side, edge in enumerate((first, last)):
+            if filled < edge:
+                items[side] += 1
+                cells[side] += shape.cells
+        filled += slots(shape)
+    return MediaArrays(
+        media.values[cells[0] : cells[1]], media.grids[items[0] : items[1]], media.slots[first:last] - begin
+    )
