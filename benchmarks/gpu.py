@@ -213,12 +213,14 @@ def pictures(place: Place) -> None:
     """Pictures with captions: a ViT-L that is trained, in front of a small decoder and of one of 1.2 B."""
     small = {"preset": "small"}
     cases = {
-        "124 M, 4 rows of 8,192": (small, 4, 8192),
-        "124 M, 2 rows of 16,384": (small, 2, 16_384),
-        "1.2 B, 4 rows of 8,192": (WIDE, 4, 8192),
+        "124 M, 4 rows of 8,192": (small, 4, 8192, 1),
+        "124 M, 2 rows of 16,384": (small, 2, 16_384, 1),
+        "1.2 B, 4 rows of 8,192": (WIDE, 4, 8192, 1),
+        "1.2 B, 4 rows of 8,192, two as one": (WIDE, 4, 8192, 2),
     }
-    for name, (backbone, lanes, tokens) in cases.items():
+    for name, (backbone, lanes, tokens, at_once) in cases.items():
         over = _with_pictures(place, backbone, lanes=lanes, tokens=tokens)
+        over["train"] = {**over["train"], "lanes_at_once": at_once}
         _show(f"image and text, decoder of {name}", _run(over, place, 12))
 
 
