@@ -137,6 +137,9 @@ class Lion(Parameterwise):
             self._ready.clear()
 
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        if _ids(parameters) in self._together and self._has_kernel(parameters[0]):  # as before: a GPU waits for this
+            self._update_by_kernel(parameters, group)
+            return
         by_kernel = [self._has_kernel(p) for p in parameters]
         if any(by_kernel):
             self._update_by_kernel([p for p, has in zip(parameters, by_kernel, strict=True) if has], group)
@@ -162,10 +165,11 @@ class Lion(Parameterwise):
         return local(parameter).is_cuda and has_triton()
 
     def _update_by_kernel(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        ready = self._ready.get(_ids(parameters))
+        ready = self._ready.get(_ids(parameters)) if self._ready else None
         if ready is None or [_dense(p).data_ptr() for p in parameters] != ready.pointers:
             ready = self._look_up(parameters)
-        steps = [_counted(self.state[p]) for p in parameters]
+        counts = self.block is not None or self.master == "stochastic"
+        steps = [_counted(self.state[p]) for p in parameters] if counts else []
         step = replace(_step_of(group, stochastic=self.master == "stochastic"), scale=self._scale)
         ready.together.lion(ready.pointers, steps, self.seed, step)
 
