@@ -58,6 +58,19 @@ def test_addresses_change_when_room_or_rows_do_and_at_no_other_token() -> None:
     assert changed == [(4, 128, [0, 1, 2, 3]), (2, 128, [0, 1]), (2, 256, [0, 1]), (1, 256, [0])]
 
 
+def test_a_document_that_is_left_out_counts_no_more() -> None:
+    """It may have come to the end of the positions, where the others may go on."""
+    backbone, seen = decoder(), []
+
+    class Watched(OneShape):
+        def _run(self) -> Any:
+            seen.append((self.cache.length, self.cache.room))
+            return super()._run()
+
+    hidden_states(backbone, Watched, [126, 5, 7], 4, {1: (1, 2)})
+    assert seen == [(126, 192), (8, 192), (9, 192), (10, 192)]
+
+
 def test_a_cpu_launches() -> None:
     cpu = torch.device("cpu")
     assert isinstance(continuing(decoder(), cpu, one=False), Launched)

@@ -13,7 +13,7 @@ from kosmos.data.batch import PackedBatch, to_tensors
 from kosmos.data.feeder import open_feeder
 from kosmos.run_sources import open_sources
 from kosmos.runtime.parallel import Parallel
-from kosmos.train import passes
+from kosmos.train import backward, passes
 from kosmos.train.passes import Passes, joined, open_passes, parts
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -70,54 +70,62 @@ def test_losses_and_gradients_of_a_joined_row_sum_to_those_of_the_rows() -> None
         assert torch.allclose(one, other, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("at_once", "sizes"), [(1, [1, 1, 1]), (2, [2, 1]), (3, [3]), (9, [3])])
-def test_lanes_are_joined_in_their_order(at_once: int, sizes: list[int]) -> None:
-    _, found, batches = rows()
-    made = Passes({}, at_once=at_once).of(found, batches)
-    firsts = [sum(sizes[:number]) for number in range(len(sizes))]
-    assert [lane for lane, _ in made] == firsts
-    assert [len(batch.token_ids) for _, batch in made] == [
-        sum(len(b.token_ids) for b in batches[first : first + size]) for first, size in zip(firsts, sizes, strict=True)
-    ]
-
-
 def test_less_memory_is_taken_step_by_step() -> None:
-    made = Passes({}, at_once=4)
+    made = Passes(small_run(None, train={"lanes_at_once": 4}), {}, lanes=4)
+    assert not made.is_short
     assert [made.shrink() for _ in range(4)] == [
-        "2 rows are computed as one", "rows are computed one after another", "rows are computed in 2 parts",
+        "2 rows are computed as one", "rows are computed one by one", "rows are computed in 2 parts",
         "rows are computed in 4 parts",
     ]  # fmt: skip
+    assert made.is_short
+    assert made.told() == "warning: train.lanes_at_once=4: none are joined, for want of memory"
 
 
 @pytest.mark.parametrize(
     ("lanes", "tokens", "wanted", "at_once", "told"),
     [
-        (4, 2048, 1, 1, "a GPU computes rows one after another: train.lanes_at_once=4 makes them one"),
-        (16, 2048, 1, 1, "train.lanes_at_once=4 makes them one"),
-        (4, 8192, 1, 1, None),
-        (1, 512, 1, 1, None),
+        (4, 2048, None, 1, "a GPU computes rows one after another: train.lanes_at_once=4 joins so many"),
+        (16, 2048, None, 1, "train.lanes_at_once=4 joins so many"),
+        (4, 2048, 1, 1, None),
+        (4, 8192, None, 1, None),
+        (1, 512, None, 1, None),
         (4, 2048, 2, 2, None),
-        (2, 2048, 4, 2, "warning: train.lanes_at_once=4: a process has 2 of data.lanes; raise that, or lower"),
+        (2, 2048, 4, 2, "warning: train.lanes_at_once=4: a process has 2 of data.lanes; raise that or lower"),
     ],
 )
 def test_a_gpu_joins_what_is_wanted_and_says_what_would_be_faster(
-    lanes: int, tokens: int, wanted: int, at_once: int, told: str | None
+    lanes: int, tokens: int, wanted: int | None, at_once: int, told: str | None
 ) -> None:
-    config = small_run(None, data={**DATA, "lanes": lanes, "tokens_per_pack": tokens}, train={"lanes_at_once": wanted})
+    train = {} if wanted is None else {"lanes_at_once": wanted}
+    config = small_run(None, data={**DATA, "lanes": lanes, "tokens_per_pack": tokens}, train=train)
     planner = compose(config, ticks_registry()).planner
-    said: list[str] = []
-    assert open_passes(config, planner, GPU, Parallel(), said.append).at_once == at_once
-    assert said == [] if told is None else told in said[0]
-    assert open_passes(config, planner, CPU, Parallel()).at_once == 1
+    made = open_passes(config, planner, GPU, Parallel())
+    assert made.at_once == at_once
+    assert made.told() is None if told is None else told in str(made.told())
+    on_a_cpu = open_passes(config, planner, CPU, Parallel())
+    assert (on_a_cpu.at_once, on_a_cpu.told()) == (1, None)
 
 
-def test_a_run_that_joins_rows_has_the_losses_of_one_that_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU, on a CPU; and goes on from a checkpoint by joining others."""
+@pytest.fixture
+def joins(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """As on a GPU, on a CPU: how many rows each pass has."""
+    sizes: list[int] = []
+
+    def noted(batches: list[PackedBatch]) -> PackedBatch:
+        sizes.append(len(batches))
+        return joined(batches)
+
     monkeypatch.setattr(passes, "JOINED_ON", {"cpu"})
+    monkeypatch.setattr(backward, "joined", noted)
+    return sizes
+
+
+def test_a_run_that_joins_rows_has_the_losses_of_one_that_does_not(tmp_path: Path, joins: list[int]) -> None:
+    """And goes on from a checkpoint by joining others."""
     losses = {}
-    for at_once in (1, 2, 4):
+    sizes = {1: [1] * 24, 2: [2, 2] * 4 + [4] * 2, 3: [3, 1] * 6}
+    for at_once in (1, 2, 3):
+        joins.clear()
         steps = 4 if at_once == 2 else 6
         train = {"optimizer": "adamw", "schedule": "constant", "lanes_at_once": at_once, "steps": steps}
         output = tmp_path / str(at_once)
@@ -127,14 +135,14 @@ def test_a_run_that_joins_rows_has_the_losses_of_one_that_does_not(
         metrics = rows_of(output / "metrics.jsonl")
         losses[at_once] = [row["loss"] for row in metrics]
         assert [row["step"] for row in metrics] == [1, 2, 3, 4, 5, 6]
+        assert joins == sizes[at_once]
     assert losses[2] == pytest.approx(losses[1], rel=1e-5)
-    assert losses[4] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[3] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_rows_that_memory_does_not_hold_together_are_computed_apart(
-    tmp_path: Path, narrow: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, narrow: Any, joins: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "JOINED_ON", {"cpu"})
     losses, reporter = {}, Lines()
     for name in ("mlp", "narrow"):
         train = {"optimizer": "adamw", "lanes_at_once": 4}
@@ -145,13 +153,36 @@ def test_rows_that_memory_does_not_hold_together_are_computed_apart(
         monkeypatch.setattr(Narrow, "most", int(0.75 * max(row["media_tokens"] for row in metrics)))
     assert losses["narrow"] == pytest.approx(losses["mlp"], rel=1e-5)
     [line] = [line for line in reporter.lines if "out of memory" in line]
+    assert "in 4 rows at once, the largest of " in line
     assert "Lower train.lanes_at_once, data.tokens_per_pack" in line
     assert line.endswith("From here on 2 rows are computed as one")
+    assert joins[-2:] == [2, 2]
 
 
-def test_a_row_can_be_cut_behind_being_joined() -> None:
-    composed, found, batches = rows()
+def test_memory_may_end_a_joined_row_later_than_others(
+    tmp_path: Path, narrow: Any, joins: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joining is what a run can do without at any step."""
+    monkeypatch.setattr(Narrow, "late", 13)
+    monkeypatch.setattr(Narrow, "most", 10**9)
+
+    class Tight(Lines):
+        def say(self, line: str) -> None:
+            super().say(line)
+            if "out of memory" in line:
+                Narrow.late = 10**9
+
+    train = {"optimizer": "adamw", "lanes_at_once": 4, "steps": 14}
+    run = small_run(tmp_path / "run", data=DATA, streams={"ticks": {"connector": "narrow"}}, train=train)
+    train_model(run, registry=narrow, reporter=Tight())
+    assert joins == [4] * 13 + [2, 2] * 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_rows_in_parts_are_not_joined(number: int) -> None:
+    composed, _, batches = rows()
     slots = {route.stream: route.slots for route in composed.planner.routes.values()}
-    made = Passes(slots, at_once=3)
-    made.parts = 2
-    assert len(made.of(found, batches)) == sum(len(parts(batch, 2, slots)) for batch in batches)
+    made = Passes(small_run(None, train={"lanes_at_once": 3}), slots, lanes=3)
+    made.parts = number
+    assert made.at_once == (3 if number == 1 else 1)
+    assert [lane for lane, _ in made.of(7, batches[0])] == [7] * len(parts(batches[0], number, slots))

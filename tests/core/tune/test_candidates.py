@@ -168,7 +168,12 @@ def test_on_a_gpu_rows_are_joined_and_nothing_is_recomputed_where_memory_does():
     assert tried(recomputed, gpu) == [*joined, *less]
     assert tried(recomputed, replace(gpu, processes=2)) == [*joined[1:], *less]
     assert tried(recomputed, replace(gpu, processes=4)) == less
-    assert tried({"data": {"lanes": 4}, "train": {"lanes_at_once": 4}}, gpu) == joined[1:]
+    assert tried({"data": {"lanes": 4}, "train": {"lanes_at_once": 4}}, gpu) == [
+        *joined[1:],
+        {"train.lanes_at_once": 1},
+    ]
+    many = tried({"data": {"lanes": 64, "tokens_per_pack": 8192}}, gpu)  # more tokens in a pass promise little
+    assert many == [{"train.lanes_at_once": n} for n in (8, 4, 2)]
     assert tried({"data": {"look_ahead": 1, "lanes": 4}}, gpu) == joined
 
 
@@ -197,6 +202,11 @@ def test_what_lacks_memory_recomputes_more_and_then_has_shorter_rows():
     ]
     unknown = [one.overrides for one in smaller(make_run(PLAIN), None, lambda path: False)]
     assert unknown == found[:2]
+    at_once = make_run(PLAIN, {"data": {"lanes": 4}, "train": {"lanes_at_once": 4}})
+    alone = {"train.lanes_at_once": 1}
+    assert [one.overrides for one in smaller(at_once, None, lambda path: False)] == [
+        alone, {**alone, "train.gradient_checkpointing": "selective"}, {**alone, **whole},
+    ]  # fmt: skip
 
 
 def test_fields_of_the_command_line_are_fixed_by_themselves_or_by_their_section():

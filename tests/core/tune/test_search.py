@@ -193,7 +193,7 @@ def test_a_run_that_fits_in_parts_alone_is_compared_with_what_takes_less_memory(
     def of(settings: Mapping[str, Any], _: int) -> Outcome:
         kept = settings["train"]["gradient_checkpointing"]
         seconds = {False: 2.0, "selective": 1.2, True: 1.4}[kept] if at_once(settings) == 1 else 3.0
-        return Outcome([Step(seconds, 0.0, TOKENS)] * 5, 1.0, 1, parts=2 if kept is False else 1)
+        return Outcome([Step(seconds, 0.0, TOKENS)] * 5, 1.0, 1, is_short=kept is False)
 
     assert search(Machine(of)).overrides == {"train.gradient_checkpointing": "selective"}
 

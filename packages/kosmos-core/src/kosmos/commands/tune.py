@@ -177,8 +177,8 @@ def _note(search: Search, one: Tried) -> str:
         return "out of memory" if failed.out_of_memory and "out of memory" in line else f"not possible: {line}"
     if not one.outcomes:
         return "not tried"
-    parts = max(outcome.parts for outcome in one.outcomes)
-    cut = f"memory does not suffice: rows are computed in {parts} parts" if parts > 1 else ""
+    short = any(outcome.is_short for outcome in one.outcomes)
+    cut = "memory does not suffice: fewer rows at once are computed, or parts of them" if short else ""
     seldom = f"slower in round {len(one.outcomes)}" if one is not search.base and not one.is_ahead else ""
     changed = one.candidate.note if one is search.base or one.is_ahead else ""
     return "; ".join(filter(None, (cut, seldom, one.pays, changed)))

@@ -122,14 +122,11 @@ class KeyValueBatch:
         """
         self._ends = ends
 
-    def reserve(self, more: int) -> bool:
-        """Make room for so many tokens of each. Returns whether there was too little: then addresses are others."""
-        grown = False
+    def reserve(self, more: int) -> None:
+        """Make room for so many tokens of each. Where there is too little, addresses are others then."""
         while self.room < self.length + more:
-            grown = True
             for layer in self._buffers:
                 self._grow(layer)
-        return grown
 
     @property
     def room(self) -> int:
@@ -139,6 +136,10 @@ class KeyValueBatch:
     def ends(self) -> Tensor:
         """int64 [documents], on the CPU: what ``fix`` is given for the next row."""
         return self._lengths + 1
+
+    def empty(self, which: Tensor) -> None:
+        """Forget what these documents hold, int [documents] on the CPU; their rows stay."""
+        self._lengths = self._lengths.index_fill(0, which, 0)
 
     def advance(self, which: Tensor) -> None:
         """Count the row before for these documents: int [documents], on the CPU. It is nothing to the others."""

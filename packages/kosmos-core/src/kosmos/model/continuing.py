@@ -7,6 +7,7 @@ ms, of which the GPU needs 0.6 to read the weights. A CUDA graph launches them a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache as once
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kosmos.data.transfer import to_device
+from kosmos.errors import PluginError, is_out_of_memory
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.recompute import runs_compiled
 from kosmos.model.segments import Segments
@@ -73,8 +75,8 @@ class Launched:
 class OneShape:
     """By calls that have the same shapes and addresses as long as that goes.
 
-    Documents that are left out stay in the rows, as what they were, until half of all are; and attention looks at all
-    the room of the cache, which doubles when it is full.
+    Documents that are left out stay in the rows, emptied, until half of all are; and attention looks at all the room of
+    the cache, which doubles when it is full.
     """
 
     def __init__(self, backbone: Any, device: torch.device) -> None:
@@ -109,6 +111,8 @@ class OneShape:
             self.cache.keep(torch.tensor(going))
             self._begin(range(len(going)))
         else:
+            left = [row for row in range(self.cache.documents) if row not in going]
+            self.cache.empty(torch.tensor(left, dtype=torch.int64))
             self._going, self._chosen = going, to_device(torch.tensor(going), self.device)
 
     def _begin(self, going: Sequence[int]) -> None:
@@ -161,15 +165,26 @@ class Captured(OneShape):
         return hidden
 
     def _capture(self) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """What autocast has cast for the row before is in its cache: no graph holds it."""
+        """Of weights that want gradients autocast has kept what it cast for the row before: no graph casts them again.
+
+        Raises:
+            PluginError: the backbone does what a graph cannot hold.
+        """
         graph, stream = torch.cuda.CUDAGraph(), _stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
+        torch.cuda.empty_cache()  # a graph takes memory of its own, never what is kept for others
         with torch.cuda.stream(stream):
             graph.capture_begin(capture_error_mode="thread_local")  # other threads may copy rows meanwhile
             try:
                 hidden = self._step()
-            finally:
                 graph.capture_end()
+            except Exception as error:
+                with suppress(RuntimeError):  # which says that the capture has failed
+                    graph.capture_end()
+                if is_out_of_memory(error):
+                    raise
+                what = f"backbone {type(self.backbone).__name__}"
+                raise PluginError(f"{what}: it says capturable, but no CUDA graph holds it: {error}") from error
         return graph, hidden
 
 

@@ -66,9 +66,9 @@ class Backbone(Protocol):
     ``made_for``, the tokens of the longest document that it was made for where longer ones run too: a run whose rows
     are longer is warned. ``new_batch_cache()``, a cache for several documents that are continued together: the first
     row that it is given with holds their prompts, each later one a token of each, and ``keep(which)`` leaves out all
-    others. ``capturable``, true where that cache is a ``KeyValueBatch`` and a row of one token each asks a GPU nothing:
-    generation there captures such a row as a graph. ``to_transformers(longest)``, a causal language model of
-    transformers that gives the same logits for documents of up to ``longest`` tokens, for ``kosmos export --for
+    others. ``capturable``, true where that cache is a ``KeyValueBatch`` and a row of one token each copies nothing from
+    or to a GPU: generation there captures such a row as a graph. ``to_transformers(longest)``, a causal language model
+    of transformers that gives the same logits for documents of up to ``longest`` tokens, for ``kosmos export --for
     transformers``; ConfigError says why there is none.
     """
 

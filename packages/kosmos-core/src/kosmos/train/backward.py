@@ -1,11 +1,12 @@
-"""Forward and backward of the rows of a step: one after another, or several at once."""
+"""Forward and backward of the rows of a step: one after another, or several at once or as one."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,12 @@ from kosmos.model.failures import raise_as_kept
 from kosmos.model.recompute import uncompiled
 from kosmos.runtime.devices import autocast, seed_here
 from kosmos.train.flops import FlopMeter
+from kosmos.train.passes import joined
 from kosmos.train.sharding import Distributed
 from kosmos.train.side_by_side import SideBySide
+
+Piece = tuple[int, PackedBatch]
+"""A row or a part of it, with its lane."""
 
 
 class Backward:
@@ -50,12 +55,13 @@ class Backward:
         """Rows that are computed at once."""
         return self.side_by_side.at_once if self.side_by_side is not None else 1
 
-    def add(self, step: int, pieces: list[tuple[int, PackedBatch]], targets: int) -> list[Callable[[], Tensor]]:
+    def add(self, step: int, pieces: Sequence[Piece], targets: int, *, as_one: int = 1) -> list[Callable[[], Tensor]]:
         """
         Args:
             step: its number.
             pieces: rows or parts of them, each with its lane.
             targets: of the whole step; the loss is a mean over them.
+            as_one: so many neighbours are computed as one row, without side by side.
 
         Returns:
             What gives the losses of each piece's target tokens, on the CPU.
@@ -64,16 +70,16 @@ class Backward:
             PluginError: as of the model, or a part of it keeps tensors of an earlier row.
         """
         try:
-            return self._add(step, pieces, targets)
+            return self._add(step, pieces, targets, as_one)
         except RuntimeError as error:
             if isinstance(self.distributed.losses, nn.Module):
                 raise_as_kept(error, self.distributed.losses)
             raise
 
-    def _add(self, step: int, pieces: list[tuple[int, PackedBatch]], targets: int) -> list[Callable[[], Tensor]]:
+    def _add(self, step: int, pieces: Sequence[Piece], targets: int, as_one: int) -> list[Callable[[], Tensor]]:
         if self.side_by_side is None:
-            last = len(pieces) - 1
-            return [self._alone(step, *piece, targets, last=i == last) for i, piece in enumerate(pieces)]
+            groups = [pieces[start : start + as_one] for start in range(0, len(pieces), as_one)]
+            return [one for group in groups for one in self._alone(step, group, targets, last=group is groups[-1])]
         batches = [batch for _, batch in pieces]
         return self.side_by_side.backward(
             [partial(self._forward, step, batch, targets) for batch in batches],
@@ -87,14 +93,16 @@ class Backward:
         only where that costs no step without compilation and none without rows at once."""
         return self.flops.wants(step, batch, compiled=self.compiled or self.side_by_side is not None)
 
-    def _alone(self, step: int, lane: int, batch: PackedBatch, targets: int, *, last: bool) -> Callable[[], Tensor]:
-        self._at(batch)
+    def _alone(self, step: int, pieces: Sequence[Piece], targets: int, *, last: bool) -> list[Callable[[], Tensor]]:
+        """One pass. Dropout's seed is that of the first lane."""
+        (lane, first), batch = pieces[0], joined([batch for _, batch in pieces])
+        self._at(first)
         seed_here(seed_of(self.seed, step, lane, self.distributed.part), self.device)
         slow = self.compiled and self._counts(step, batch)
         with self.distributed.row(last), uncompiled() if slow else nullcontext():
             loss, per_token = self._forward(step, batch, targets)
             torch.autograd.backward(loss)
-        return per_token
+        return _apart(per_token, [batch.num_targets for _, batch in pieces])
 
     def _forward(self, step: int, batch: PackedBatch, targets: int) -> tuple[Tensor, Callable[[], Tensor]]:
         """The row's share of the step's loss, and what gives the losses of its target tokens."""
@@ -108,8 +116,17 @@ class Backward:
         self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
 
 
+def _apart(per_token: Callable[[], Tensor], counts: Sequence[int]) -> list[Callable[[], Tensor]]:
+    """What gives the losses of each row, of what gives those of rows that were joined."""
+    if len(counts) == 1:
+        return [per_token]
+    bounds = pairwise([0, *accumulate(counts)])
+    return [partial(lambda start, end: per_token()[start:end], start, end) for start, end in bounds]
+
+
 def seed_of(seed: int, step: int, lane: int, part: int) -> int:
-    """Dropout's: it depends on the step and the lane alone, not on how many lanes a process has, nor on a restart.
+    """Dropout's: it depends on the step and the lane alone, not on how many lanes a process has, nor on a restart; of
+    rows that are joined on the lane of the first.
 
     Args:
         part: this rank's of a row, where ranks share rows.

@@ -94,7 +94,7 @@ class Trainer:
         """Whether a step is at its data, where all ranks fail together and nothing has changed yet."""
         self.noted = 0
         """Bad samples of that step which are in the ledger for the first time."""
-        self.passes = open_passes(self.config, composition.planner, device, parallel, report)
+        self.passes = open_passes(self.config, composition.planner, device, parallel)
         self.data_state = feeder.state()
         """What the rows of the steps taken so far leave behind."""
         collector.go_on()  # all that a step needs is imported
@@ -219,22 +219,23 @@ class Trainer:
     def _backward_all(
         self, rows: list[Row], batches: list[PackedBatch], targets: int
     ) -> tuple[list[PackedBatch], list[Callable[[], Tensor]]]:
-        """Add the gradients of all rows. Returns them, joined or in parts as they were computed, and their losses.
+        """Add the gradients of all rows. Returns them, in smaller parts where memory asked for it, and their losses.
 
         Raises:
             TrainingError: memory does not suffice.
         """
         while True:
-            pieces = self.passes.of(rows, batches)
+            pieces = [p for row, batch in zip(rows, batches, strict=True) for p in self.passes.of(row.lane, batch)]
             try:
-                return [batch for _, batch in pieces], self.backward.add(self.step, pieces, targets)
+                losses = self.backward.add(self.step, pieces, targets, as_one=self.passes.at_once)
+                return [batch for _, batch in pieces], losses
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 largest = max((batch for _, batch in pieces), key=lambda b: len(b.token_ids))
                 advice = memory.advice(largest, at_once=max(self.backward.at_once, self.passes.at_once))
                 early = self.step - self.first_step < memory.FIRST_STEPS and self.release is None
-                if not self.passes.joins and (not early or len(largest.documents) == 1):
+                if self.passes.at_once == 1 and (not early or len(largest.documents) == 1):
                     raise TrainingError(f"step {self.step + 1}: {advice}") from error
                 if self.parallel.world_size > 1:  # the others are in the middle of theirs
                     raise TrainingError(f"step {self.step + 1}: {advice}, or {self._smaller_passes()}") from error
@@ -256,7 +257,7 @@ class Trainer:
 
     def _smaller_passes(self) -> str:
         """How ranks go on with less memory for each pass."""
-        if self.passes.joins:
+        if self.passes.at_once > 1:
             return "go on with train.lanes_at_once=1 (--resume)"
         self.folder.note_parts(number := 2 * self.passes.parts)
         return f"go on (--resume): rows will then be computed in {number} parts on every rank"

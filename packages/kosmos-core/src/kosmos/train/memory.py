@@ -20,8 +20,9 @@ def advice(batch: PackedBatch, *, at_once: int = 1) -> str:
         at_once: rows that were being computed.
     """
     media = "".join(f", {len(m.values):,} cells of {name}" for name, m in batch.media.items() if len(m.values))
+    rows = f"{at_once} rows at once, the largest" if at_once > 1 else "a row"
     return (
-        f"out of memory in a row of {len(batch.token_ids):,} tokens in {len(batch.documents)} documents{media}. Lower "
+        f"out of memory in {rows} of {len(batch.token_ids):,} tokens in {len(batch.documents)} documents{media}. Lower "
         f"{'train.lanes_at_once, ' if at_once > 1 else ''}"
         "data.tokens_per_pack or data.cells_per_pack.STREAM (with more data.lanes the step stays as large), set "
         "train.gradient_checkpointing=true, or share the model over more processes"

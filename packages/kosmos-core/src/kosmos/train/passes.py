@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from kosmos.config import RunConfig
 from kosmos.data.batch import MediaArrays, PackedBatch, trained_in
-from kosmos.data.lane import Row
 from kosmos.data.plan import Planner
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
@@ -19,28 +18,14 @@ JOINED_ON = frozenset({"cuda"})
 """Devices that compute rows at once as one. A CPU gives each to a thread: ``kosmos.train.side_by_side``."""
 ENOUGH = 8192
 """Tokens of a pass from which on a run is told of no longer one. On an H200, with a ViT of 22 M in front of 85 M, a
-step of 8,192 tokens took 0.29 s in four rows, 0.12 in two and 0.08 in one: the CPU launches each by itself."""
+step of 8,192 tokens took 0.29 s in four rows, 0.12 in two longer ones and 0.08 in one: the CPU launches each."""
 
 
-def open_passes(
-    config: RunConfig,
-    planner: Planner,
-    device: torch.device,
-    parallel: Parallel,
-    report: Callable[[str], None] = lambda line: None,
-) -> Passes:
-    """Those of this process; ``report`` shows a line to the user."""
+def open_passes(config: RunConfig, planner: Planner, device: torch.device, parallel: Parallel) -> Passes:
+    """Those of this process."""
     slots = {route.stream: route.slots for route in planner.routes.values()}
-    exactly, wanted = parallel.world_size > 1, config.train.lanes_at_once
-    if not joins_rows(device):
-        return Passes(slots, exactly=exactly)
-    lanes = len(parallel.lanes(config.data.lanes))
-    short = min(lanes, ENOUGH // config.data.tokens_per_pack)
-    if wanted > lanes:
-        report(f"warning: {WHERE}={wanted}: a process has {lanes} of data.lanes; raise that, or lower {WHERE}")
-    elif wanted == 1 and short > 1:
-        report(f"a GPU computes rows one after another: {WHERE}={short} makes them one, faster, for more memory")
-    return Passes(slots, exactly=exactly, at_once=min(wanted, lanes))
+    lanes = len(parallel.lanes(config.data.lanes)) if joins_rows(device) else None
+    return Passes(config, slots, lanes=lanes, exactly=parallel.world_size > 1)
 
 
 def joins_rows(device: torch.device) -> bool:
@@ -51,33 +36,56 @@ def joins_rows(device: torch.device) -> bool:
 class Passes:
     """How rows are cut or joined. Losses and gradients sum to the same: nothing crosses documents."""
 
-    def __init__(self, slots: Mapping[str, SlotCount], *, exactly: bool = False, at_once: int = 1) -> None:
+    def __init__(
+        self, config: RunConfig, slots: Mapping[str, SlotCount], *, lanes: int | None, exactly: bool = False
+    ) -> None:
         """
         Args:
+            slots: by stream.
+            lanes: of this process, whose rows can be joined; None where a device joins none.
             exactly: as of ``parts``.
-            at_once: so many rows are computed as one.
         """
-        self.slots, self.exactly, self.at_once = slots, exactly, at_once
+        self.slots, self.exactly, self._lanes = slots, exactly, lanes
+        self._wanted, self._tokens = config.train.lanes_at_once, config.data.tokens_per_pack
+        self._stated = "lanes_at_once" in config.train.model_fields_set
+        self._at_once = min(self._wanted, lanes or 1)
         self.parts = 1
         """Into so many parts rows are cut, for want of memory; then none are joined."""
 
     @property
-    def joins(self) -> bool:
-        return self.parts == 1 and self.at_once > 1
+    def at_once(self) -> int:
+        """Rows that are computed as one."""
+        return self._at_once if self.parts == 1 else 1
 
-    def of(self, rows: Sequence[Row], batches: Sequence[PackedBatch]) -> list[tuple[int, PackedBatch]]:
-        """What is computed one after another, each with the lane of its first row."""
-        if self.parts > 1:
-            cut = [parts(batch, self.parts, self.slots, exactly=self.exactly) for batch in batches]
-            return [(row.lane, part) for row, made in zip(rows, cut, strict=True) for part in made]
-        starts = range(0, len(rows), self.at_once)
-        return [(rows[start].lane, joined(batches[start : start + self.at_once])) for start in starts]
+    @property
+    def is_short(self) -> bool:
+        """Whether passes are smaller than was wanted, for want of memory."""
+        return self.parts > 1 or self._at_once < min(self._wanted, self._lanes or 1)
+
+    def told(self) -> str | None:
+        """What a user should hear of it before the first step."""
+        if self._lanes is None:
+            return None
+        if self._wanted > self._lanes:
+            return f"warning: {WHERE}={self._wanted}: a process has {self._lanes} of data.lanes; raise that or lower it"
+        if self._wanted > self.at_once:
+            return f"warning: {WHERE}={self._wanted}: none are joined, for want of memory"
+        short = min(self._lanes, ENOUGH // self._tokens)
+        if self._stated or short < 2 or self.parts > 1:
+            return None
+        return f"a GPU computes rows one after another: {WHERE}={short} joins so many, faster, for more memory"
+
+    def of(self, lane: int, batch: PackedBatch) -> list[tuple[int, PackedBatch]]:
+        """A row, or its parts, with its lane."""
+        if self.parts == 1:
+            return [(lane, batch)]
+        return [(lane, part) for part in parts(batch, self.parts, self.slots, exactly=self.exactly)]
 
     def shrink(self) -> str:
         """Take less memory for a pass. Returns how rows are computed from here on."""
-        if self.joins:
-            self.at_once //= 2
-            return f"{self.at_once} rows are computed as one" if self.joins else "rows are computed one after another"
+        if self.at_once > 1:
+            self._at_once //= 2
+            return f"{self.at_once} rows are computed as one" if self.at_once > 1 else "rows are computed one by one"
         self.parts *= 2
         return f"rows are computed in {self.parts} parts"
 

@@ -118,6 +118,8 @@ class Session:
         self.stop.go_on = resume_command(self.folder.path, launched_here())
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
+        if told := self.trainer.passes.told():
+            self.reporter.say(told)
         if self.parallel.is_main:
             self.clock.open(self.folder.goodput, self.trainer.step)
         tracked = self.config

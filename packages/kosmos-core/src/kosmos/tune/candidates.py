@@ -6,8 +6,8 @@ Each candidate is a few fields with their values. What the user has stated on th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from math import gcd
+from dataclasses import dataclass, field, replace
+from math import gcd, log
 from typing import Any, Literal
 
 from kosmos.config import RunConfig
@@ -22,6 +22,8 @@ MOST_OF_A_PART = 3
 """Candidates of one part: a search is to take minutes."""
 LEAST_ROW = 16
 """Tokens: ``data.tokens_per_pack`` is at least that."""
+PASS = 16_384
+"""Tokens of a pass that a GPU is tried with first: longer ones gain little more, and take memory."""
 WAITS = 0.02
 """Share of a step that has to be spent waiting for rows before more data workers are tried."""
 COMPILE_S = 15.0
@@ -142,10 +144,12 @@ def _joined(now: Situation) -> Iterator[Candidate]:
     if facts.device != "cuda" or now.lacks_memory or config.data.lanes % groups:
         return
     lanes, current = config.data.lanes // groups, config.train.lanes_at_once
-    numbers = [number for number in range(lanes, 1, -1) if lanes % number == 0 and number != current]
-    for number in numbers[:MOST_OF_A_PART]:
+    whole = [number for number in range(1, lanes + 1) if lanes % number == 0 and number != current]
+    near = sorted(whole, key=lambda number: abs(log(number * config.data.tokens_per_pack / PASS)))[:MOST_OF_A_PART]
+    for number in sorted(near, reverse=True):
         why = f"{number} rows as one of {number * config.data.tokens_per_pack:,} tokens"
-        yield Candidate("rows", {"train.lanes_at_once": number}, why, "more memory" if number > current else "")
+        note = "more memory" if number > current else "less memory"
+        yield Candidate("rows", {"train.lanes_at_once": number}, why if number > 1 else "one row after another", note)
 
 
 def _longer_rows(now: Situation) -> Iterator[Candidate]:
@@ -196,15 +200,18 @@ def smaller(config: RunConfig, facts: Facts | None, is_fixed: Callable[[str], bo
     Args:
         facts: None where the run ended before it told any; then rows stay as they are.
     """
-    recompute: dict[str, Any] = {}
+    less: dict[str, Any] = {}
+    if config.train.lanes_at_once > 1 and not is_fixed("train.lanes_at_once"):
+        less = {"train.lanes_at_once": 1}
+        yield Candidate("memory", less, "one row after another", "less memory")
     for one in _kept(config):
         if not any(map(is_fixed, one.overrides)):
-            recompute = dict(one.overrides)
-            yield one
+            less = {**less, **one.overrides}
+            yield replace(one, overrides=less)
     for parts in (2, 4, 8):
         if facts is None or not can_be_cut(config, facts, parts):
             return
-        fields = {**rows_of(config, parts), **recompute}
+        fields = {**rows_of(config, parts), **less}
         if not any(map(is_fixed, fields)):
             tokens = fields["data.tokens_per_pack"]
             yield Candidate("memory", fields, f"rows of {tokens:,} tokens", _other_rows(tokens, shorter=True))

@@ -98,8 +98,8 @@ class Outcome:
     peak_memory_bytes: int = 0
     compilations: int | None = None
     """Programs that PyTorch has compiled; None where it compiles none."""
-    parts: int = 1
-    """Into so many each row was cut, as memory did not suffice."""
+    is_short: bool = False
+    """Memory sufficed only for fewer rows at once, or for parts of rows."""
     is_crowded: bool = False
     """Other programs had the cores."""
     error: str = ""

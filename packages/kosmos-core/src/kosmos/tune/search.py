@@ -7,7 +7,7 @@ another, and a setting counts as faster only by ``LEAST_GAIN`` or more, and if e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ FIRST_STEPS, FIRST_S = 3, 3.0
 """Of the first trial, which finds out how long a step is; where the user says how many to take, steps alone."""
 TRIAL_S, FEWEST, MOST = 10.0, 4, 200
 """A trial counts as many steps as take so long, within these numbers."""
+DOES_NOT_FIT = "out of memory: fewer rows at once would be computed, or parts of them"
 AS_IT_IS = Candidate("rows", {}, "the run as it is")
 
 
@@ -169,7 +170,7 @@ class Search:
         for one in smaller(config, self._with_lengths(config, found.facts), self.settings.is_fixed):
             self.say(f"out of memory; trying {_fields(one)}")
             found = self._trial(one, FIRST_STEPS, seconds=self.first_s, look=True)
-            if not found.error and found.parts == 1:
+            if not found.error and not found.is_short:
                 self.base, self.first = Tried(one), found
                 return found
             self.lacking.append(Tried(one, [found]))
@@ -193,7 +194,7 @@ class Search:
         return Situation(
             self.settings.config(self.base.candidate.overrides), facts,
             step_s=median(step.step_s for step in first.steps), waiting=waiting([first]),
-            is_fixed=self.settings.is_fixed, thorough=self.thorough, room=room, lacks_memory=first.parts > 1,
+            is_fixed=self.settings.is_fixed, thorough=self.thorough, room=room, lacks_memory=first.is_short,
         )  # fmt: skip
 
     def _steps(self, step_s: float) -> int:
@@ -228,7 +229,10 @@ class Search:
         done: dict[int, Outcome] = {}
         try:
             for one in several:
-                done[id(one)] = outcome = self._trial(one.candidate, steps)
+                outcome = self._trial(one.candidate, steps)
+                if outcome.is_short and one is not self.base and not (self.first and self.first.is_short):
+                    outcome = replace(outcome, error=DOES_NOT_FIT, out_of_memory=True)
+                done[id(one)] = outcome
                 one.outcomes.append(outcome)
                 if one is self.base and outcome.error:
                     raise AsTrained(outcome.error, outcome.status)

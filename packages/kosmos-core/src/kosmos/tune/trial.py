@@ -130,7 +130,7 @@ class _Trial:
             except RollBack as error:
                 raise TrainingError("guard: wants the newest checkpoint back, and a trial saves none") from error
             count.add(row)
-        self.outcome = replace(count.outcome(), parts=trainer.passes.parts)
+        self.outcome = replace(count.outcome(), is_short=trainer.passes.is_short)
 
 
 class Counted:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kosmos.model.caches import KeyValueBatch
 from kosmos.model.continuing import Continuing, Launched, OneShape
 from kosmos.model.segments import Segments
 from kosmos.model.weights import drawn_later, materialize, without_memory
@@ -96,11 +97,15 @@ def cache_changes_nothing(backbone: ComponentUnderTest) -> None:
 def together_equals_alone(backbone: ComponentUnderTest) -> None:
     module = fresh(backbone).eval()
     if not hasattr(module, "new_batch_cache"):
+        if getattr(module, "capturable", False):
+            raise BrokenPromise("it says capturable, and has no new_batch_cache")
         raise Unchecked("the backbone has no new_batch_cache")
     documents = [tokens.repeat(4) for tokens in torch.split(some_tokens(), list(LENGTHS))]
     with torch.no_grad():
         alone = [_run(module, document, [len(document)]) for document in documents]
         cpu, as_graphs = torch.device("cpu"), getattr(module, "capturable", False)
+        if as_graphs and not isinstance(module.new_batch_cache(), KeyValueBatch):
+            raise BrokenPromise("it says capturable, and its new_batch_cache gives no KeyValueBatch")
         ways: list[Continuing] = [Launched(module, cpu, module.new_batch_cache())]
         for way in [*ways, OneShape(module, cpu)] if as_graphs else ways:
             for going, number, place, mine in _continued(module, way, documents):
