@@ -104,6 +104,7 @@ def test_a_run_is_read_with_its_tokenizer(
     trained, ids_of = load_run(tmp_path / "run", device="cpu").composition, AutoTokenizer.from_pretrained(folder)
     ids = ids_of("<s>The cat sät", add_special_tokens=False)["input_ids"]
     assert ids == trained.planner.prompt(Document("here", (Text("The cat sät"),))).token_ids.tolist()
+    assert ids_of("The cat sät")["input_ids"] == ids  # as whoever does not think of it tokenizes
     chat = [{"role": role, "content": content} for role, content in CHAT]
     spelled = ids_of.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
     asked = chat_prompt([Text("on")], system="Be brief.", history=[([Text("The cat")], "sat")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import resource
 import shutil
@@ -171,6 +172,8 @@ def test_scoring_says_how_much_is_written_and_by_what_it_is_scored(call: Call, t
     assert status == 0
     assert list(json.loads(line)["generated"]["rows"]) == ["documents", "exact_match", "word_error_rate", "bleu"]
     found = rows_of(Path("a.jsonl"))
+    fewer = json.loads(call(*scored, "--max-documents", 1)[1][0])["generated"]["rows"]["documents"]
+    assert fewer == 1  # of what is scored, no more are generated
     assert all(len(line["answer"]) <= 1 for line in found)
     assert [(line.get("id"), line["expected"], line["media"]) for line in found] == [
         (None, "a cat", ["photos/b.png"]), ("second", "a dog", ["photos/b.png"]),
@@ -209,6 +212,24 @@ def test_no_empty_file_is_left_where_nothing_was_written(call: Call, trained: Pa
         0, ["warning: --answers a.jsonl: not written: no document has an answer that is there to be generated"],
     )  # fmt: skip
     assert not Path("a.jsonl").exists()
+
+
+def test_a_prompt_comes_from_a_pipe(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = call("generate", trained, "--prompt", "What is – this?", *FEW)
+    for piped in ("What is – this?\n", "What is – this?\r\n", "What is – this?"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(piped.encode())))
+        assert call("generate", trained, "--prompt", "-", *FEW) == expected
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\xff")))
+    status, _, (line,) = call("generate", trained, "--prompt", "-", *FEW)
+    assert (status, line) == (2, "error[config]: --prompt -: not UTF-8 text, from byte 2 on; convert it first")
+
+
+def test_a_prompt_that_is_longer_than_a_row_of_the_run_is_told(call: Call, trained: Path) -> None:
+    status, _, (line,) = call("generate", trained, "--prompt", "x" * 600, *FEW)
+    assert status == 0
+    assert line.startswith(
+        "warning: the prompt takes 601 tokens, and a row of the run held 512: it has learned nothing"
+    )
 
 
 def test_a_run_of_chats_says_that_plain_documents_are_none(call: Call, trained: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def evaluate(
         if generate:
             most = max_new_tokens or MAX_NEW_TOKENS
             try:
-                result["generated"] = _generated(run, sources, generate, most, metrics, answers)
+                result["generated"] = _generated(run, sources, min(generate, max_documents), most, metrics, answers)
             except ConfigError as error:  # of answers that cannot be written: what was scored is not lost with them
                 unwritten = error
     if as_json:

@@ -82,9 +82,9 @@ def generate(
 ) -> None:
     """Generate text: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
 
-    Media (--MODALITY FILE) and prompts (--prompt TEXT) are read in the order given. With --chat they are the turn
-    of a user, laid out with the marks of turns as in training on messages. With --data each document of a file or
-    folder is continued.
+    Media (--MODALITY FILE) and prompts (--prompt TEXT, or - for standard input) are read in the order given. With
+    --chat they are the turn of a user, laid out with the marks of turns as in training on messages. With --data each
+    document of a file or folder is continued.
     """
     if output.startswith("-"):
         option = output.partition("=")[0]
@@ -129,8 +129,12 @@ def _continued(run: SavedRun, document: Document, how: Writing) -> str:
     """What the model writes. Raises SampleError, which names the files, where it cannot be asked."""
     from kosmos.generate import generate_text
 
+    planner = run.composition.planner
     try:
         with aside():
+            if (tokens := len(planner.prompt(document))) > planner.max_tokens:
+                rows = f"a row of the run held {planner.max_tokens:,}: it has learned nothing of documents so long"
+                print(f"warning: the prompt takes {tokens:,} tokens, and {rows}", file=sys.stderr)
             return generate_text(run.composition, document, **asdict(how), device=run.device, dtype=run.dtype)
     except SampleError as error:
         files = ", ".join(str(m.source) for m in document.media)
@@ -203,9 +207,20 @@ def read_segments(
             raise ConfigError(f"--{name}: needs a value")
         value = value if equals else str(found)
         if name == "prompt":
+            value = _standard_input() if value == "-" else value
             _check_text("--prompt", value)
         segments.append(Text(value) if name == "prompt" else Media(name, _file(value)))
     return segments
+
+
+def _standard_input() -> str:
+    """What is piped in, without the end of its last line. Raises ConfigError where it is no text."""
+    if sys.stdin.isatty():
+        raise ConfigError("--prompt -: takes the prompt from standard input, such as a pipe; there is none")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--prompt -: not UTF-8 text, from byte {error.start + 1} on; convert it first") from error
 
 
 def _check_text(option: str, value: str) -> None:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+from tokenizers.processors import Sequence, TemplateProcessing
 from transformers import GenerationConfig
 from transformers.utils import logging
 
@@ -51,10 +53,23 @@ def write_language_model(run: SavedRun, folder: Path) -> Any:
         logging.disable_progress_bar()
     with _aside(folder) as partial:
         save_tokenizer(readable, planner.turns, partial)
+        _begin_documents(partial / "tokenizer.json", begin)
         model.save_pretrained(partial)
         for file in filter(Path.is_file, partial.iterdir()):  # safetensors lets its owner alone read a file
             file.chmod(0o666 & ~_umask())
     return model
+
+
+def _begin_documents(file: Path, begin: int) -> None:
+    """Whoever tokenizes a text with special tokens, as transformers does by default, begins it as training did."""
+    tokenizer = Tokenizer.from_file(str(file))
+    if tokenizer.encode("a").ids[:1] == [begin]:
+        return
+    token = tokenizer.id_to_token(begin)
+    opening = TemplateProcessing(single=[token, "$A"], pair=[token, "$A", "$B:1"], special_tokens=[(token, begin)])
+    before = tokenizer.post_processor
+    tokenizer.post_processor = opening if before is None else Sequence([before, opening])
+    tokenizer.save(str(file))
 
 
 def _model(run: SavedRun) -> Any:

@@ -40,7 +40,7 @@ def word_error_rate() -> TextMetric:
 
 
 def bleu(*, order: int = 4, smooth: bool = False) -> TextMetric:
-    """Corpus BLEU in the tokenization of SacreBLEU (13a).
+    """Corpus BLEU in the tokenization of SacreBLEU (13a), from 0 to 1. It is 0 where no answer has ``order`` words.
 
     Args:
         order: longest n-grams that count.
