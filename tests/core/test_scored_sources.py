@@ -104,6 +104,23 @@ def test_one_that_is_not_there_is_named(tmp_path: Path) -> None:
         open_both(run, ticks_registry())
 
 
+def test_a_moved_or_copied_source_of_the_run_is_taken_for_it_by_name_and_size(tmp_path: Path) -> None:
+    trained = rows(tmp_path / "then" / "chats.jsonl", 9)
+    run = run_of([trained], [])
+
+    def told(path: str) -> list[str]:
+        said: list[str] = []
+        open_named(run, ticks_registry(), [path], said.append)
+        return said
+
+    other, copy = rows(tmp_path / "val" / "chats.jsonl", 4), rows(tmp_path / "now" / "chats.jsonl", 9)
+    assert told(other) == []
+    [line] = told(copy)
+    assert line.startswith(f"data {copy!r}: may be the run's source {trained}, moved or copied, most of which was tr")
+    Path(trained).unlink()
+    assert len(told(copy)) == len(told(other)) == 1
+
+
 def test_what_is_trained_on_though_it_is_to_be_scored_is_told(tmp_path: Path) -> None:
     def told(sources: list[str], scored: list[str]) -> list[str]:
         return list(doubts(run_of(sources, scored), [], resumed=False))

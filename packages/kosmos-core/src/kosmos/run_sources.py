@@ -159,6 +159,9 @@ def open_named(
         for other in config.data.sources:
             if overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
+            elif _may_be(Path(path), Path(other.path)):
+                what = f"may be the run's source {other.path}, moved or copied, most of which was trained on"
+                warn(f"data {path!r}: {what}; {FOLLOW} and leave --data out to score what was held out")
         sources.append(_to_score(_open_as_it_is(config, registry, path, root)))
     return _distinct(sources, "--data", "score them one after the other")
 
@@ -267,6 +270,13 @@ def overlap(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and (one.is_relative_to(other) or other.is_relative_to(one))
 
 
+def _may_be(one: Path, other: Path) -> bool:
+    """Whether a file has the name of another that is gone, or that is as long."""
+    if one.name != other.name or not one.is_file():
+        return False
+    return not other.exists() or (other.is_file() and one.stat().st_size == other.stat().st_size)
+
+
 def _open(
     config: RunConfig, registry: Registry, entry: DocumentsConfig, where: str = "", *, asked: bool = False
 ) -> Parts:
@@ -286,6 +296,8 @@ def _open(
 
 
 S = TypeVar("S", bound=Source)
+
+FOLLOW = "where data have moved, say so in the run's run.yaml (data.sources)"
 
 NAME_SCORED = "give it another name (name: ... in the run file, evaluate.sources.N.name=... on the command line)"
 NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"

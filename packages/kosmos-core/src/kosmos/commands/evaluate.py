@@ -153,9 +153,14 @@ def _warn(line: str) -> None:
 
 def _held_out(run: SavedRun) -> list[Source]:
     """What the run holds out, with a warning where its data are others now."""
-    from kosmos.run_sources import open_both
+    from kosmos.run_sources import FOLLOW, open_both
 
-    sources, held_out = open_both(run.composition.config, run.composition.registry)
+    try:
+        sources, held_out = open_both(run.composition.config, run.composition.registry)
+    except DataError as error:
+        if "no such file" not in str(error):
+            raise
+        raise type(error)(f"{error}; {FOLLOW}") from error
     for line in (*run.other_data(sources), *unspaced(run, held_out)):
         _warn(line)
     return held_out
