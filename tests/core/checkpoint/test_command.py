@@ -138,6 +138,16 @@ def test_a_folder_without_a_run_or_without_checkpoints_is_one_line(tmp_path: Pat
     assert capsys.readouterr().out == "no checkpoints yet\n"
 
 
+def test_checkpoints_that_were_taken_away_are_missed_and_not_said_to_be_yet_to_come(run: RunFolder, capsys) -> None:
+    run.append(run.metrics, [{"step": 10}, {"step": 60}])
+    run.checkpoints.rename(run.path.parent / "moved")
+    for words in (["checkpoint", "ls"], ["checkpoint", "verify"], ["generate", "--prompt", "a"], ["eval"], ["export"]):
+        command = [*words[:2], str(run.path)] if words[0] == "checkpoint" else [words[0], str(run.path), *words[1:]]
+        assert main([*command, *([str(run.path.parent / "m")] if words == ["export"] else [])]) == 3
+        said = capsys.readouterr().err
+        assert f"{run.checkpoints}: is not there, and metrics.jsonl tells of 60 steps; bring it back or mount" in said
+
+
 def test_the_command_needs_no_torch(run: RunFolder) -> None:
     script = (
         "import sys; from kosmos.cli import main; "

@@ -151,11 +151,13 @@ def _to_keep(
 
 
 def _committed(output: str) -> list[Path]:
-    """Newest first."""
+    """Newest first. Raises CheckpointError where their folder is gone, though the run has taken steps."""
     from kosmos.checkpoint.folder import committed
     from kosmos.train.output import RunFolder
 
-    return committed(RunFolder.open(Path(output)).checkpoints)
+    folder = RunFolder.open(Path(output))
+    folder.check_checkpoints()
+    return committed(folder.checkpoints)
 
 
 def _look_at_all(output: str, checkpoints: list[Path]) -> list[Found]:

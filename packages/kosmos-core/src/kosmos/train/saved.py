@@ -124,6 +124,7 @@ def open_checkpoint(output: Path, step: int | Literal["best"] | None = None) -> 
     if None not in (step, named) and step != named:
         raise ConfigError(f"step {step}: {given} is the checkpoint of step {named}; leave one of them out")
     folder, step = RunFolder.open(output), named if step is None else step
+    folder.check_checkpoints()
     if step == "best":
         return folder, _load_best(folder)
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
