@@ -101,6 +101,21 @@ def test_another_model_is_refused_and_leaves_no_run(first: Path, tmp_path: Path,
     assert not (tmp_path / "second").exists()
 
 
+def test_a_file_in_the_place_of_a_run_is_refused_and_the_run_that_it_is_of_is_named(
+    first: Path, tmp_path: Path
+) -> None:
+    exported = tmp_path / "model.safetensors"
+    exported.write_bytes((first / "run.yaml").read_bytes())
+    inside = next(first.glob("checkpoints/step-*/manifest.json"))
+    for file, which in (
+        (exported, ": an exported model cannot stand in its place"),
+        (first / "run.yaml", f", {first}"),
+        (inside, f", {first}"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^init: {file}: is a file; give the folder of the run{which}$"):
+            trained(tmp_path / "second", init=str(file))
+
+
 def test_a_run_that_goes_on_has_its_own_weights(first: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     trained(whole, init=str(first), train={"steps": 4})

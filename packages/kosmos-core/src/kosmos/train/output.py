@@ -176,9 +176,10 @@ class RunFolder:
             ConfigError: there is none.
         """
         folder = RunFolder(path)
+        run, step = run_and_step(path.parent if path.is_file() else path)
         if path.is_file():
-            raise ConfigError(f"{path}: is a file; give the folder of the run, such as {path.parent}")
-        run, step = run_and_step(path)
+            which = f", {run}" if RunFolder(run).run_file.is_file() else ": an exported model cannot stand in its place"
+            raise ConfigError(f"{path}: is a file; give the folder of the run{which}")
         if step is not None and RunFolder(run).run_file.is_file():
             raise ConfigError(f"{path}: is a checkpoint; give the folder of its run, {run}")
         if not folder.run_file.is_file():
@@ -391,8 +392,7 @@ def _making(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        line = f"{path}: cannot make the output folder ({error.strerror}); name another --output"
-        raise ConfigError(line) from error
+        raise ConfigError(f"{path}: cannot make the output folder ({error.strerror}); name another --output") from error
 
 
 def _free_name(config: RunConfig) -> Path:
