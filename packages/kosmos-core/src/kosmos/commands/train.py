@@ -81,7 +81,7 @@ def train(
                 )
             config, run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
         else:
-            base = read_run_file(Path(file)) if file else {}
+            base = read_run_file(Path(file), trains=True) if file else {}
             config = lay_over([base], [short, given], where=file or COMMAND_LINE, over=COMMAND_LINE)
             stated = merge(merge(base, short), given)
             config, run = _found(config, stated, accept_plugins=accept_plugins) if auto_resume else _new(config)
