@@ -160,7 +160,7 @@ def test_goodput_is_shown_by_class(run: Path, capsys: pytest.CaptureFixture[str]
     found = report(run, capsys)["goodput"]
     assert (found["goodput"], found["wall_s"], found["steps"]) == (0.8, 10.0, 1)
     shown = lines(run, capsys)
-    assert "goodput    80.0 % of 10.0 s, 1 steps kept in 1 launches" in shown
+    assert "goodput    80.0 % of 10.0 s, 1 step kept in 1 launch" in shown
     assert [line.split()[:2] for line in shown if line.startswith("  ") and line.endswith("%")] == [
         ["productive", "8.0"],
         ["start_up", "2.0"],

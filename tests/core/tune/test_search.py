@@ -208,6 +208,7 @@ def test_a_trial_that_had_to_wait_for_cores_is_made_again_and_the_faster_counts(
     found = search(machine, rounds=1)
     assert found.overrides == {}
     assert [at_once(settings) for settings in machine.trials] == [1, 1, 1, 4, 2]
+    assert any("5 steps each, in 1 round beside the run as it is" in line for line in found.said)
     assert sum(line.startswith("warning: other programs use the cores") for line in found.said) == 1
 
 

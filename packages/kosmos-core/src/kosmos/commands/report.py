@@ -310,7 +310,8 @@ def _goodput_lines(found: Mapping[str, Any] | None) -> list[str]:
     lost = f", {found['lost_steps']:,} steps taken again or lost" if found["lost_steps"] else ""
     lines = [
         f"goodput    {100 * found['goodput']:.1f} % of {found['wall_s']:,.1f} s, "
-        f"{found['steps']:,} steps kept in {found['launches']} launches{lost}"
+        f"{found['steps']:,} {'step' if found['steps'] == 1 else 'steps'} kept in "
+        f"{found['launches']} {'launch' if found['launches'] == 1 else 'launches'}{lost}"
     ]
     spent = sorted(found["seconds"].items(), key=lambda item: -item[1])
     return lines + [f"  {name:<16} {s:>12,.1f} s {100 * s / found['wall_s']:>6.2f} %" for name, s in spent if s > 0]

@@ -205,9 +205,10 @@ class Search:
         each = around + steps * step_s
         minutes = self.rounds * (len(todo) + 1) * each / 60
         about = f"about {minutes:.0f} minutes" if minutes > 1.5 else f"about {60 * minutes:.0f} seconds"
+        rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
         self.say(
-            f"trying {'; '.join(map(_fields, todo))}: {steps:,} steps each, in {self.rounds} rounds beside the run as "
-            f"it is: {about}"
+            f"trying {'; '.join(map(_fields, todo))}: {steps:,} steps each, in {rounds} beside the run as it "
+            f"is: {about}"
         )
 
     def _compare(self, todo: Sequence[Candidate], steps: int) -> None:
