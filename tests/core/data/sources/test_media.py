@@ -96,7 +96,7 @@ def test_media_may_be_in_another_folder_that_is_named(open_, rows, tmp_path):
     (tmp_path / "secret.png").write_bytes(b"s")
     names = ["a.png", str(elsewhere / "a.png"), "../secret.png", str(tmp_path / "secret.png")]
     path = rows(*({"image": name, "text": "t"} for name in names), name="set/rows.jsonl")
-    with pytest.raises(SampleError, match=r"are refused; name files below it, or set root of the source to the folder"):
+    with pytest.raises(SampleError, match=r"are refused; name files below it, or the folder that .* as root$"):
         open_(path).document(1)
     source = open_(path, root=elsewhere)
     assert [m.source for i in (0, 1) for m in source.document(i).media] == [elsewhere / "a.png"] * 2
@@ -119,7 +119,7 @@ def test_links_in_a_folder_of_media_may_lead_into_the_root_around_it(open_, tmp_
         (real / "1.txt").write_text("a cat")
         (links / "cat" / "1.txt").symlink_to(real / "1.txt")
     more = {"asked": True} if kind == "asked" else {}
-    with pytest.raises(SampleError, match=r"a link that leads out of .*some is refused; .* set root of the source to"):
+    with pytest.raises(SampleError, match=r"a link that leads out of .*some is refused; .* that holds them as root$"):
         open_(links, **more).document(0)
     source = open_(links, root=tmp_path / "all", **more)
     (medium,) = source.document(0).media
@@ -154,6 +154,12 @@ def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
 def test_decoded_sounds_of_another_form_are_refused(root, change, said):
     with pytest.raises(SampleError, match=said):
         list(read_media("audio", {"array": [0.5], "sampling_rate": 16000, **change}, root))
+
+
+def test_where_a_row_names_a_file_outside_the_folder_the_field_of_its_root_is_named(open_, rows):
+    source = open_(rows({"image": "/elsewhere/a.png", "text": "x"}), where="data.sources.3")
+    with pytest.raises(SampleError, match=r"or the folder that holds them as root \(data\.sources\.3\.root\)$"):
+        source.document(0)
 
 
 def test_where_a_file_that_a_row_names_is_missing_the_field_of_its_folder_is_named(open_, rows, tmp_path):

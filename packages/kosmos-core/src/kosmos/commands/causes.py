@@ -13,6 +13,8 @@ MAX_NAMED = 20
 """Documents of one cause that are named."""
 MAX_CAUSES = 20
 """Causes that are told apart."""
+NOT_THERE = ("no such file", "or the folder that holds them as root")
+"""Words of causes that ``--root`` may mend."""
 _OF_ITS_OWN = re.compile(r"[^\s:,;()'\"]*[\d/.][^\s:,;()'\"]*")
 """Words of a cause that other documents have otherwise, such as a file's name, a place or a size."""
 
@@ -43,5 +45,5 @@ def incident_lines(incidents: Sequence[Incident], what: str, all_of_them: str = 
 
 def root_advice(incidents: Sequence[Incident], root: str | None) -> str:
     """What to do, behind a message, where media are not there and no folder of theirs was named."""
-    absent = any("no such file" in incident.cause for incident in incidents)
+    absent = any(words in incident.cause for incident in incidents for words in NOT_THERE)
     return "; if their media are in another folder, name it with --root" if absent and not root else ""

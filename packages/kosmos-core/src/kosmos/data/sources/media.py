@@ -30,7 +30,8 @@ THERE: Final = b"there"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=//|[^\\/])")
 _PLAIN = re.compile(r"(?!\s*\Z)[^/\\:\0]+(?:/[^/\\:\0]+)*")
 """Names that nothing below can object to, but for ``..``."""
-_SET_ROOT = "name files below it, or set root of the source to the folder that holds them"
+_SET_ROOT = "name files below it, or the folder that holds them as root"
+"""``data.sources.N.root`` or ``--root``: who opened the source knows which, and says so behind the message."""
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
@@ -38,11 +39,16 @@ class NoSuchFileError(SampleError):
     """A row names a file that is not there."""
 
 
+class OutsideRootError(SampleError):
+    """A row names a file outside the data root."""
+
+
 def resolve(root: Path, name: str) -> Path:
     """The file ``name`` under the data root ``root``.
 
     Raises:
-        SampleError: a URL, an absolute path, a path or a link that leads out of ``root``.
+        SampleError: a URL, or a path that begins with ``..`` or a drive.
+        OutsideRootError: an absolute path or a link that leads out of ``root``.
         NoSuchFileError: there is none.
     """
     if _PLAIN.fullmatch(name) and ".." not in (parts := name.split("/")) and (found := _without_links(root, parts)):
@@ -64,7 +70,7 @@ def _resolved(root: Path, name: str) -> Path:
     if pure.is_absolute() and root != NO_FILES and not windows.drive:
         inner = _inside(root, pure)
         if inner is None:
-            raise SampleError(f"{shown}: absolute paths out of {root} are refused; {_SET_ROOT}")
+            raise OutsideRootError(f"{shown}: absolute paths out of {root} are refused; {_SET_ROOT}")
         name, pure = str(inner), inner
     if pure.is_absolute() or windows.drive or (windows.root and "\\" in name):
         raise SampleError(f"{shown}: absolute paths are refused; name files relative to {root}")
@@ -79,7 +85,7 @@ def _resolved(root: Path, name: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         raise SampleError(f"{shown}: cannot be read ({error})") from error
     if not inside:
-        raise SampleError(f"{shown}: a link that leads out of {root} is refused; {_SET_ROOT}")
+        raise OutsideRootError(f"{shown}: a link that leads out of {root} is refused; {_SET_ROOT}")
     if not there:
         if os.path.lexists(path):
             raise SampleError(f"{root / name}: is no file, but a folder, a pipe or the like")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Segment, Text
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
-from kosmos.data.sources.media import NoSuchFileError, resolve
+from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
 from kosmos.data.sources.scan_cache import Record
 from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
 from kosmos.data.sources.well_known import WELL_KNOWN
@@ -137,6 +137,8 @@ class RowSource:
 
     def _root_advice(self, error: SampleError, row: int) -> str:
         """What to do, behind a message, where a file that the row names is not there and no folder was named."""
+        if self.root_field and isinstance(error, OutsideRootError):
+            return f" ({self.root_field})"
         if not self.root_field or not isinstance(error, NoSuchFileError):
             return ""
         return (
