@@ -104,17 +104,20 @@ def test_a_folder_of_pictures_is_asked_one_thing(call: Call, trained: Path, tmp_
     assert str(tmp_path) not in lines[0]
 
 
-def test_media_may_be_elsewhere(call: Call, trained: Path) -> None:
-    rows = write({"image": "a.png"})
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_media_may_be_elsewhere(call: Call, trained: Path, is_absolute: bool) -> None:
+    Path("set").mkdir()
+    name = str(Path("photos/a.png").absolute()) if is_absolute else "a.png"
+    rows = write({"image": name}, name="set/rows.jsonl")
     status, _, named = call("generate", trained, "--data", rows, *FEW, "--answers", "a.jsonl")
     assert (status, len(named)) == (3, 2)
     assert named[1] == (
-        "error[data]: rows.jsonl: no document could be continued; those left out are named with why; if their media "
-        "are in another folder, name it with --root"
+        "error[data]: set/rows.jsonl: no document could be continued; those left out are named with why; if their "
+        "media are in another folder, name it with --root"
     )
     assert not Path("a.jsonl").exists()
     assert call("generate", trained, "--data", rows, *FEW, "--answers", "a.jsonl", "--root", "photos")[0] == 0
-    assert [line["media"] for line in rows_of(Path("a.jsonl"))] == [["a.png"]]
+    assert [line["media"] for line in rows_of(Path("a.jsonl"))] == [[name]]
 
 
 MISTAKES = {
@@ -159,9 +162,11 @@ def test_an_interrupted_file_keeps_what_is_finished(call: Call, trained: Path, t
     run = Started("generate", trained, "--data", rows, "--answers", answers, "--max-new-tokens", 2)
     run.wait_for(lambda: lines_in(answers) > 0)
     run.send(signal.SIGINT)
-    assert run.end() == (130, "error[interrupted]: stopped (SIGINT)\n")
+    status, said = run.end()
     found = rows_of(answers)
     assert 0 < len(found) < 20_000
+    are = "1 answer is" if len(found) == 1 else f"{len(found):,} answers are"
+    assert (status, said) == (130, f"error[interrupted]: stopped (SIGINT); {are} in {answers}\n")
     assert [line["prompt"] for line in found] == [str(number) for number in range(len(found))]
 
 

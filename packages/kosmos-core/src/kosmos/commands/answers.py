@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, Interrupted
 
 if TYPE_CHECKING:
     from kosmos.evaluate.generated import Generated
@@ -32,9 +32,14 @@ class AnswerLines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Raises Interrupted, which says what is in the file, in the place of a KeyboardInterrupt."""
         if self._lines is not None and self._file is not None:
-            with suppress(OSError):  # of what could not be written, which was said
+            with suppress(OSError):  # of what could not be written, which was said, or has been removed
                 self._lines.close()
+                if isinstance(error, KeyboardInterrupt):
+                    count = self._file.read_bytes().count(b"\n")  # it may come between a line and its being counted
+                    are = "1 answer is" if count == 1 else f"{count:,} answers are"
+                    raise Interrupted(f"stopped (SIGINT); {are} in {self._file}") from error
 
     def write(self, answers: Sequence[Generated], source: str) -> None:
         """Add lines, which stay there whatever happens next.
