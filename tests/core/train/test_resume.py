@@ -157,7 +157,7 @@ SOURCES = [{"path": "ticks", "name": "a"}, {"path": "ticks", "name": "b", "optio
         ({"data": {"seed": 1}}, "data.seed", "0", "1"),
         ({"data": {"look_ahead": 17}}, "data.look_ahead", "16", "17"),
         ({"data": {"tokens_per_pack": 64}}, "data.tokens_per_pack", "128", "64"),
-        ({"data": {"cells_per_pack": {"ticks": 30}}}, "data.cells_per_pack.ticks", "None", "30"),
+        ({"data": {"cells_per_pack": {"ticks": 30}}}, "data.cells_per_pack.ticks", "null", "30"),
         ({"data": {"sources": SOURCES[::-1]}}, "data.sources.0.name", "'a'", "'b'"),
         (
             {"data": {"sources": [SOURCES[0], {**SOURCES[1], "options": {"size": 60}}]}},
@@ -165,8 +165,8 @@ SOURCES = [{"path": "ticks", "name": "a"}, {"path": "ticks", "name": "b", "optio
             50,
             60,
         ),
-        ({"data": {"sources": [{**s, "weight": 1} for s in SOURCES]}}, "data.sources.0.weight", "None", "1.0"),
-        ({"modalities": {"ticks": {"processor": {"lie": 0}}}}, "modalities.ticks.processor.lie", "None", "0"),
+        ({"data": {"sources": [{**s, "weight": 1} for s in SOURCES]}}, "data.sources.0.weight", "null", "1.0"),
+        ({"modalities": {"ticks": {"processor": {"lie": 0}}}}, "modalities.ticks.processor.lie", "null", "0"),
     ],
 )
 def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_differs(
@@ -222,7 +222,7 @@ def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_w
     [
         (
             {"backbone": {"rope_base": 100.0}},
-            r"backbone\.rope_base None, the run now has 100\.0; its weights are of an",
+            r"backbone\.rope_base 10000\.0, the run now has 100\.0; its weights are of an",
         ),
         ({"backbone": {"freeze": True}}, r"backbone\.freeze False, the run now has True; its weights are"),
         ({"streams": {"ticks": {"freeze": True}}}, r"streams\.ticks\.freeze False, the run now has True; its weights"),
@@ -237,6 +237,16 @@ def test_going_on_with_another_model_of_the_same_shapes_is_refused_by_its_field(
     train_model(small_run(run, train={"steps": 1}), registry=registry)
     with pytest.raises(CheckpointError, match=rf"was made with {line}"):
         resume_run(run, {**over, "train": {**over.get("train", {}), "steps": 2}}, registry=registry)
+
+
+def test_a_run_goes_on_where_its_backbone_is_said_to_be_what_it_was_without_words(tmp_path):
+    registry, run = ticks_registry(), tmp_path / "run"
+    train_model(small_run(run, train={"steps": 1}), registry=registry)
+    assert resume_run(run, {"backbone": {"rope_base": 10_000.0}, "train": {"steps": 2}}, registry=registry).step == 2
+    with pytest.raises(
+        CheckpointError, match=r"backbone\.ffn_width \d+, the run now has 80; its weights are of another"
+    ):
+        resume_run(run, {"backbone": {"ffn_width": 80}, "train": {"steps": 3}}, registry=registry)
 
 
 def test_8_bit_momentum_goes_on_in_the_blocks_that_it_has(tmp_path):

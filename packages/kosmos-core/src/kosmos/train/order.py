@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kosmos.config import RunConfig
+from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.shuffle import blocks_of, digest
-from kosmos.errors import CheckpointError
+from kosmos.errors import CheckpointError, KosmosError
+from kosmos.plugins import Registry
 
 PARTS = ("encoder", "connector")
 """Of a stream, what decides how many tokens a medium takes."""
@@ -47,19 +48,26 @@ def made_by(config: RunConfig) -> dict[str, Any]:
     return {"made_with": config.train.optimizer.name, "made_of": made_of(config)}
 
 
-def check_goes_on(state: Mapping[str, Any], config: RunConfig, order: Mapping[str, Any], where: Path) -> None:
+def check_goes_on(
+    state: Mapping[str, Any],
+    config: RunConfig,
+    order: Mapping[str, Any],
+    where: Path,
+    registry: Registry,
+) -> None:
     """Refuse to go on with other data, another model or another optimizer than a checkpoint was made with.
 
     Args:
         state: of the checkpoint.
         order: as ``sample_order`` tells it now.
+        registry: of the backbone, which knows what takes effect where an option of it is left out.
 
     Raises:
         CheckpointError: names the field that differs.
     """
     check_same_order(state["order"], order, where)
     if (made := state.get("made_of")) is not None:  # older ones lack it
-        check_same_model(made, made_of(config), where)
+        check_same_model(made, made_of(config), where, registry)
     made_with, now = state.get("made_with"), config.train.optimizer.name  # older ones lack it
     if made_with not in (None, now):
         raise CheckpointError(
@@ -97,7 +105,7 @@ def made_of(config: RunConfig) -> dict[str, Any]:
     return {"backbone": backbone, "frozen": frozen, "lora": lora, "train": {"weights": dumped["train"]["weights"]}}
 
 
-def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
+def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, registry: Registry) -> None:
     """Refuse to go on with another model than the checkpoint's, though its tensors may have the same shapes.
 
     Raises:
@@ -110,12 +118,37 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
         of_streams = {name: {"freeze": name in made["frozen"], "lora": made["lora"].get(name)} for name in streams}
         return {"backbone": made["backbone"], "streams": of_streams, "train": made["train"]}
 
-    _refuse_other(fields(saved), fields(now), where, lambda path: "its weights are of another model")
+    def in_effect(path: str, value: Any, made: Mapping[str, Any]) -> Any:
+        part, _, option = path.partition(".")
+        return _in_effect(made["backbone"], option, registry) if value is None and part == "backbone" else value
+
+    _refuse_other(fields(saved), fields(now), where, lambda path: "its weights are of another model", in_effect)
 
 
-def _refuse_other(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, why: Callable[[str], str]) -> None:
+def _in_effect(backbone: Mapping[str, Any], option: str, registry: Registry) -> Any:
+    """What takes effect in the place of an option that is left out; None where the component does not tell."""
+    from kosmos.train.taken_parts import in_effect
+
+    options = {name: value for name, value in backbone.items() if name not in BackboneConfig.model_fields}
+    try:
+        return in_effect(registry, "backbone", backbone["name"], options, "backbone").get(option)
+    except KosmosError:  # options that today's component refuses: that they differ is what is to be said
+        return None
+
+
+def _refuse_other(
+    saved: Mapping[str, Any],
+    now: Mapping[str, Any],
+    where: Path,
+    why: Callable[[str], str],
+    in_effect: Callable[[str, Any, Mapping[str, Any]], Any] = lambda path, value, of: value,
+) -> None:
+    """Raises CheckpointError of what differs; ``in_effect`` tells what a value of ``saved`` or ``now`` comes to."""
     # A setting that was changed is the cause where what is there differs, too.
-    for path, before, after in sorted(differences(saved, now, ""), key=lambda found: found[0].endswith(FACTS)):
+    for path, one, other in sorted(differences(saved, now, ""), key=lambda found: found[0].endswith(FACTS)):
+        before, after = in_effect(path, one, saved), in_effect(path, other, now)
+        if before == after:  # one of them states what the other leaves to the component
+            continue
         suits = path.startswith("data.") or {"freeze", "lora", "processor"} & set(path.split("."))  # its weights do
         go_on = f" that begins with its weights (init={where.parent.parent})" if suits else ""
         raise CheckpointError(
@@ -160,7 +193,9 @@ def differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any
 
 
 def shown(value: Any) -> str:
-    """A plain value as an error shows it: a component by its name."""
+    """A plain value as an error shows it: a component by its name, None as YAML has it."""
+    if value is None:
+        return "null"
     if isinstance(value, list):
         return "[" + ", ".join(shown(v) for v in value) + "]"
     return str(value["name"]) if isinstance(value, Mapping) and "name" in value else repr(value)

@@ -171,7 +171,7 @@ class Session:
             self.folder.check_checkpoints()
         else:
             with reading(loaded):
-                check_goes_on(loaded.state, self.config, order, loaded.folder)
+                check_goes_on(loaded.state, self.config, order, loaded.folder, self.registry)
         return loaded
 
     def _restore(self, loaded: Loaded | None) -> None:

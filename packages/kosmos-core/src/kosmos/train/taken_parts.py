@@ -71,7 +71,7 @@ def other_processors(composition: Composition, first: First, paths: Iterable[str
         if name in then.modalities and stream == then.stream_of(name) and f"streams.{stream}.encoder" in taken:
             path = f"modalities.{name}.processor"
             before, after = (
-                _in_effect(composition.registry, "modality", name, of, path)
+                in_effect(composition.registry, "modality", name, of, path)
                 for of in (then.modalities[name].processor, settings.processor)
             )
             found += [Other(*one) for one in _differences(before, after, path)]
@@ -90,7 +90,7 @@ def _others(composition: Composition, first: First, path: str) -> list[Other]:
             f"init: {path} of {first.folder} is another: {then.name} there, {by.name} here; name {then.name}, or {anew}"
         )
     options = {**by.options, **(getattr(part, "without_files", None) or {})}
-    before, after = (_in_effect(registry, kind, by.name, of, path) for of in (then.options, options))
+    before, after = (in_effect(registry, kind, by.name, of, path) for of in (then.options, options))
     files = _files(stated.options, then.options, by.options)
     found = []
     for where, one, other in _differences(before, after, path):
@@ -116,8 +116,13 @@ def _component(config: RunConfig, path: str, registry: Registry) -> ComponentCon
     return encoder if kind == "encoder" else connector
 
 
-def _in_effect(registry: Registry, kind: str, name: str, options: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Options with the defaults of those that are not stated, as plain values."""
+def in_effect(registry: Registry, kind: str, name: str, options: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Options with the defaults of those that are not stated, as plain values.
+
+    Raises:
+        ConfigError: the component has no such options, or they do not fit each other.
+        PluginError: there is no such component, or it does not tell its options.
+    """
     factory, positional = registry.resolve(kind, name), registry.get(kind, name).positional
     try:
         checked = registry.check(kind, name, options, path=path, positional=positional)
