@@ -329,6 +329,15 @@ def test_a_disk_that_is_full_at_the_start_is_one_line_and_leaves_nothing(tmp_pat
     assert not (tmp_path / "run" / "run.yaml").exists()
 
 
+@pytest.mark.parametrize("command", ["train", "plan", "tune"])
+def test_of_the_folder_of_a_run_only_train_advises_to_resume(call: Call, command: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("train: {steps: 3}\n")
+    status, (line,) = call(command, tmp_path)
+    assert status == 2
+    go_on = f", or go on with the run that is there by --resume {tmp_path}" if command == "train" else ""
+    assert line.endswith(f"name {tmp_path}/run.yaml in it{go_on}")
+
+
 def test_help_has_a_short_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "-h"]) == 0
     assert capsys.readouterr().out.startswith("Usage: kosmos train")

@@ -69,11 +69,8 @@ def _load(text: str) -> Any:
         loader.dispose()
 
 
-def read_run_file(path: str | Path, *, trains: bool = False) -> dict[str, Any]:
+def read_run_file(path: str | Path) -> dict[str, Any]:
     """The content of a run file as plain values.
-
-    Args:
-        trains: whether the command can go on with a run, and says so of a run's folder.
 
     Raises:
         ConfigError: it is missing, is not YAML, says a field twice, or holds no fields. ``{}`` means to say nothing;
@@ -83,7 +80,7 @@ def read_run_file(path: str | Path, *, trains: bool = False) -> dict[str, Any]:
     try:
         content = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot read the run file ({error.strerror}); {_meant(path, trains)}") from error
+        raise ConfigError(f"{path}: cannot read the run file ({error.strerror}); {_meant(path)}") from error
     except _SaidTwice as error:
         first, again = error.lines
         raise ConfigError(
@@ -107,11 +104,10 @@ def _in_words(problem: str) -> str:
     return "a tab; indent by spaces" if problem.startswith("found character '\\t'") else problem
 
 
-def _meant(path: Path, trains: bool) -> str:
+def _meant(path: Path) -> str:
     """What to do about a run file that cannot be read."""
     if (path / "run.yaml").is_file():
-        go_on = f", or go on with the run that is there by --resume {path}" if trains else ""
-        return f"name {path / 'run.yaml'} in it{go_on}"
+        return f"name {path / 'run.yaml'} in it"
     return f"name data with --data {path}" if path.is_dir() else "give the path of a YAML file"
 
 

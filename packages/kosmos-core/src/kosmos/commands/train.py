@@ -81,7 +81,7 @@ def train(
                 )
             config, run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
         else:
-            base = read_run_file(Path(file), trains=True) if file else {}
+            base = _run_file(Path(file)) if file else {}
             config = lay_over([base], [short, given], where=file or COMMAND_LINE, over=COMMAND_LINE)
             stated = merge(merge(base, short), given)
             config, run = _found(config, stated, accept_plugins=accept_plugins) if auto_resume else _new(config)
@@ -106,6 +106,16 @@ def _given(context: typer.Context) -> list[str]:
     parts += ["--accept-plugins"] if given["accept_plugins"] else []
     parts += ["--auto-resume"] if given["auto_resume"] else []
     return [*parts, *plugins_option()]
+
+
+def _run_file(path: Path) -> dict[str, Any]:
+    """Its content. Raises ConfigError, which of a run's folder says what this command alone can do with it."""
+    try:
+        return read_run_file(path)
+    except ConfigError as error:
+        if not RunFolder(path).run_file.is_file():
+            raise
+        raise ConfigError(f"{error}, or go on with the run that is there by --resume {path}") from error
 
 
 def _new(config: RunConfig) -> Planned:
