@@ -232,7 +232,7 @@ def test_a_prompt_comes_from_a_pipe(call: Call, trained: Path, monkeypatch: pyte
 def test_a_prompt_that_is_longer_than_a_row_of_the_run_is_told(call: Call, trained: Path) -> None:
     status, _, (line,) = call("generate", trained, "--prompt", "x" * 600, *FEW)
     assert status == 0
-    assert line.startswith("warning: the prompt takes 601 tokens, and a row of the run held 256: it has learned ")
+    assert line.startswith("warning: the prompt takes 601 tokens, and a row of the run held 256: it was trained on no")
 
 
 def test_a_run_of_chats_says_that_plain_documents_are_none(call: Call, trained: Path, tmp_path: Path) -> None:

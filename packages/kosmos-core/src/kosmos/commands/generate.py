@@ -133,7 +133,7 @@ def _continued(run: SavedRun, document: Document, how: Writing) -> str:
     try:
         with aside():
             if (tokens := len(planner.prompt(document))) > planner.max_tokens:
-                rows = f"a row of the run held {planner.max_tokens:,}: it has learned nothing of documents so long"
+                rows = f"a row of the run held {planner.max_tokens:,}: it was trained on no document so long"
                 print(f"warning: the prompt takes {tokens:,} tokens, and {rows}", file=sys.stderr)
             return generate_text(run.composition, document, **asdict(how), device=run.device, dtype=run.dtype)
     except SampleError as error:
