@@ -90,6 +90,14 @@ MUTANTS = [
     Mutant("Small.forgets", True, "backbone little", "cache-changes-nothing", "in pieces of 5, 1, 1 and 5"),
     Mutant("Small.mixes", True, "backbone little", "together-equals-alone", "a prompt of 7, 4 documents together"),
     Mutant("Small.keeps", True, "backbone little", "together-equals-alone", "3 documents together, differs"),
+    Mutant(
+        "Small.new_batch_cache", lambda self: smaller.OtherInOneShape(), "backbone little", "together-equals-alone",
+        "4 documents together in rows of one shape (capturable), differs",
+    ),
+    Mutant(
+        "Small.new_batch_cache", lambda self: object(), "backbone little", "together-equals-alone",
+        "its new_batch_cache gives no KeyValueBatch",
+    ),
     Mutant("Small.draw_weights", late_draw, "backbone little", "drawn-later", "embedding.weight has other values"),
     Mutant("Small.elsewhere", True, "backbone little", "gpu", "at smaller.py:"),
     Mutant("descent", made_of(smaller.Ascent), "optimizer momentum", "lowers-a-loss", "the loss went from"),

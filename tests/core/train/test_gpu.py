@@ -8,6 +8,8 @@ import torch
 from kosmos import make_run
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.staging import Staging
+from kosmos.train import backward
+from kosmos.train.passes import joined
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of
 
@@ -81,10 +83,18 @@ def test_a_run_that_goes_on_takes_the_same_steps(tmp_path, way):
     assert losses(tmp_path / "cut") == pytest.approx(losses(tmp_path / "whole"), rel=2e-2)
 
 
-def test_rows_that_are_computed_as_one_have_the_losses_of_each(tmp_path):
+def test_rows_that_are_computed_as_one_have_the_losses_of_each(tmp_path, monkeypatch):
+    sizes = []
+
+    def noted(batches):
+        sizes.append(len(batches))
+        return joined(batches)
+
+    monkeypatch.setattr(backward, "joined", noted)
     exact = {"train": {"precision": "fp32", "compile": False, "optimizer": "adamw"}}
     for at_once in (1, 2):
         train_model(run(tmp_path / str(at_once), exact, {"train": {"lanes_at_once": at_once}}))
+    assert sizes == [1] * 16 + [2] * 8
     assert losses(tmp_path / "2") == pytest.approx(losses(tmp_path / "1"), rel=1e-3)
 
 
