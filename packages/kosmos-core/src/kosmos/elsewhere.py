@@ -68,6 +68,7 @@ ELSEWHERE = {
     "trackers: [tensorboard, wandb]": (
         "use_wandb use_tensorboard wandb tensorboard wandb_project enable_wandb enable_tensorboard"
     ),
+    "train.fp8": "float8 fp8_recipe float8_recipe fp8_format enable_fp8 enable_float8_linear float8_recipe_name",
     "train.precision is auto, fp32 or bf16": "bf16 fp16 dtype torch_dtype mixed_precision",
     "train.steps": "max_steps train_iters",
     "train.learning_rate": "lr",

@@ -22,6 +22,7 @@ from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.errors import CheckpointError, PluginError, TrainingError, is_out_of_memory
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.failures import raise_as_its_own
+from kosmos.model.fp8 import use_fp8
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.runtime.parallel import Parallel
@@ -76,6 +77,7 @@ class Trainer:
         self.model = composition.model.train()
         if self.config.train.weights == "bf16":
             round_weights(self.model)
+        use_fp8(self.model.backbone, self.config.train.fp8, device)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
         self._agree_on_kernels(parallel.agreed(lambda: try_kernels(self.model, self.config.train.compile, device)))
         self.at("giving the model its weights")

@@ -15,6 +15,7 @@ from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.errors import ConfigError
+from kosmos.model.fp8 import check_fp8
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run, with_absolute_sources
 from kosmos.run_sources import open_both
@@ -84,6 +85,7 @@ def _open(
         check_types(composition.model, config.parallel, parallel)
     check_sharing(composition.model.backbone, config.parallel, parallel.world_size)
     check_compile(composition.model, config.train.compile, device)
+    check_fp8(config.train.fp8, composition.model.backbone, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)
     sources, held_out = open_both(config, registry)
     _check_scored(config, held_out)

@@ -16,6 +16,7 @@ from kosmos.data.quarantine import incident_row
 from kosmos.errors import ConfigError, DataError, Interrupted, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped, score
 from kosmos.lock import check_lock, keep_lock
+from kosmos.model.fp8 import slower_here
 from kosmos.plugins import Registry
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
@@ -149,7 +150,8 @@ class Session:
             self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
         )  # fmt: skip
-        self._warn((slower_without_triton(run.device), *self.registry.given_way(), *doubtful))
+        slower = slower_without_triton(run.device), slower_here(self.config.train.fp8, run.device)
+        self._warn((*slower, *self.registry.given_way(), *doubtful))
 
     def _warn(self, warnings: Iterable[str | None]) -> None:
         for warning in filter(None, warnings):

@@ -12,6 +12,7 @@ import torch
 from kosmos.compose import Absent, check_components, check_parts, check_weights, decoder_alone
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, PluginError
+from kosmos.model.fp8 import WHERE as FP8
 from kosmos.plugins import Registry
 from kosmos.runtime.dealing import check_dealing, num_groups
 from kosmos.runtime.devices import pick_precision
@@ -38,6 +39,7 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
     check_dealing(config.data.lanes, processes, config.parallel.sharing)
     check_strategy(config.parallel, parallel)
     pick_precision(train.precision, torch.device("cpu"), train.weights)  # what is refused is so on any device
+    _check_fp8(config, processes)
     check_weights(config.data)
     if config.checkpoint.keep_best and config.evaluate.every_steps is None:
         raise ConfigError("checkpoint.keep_best: keeps what scored best during training: set evaluate.every_steps too")
@@ -53,6 +55,16 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
     check_components(config, registry, absent)
     check_parts(config, registry, absent)
     _check_backbone(config, registry, processes)
+
+
+def _check_fp8(config: RunConfig, processes: int) -> None:
+    """What products of 8 bits do not go together with, whatever the model and the device."""
+    if config.train.fp8 is None:
+        return
+    if config.train.precision == "fp32":
+        raise ConfigError(f"{FP8}: not with train.precision=fp32; leave one of them out")
+    if processes > 1 and config.parallel.tensor > 1:
+        raise ConfigError(f"{FP8}: not of matrices that ranks share (parallel.tensor); leave one of them out")
 
 
 def _check_backbone(config: RunConfig, registry: Registry, processes: int) -> None:
