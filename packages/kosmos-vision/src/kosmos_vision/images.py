@@ -15,6 +15,7 @@ from kosmos_vision.augmentation import UNCHANGED, Augmentation, Change
 from kosmos_vision.cutting import cut_planes
 from kosmos_vision.pictures import Limits, load_rgb, read_header
 from kosmos_vision.resampling import Box, Planes, Resampler
+from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
 
 BEGIN, END = "<image>", "</image>"
 """Marks before and behind the cells of a picture."""
@@ -53,14 +54,17 @@ class ImageRecipe(NamedTuple):
     orientation: int | None
     """As EXIF counts it; None where the header was not read."""
     height_px: int
+    """Of the whole, and of each tile."""
     width_px: int
+    tiling: Tiling = WHOLE
 
 
 class ImageProcessor:
     """Plans pictures and decodes them to uint8 cells.
 
-    Where all have one size, a plan needs no look at the file: each is opened once, as it is decoded, and by the data
-    worker that decodes it alone. What is wrong with a picture is then found there. Else the header is read.
+    Where all have one size and none is split, a plan needs no look at the file: each is opened once, as it is decoded,
+    and by the data worker that decodes it alone. What is wrong with a picture is then found there. Else the header is
+    read.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class ImageProcessor:
         size_px: int | tuple[int, int] | None = None,
         resize: Literal["squash", "crop", "pad"] = "squash",
         max_cells: int = 256,
+        max_tiles: int = 1,
         max_pixels: int = 40_000_000,
         max_bytes: int = 64 * 1024 * 1024,
         compile: bool = True,
@@ -85,6 +90,9 @@ class ImageProcessor:
             resize: how a picture is brought to a given size: ``squash`` changes its shape, ``crop`` cuts what stands
                 out around the centre, ``pad`` adds margins of the encoder's mean colour.
             max_cells: budget of one picture that keeps its own shape; larger ones are made smaller.
+            max_tiles: most tiles of the given size that a larger picture is split into, so that small print stays
+                legible. They follow a view of the whole, row by row, and each takes as many tokens as that. No picture
+                has more than its pixels fill. 1 splits none.
             max_pixels: pictures with more are refused before they are decoded.
             max_bytes: files with more are refused before they are read.
             compile: whether a process that has resized for half a second compiles C++ for it, where there is a
@@ -102,9 +110,10 @@ class ImageProcessor:
         self.cell_shape = (encoder_input.channels, *encoder_input.patch_px)
         self.cell_dtype: np.dtype[Any] = np.dtype(np.uint8)
         self.size_px = _checked_size(encoder_input, size_px)
-        self.reads_headers = self.size_px is None
-        self._one_plan = None if self.size_px is None else self._plan_of(None, self.size_px)
-        self.resize = resize
+        self.resize, self.max_tiles = resize, max_tiles
+        self._check_tiles()
+        self.reads_headers = self.size_px is None or max_tiles > 1
+        self._one_plan = None if self.reads_headers or self.size_px is None else self._plan_of(None, self.size_px)
         self.max_cells = max_cells
         self.resampler = Resampler(compile)
         self.augmentation = Augmentation(flip, crop, colour)
@@ -120,7 +129,8 @@ class ImageProcessor:
             )
 
     def plan(self, media: Media) -> MediaPlan:
-        """Layout ``<image>``, one grid, ``</image>``; reads the header, or where all have one size nothing.
+        """Layout ``<image>``, one grid, ``</image>``; where a picture is split, the grids of its tiles stand behind the
+        first, with a line break in front of each row. Reads the header, or where all have one plan nothing.
 
         Raises:
             SampleError: it is given a time range; where the header is read: unreadable, of size zero, or over a limit.
@@ -133,16 +143,20 @@ class ImageProcessor:
         if self._one_plan is not None:
             return self._one_plan
         header = read_header(media.source, self.limits)
-        rows, columns = fit_cells((header.height, header.width), self.input, self.max_cells)
+        own = header.height, header.width
+        if self.size_px is not None:
+            return self._plan_of(header.orientation, self.size_px, choose_tiling(own, self.size_px, self.max_tiles))
+        rows, columns = fit_cells(own, self.input, self.max_cells)
         patch = self.input.patch_px
         return self._plan_of(header.orientation, (rows * patch[0], columns * patch[1]))
 
-    def _plan_of(self, orientation: int | None, size_px: tuple[int, int]) -> MediaPlan:
+    def _plan_of(self, orientation: int | None, size_px: tuple[int, int], tiling: Tiling = WHOLE) -> MediaPlan:
         rows, columns = (size // patch for size, patch in zip(size_px, self.input.patch_px, strict=True))
-        return MediaPlan((BEGIN, Grid(1, rows, columns), END), ImageRecipe(orientation, *size_px))
+        layout = (BEGIN, *tiling.layout(Grid(1, rows, columns)), END)
+        return MediaPlan(layout, ImageRecipe(orientation, *size_px, tiling))
 
     def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:
-        """Cells in reading order: uint8 [rows x columns, 3, patch height, patch width].
+        """Cells of each grid in reading order: uint8 [N, 3, patch height, patch width].
 
         Raises:
             SampleError: broken, cut short, or not within the limits.
@@ -154,10 +168,16 @@ class ImageProcessor:
         return self._cells(media, plan, self.augmentation.draw(random))
 
     def _cells(self, media: Media, plan: MediaPlan, change: Change) -> NDArray[np.uint8]:
-        orientation, height, width = plan.recipe
-        picture = load_rgb(media.source, self.limits, orientation, change.needed((height, width)))
-        planes = self._planes(picture, (height, width), change)
-        return cut_planes(change.turned(planes), self.input.patch_px)
+        """Each grid is resized from what was decoded: the tiles as one picture, of which they are cut."""
+        recipe: ImageRecipe = plan.recipe
+        tiling, size_px = recipe.tiling, (recipe.height_px, recipe.width_px)
+        full_px = size_px[0] * tiling.rows, size_px[1] * tiling.columns
+        picture = load_rgb(media.source, self.limits, recipe.orientation, change.needed(full_px))
+        views = [change.turned(self._planes(picture, size_px, change))]
+        if tiling.is_split:
+            views += cut_tiles(change.turned(self._planes(picture, full_px, change)), tiling)
+        cells = [cut_planes(view, self.input.patch_px) for view in views]
+        return cells[0] if len(cells) == 1 else np.concatenate(cells)
 
     def _planes(self, picture: Image.Image, size_px: tuple[int, int], change: Change) -> Planes:
         part = change.part(*picture.size)
@@ -174,6 +194,21 @@ class ImageProcessor:
         inner = change.recoloured(self.resampler.planes(picture, (rows, columns), part))
         planes[:, top : top + rows, left : left + columns] = inner
         return planes
+
+    def _check_tiles(self) -> None:
+        """Raises ConfigError where pictures cannot be split so."""
+        if self.max_tiles < 1:
+            raise ConfigError(f"max_tiles {self.max_tiles}: need at least 1, which splits no picture")
+        if self.max_tiles > 1 and self.size_px is None:
+            raise ConfigError(
+                f"max_tiles {self.max_tiles}: pictures keep their own shape here, up to max_cells; raise that instead, or "
+                "set size_px, the size of a tile"
+            )
+        if self.max_tiles > 1 and self.resize == "crop":
+            raise ConfigError(
+                f"max_tiles {self.max_tiles}: resize crop would show other parts in the tiles than in the whole; set "
+                "resize to squash or pad"
+            )
 
     @property
     def hints(self) -> tuple[str, ...]:
