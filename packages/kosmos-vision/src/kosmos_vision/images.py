@@ -201,7 +201,7 @@ class ImageProcessor:
             raise ConfigError(f"max_tiles {self.max_tiles}: need at least 1, which splits no picture")
         if self.max_tiles > 1 and self.size_px is None:
             raise ConfigError(
-                f"max_tiles {self.max_tiles}: pictures keep their own shape here, up to max_cells; raise that instead, or "
+                f"max_tiles {self.max_tiles}: pictures keep their own shape here, in max_cells cells; raise that, or "
                 "set size_px, the size of a tile"
             )
         if self.max_tiles > 1 and self.resize == "crop":
