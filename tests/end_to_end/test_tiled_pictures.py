@@ -97,8 +97,8 @@ def test_packed_loss_and_gradients_equal_those_of_each_document_alone(registry, 
     (together, slopes), (alone, expected) = found
     assert together == pytest.approx(alone, rel=1e-6)
     assert slopes.keys() == expected.keys() and any("encoder" in name for name in slopes)
-    for name, slope in expected.items():  # measured 3e-6 of the largest
-        torch.testing.assert_close(slopes[name], slope, rtol=0, atol=3e-5 * max(1e-2, float(slope.abs().max())))
+    for name, slope in expected.items():  # measured 6e-7 of the largest
+        torch.testing.assert_close(slopes[name], slope, rtol=0, atol=1e-5 * max(1e-2, float(slope.abs().max())))
 
 
 def test_a_run_goes_on_exactly_with_its_tiles_and_not_with_others(registry, data, tmp_path) -> None:

@@ -47,7 +47,7 @@ def choose_tiling(size_px: tuple[int, int], tile_px: tuple[int, int], most: int)
         most: tiles.
 
     Source: ``select_best_resolution`` of LLaVA-NeXT, which takes the largest effective resolution and then the least
-    waste. It looks at a list (``image_grid_pinpoints``), and may enlarge a picture up to twice.
+    waste; here among all grids, there of a list (``image_grid_pinpoints``), to which small pictures are enlarged.
     """
     (height, width), (tile_height, tile_width) = size_px, tile_px
     most_rows, most_columns = (
