@@ -16,6 +16,7 @@ from kosmos.model.attention import attend, attend_across, attend_cached
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
 from kosmos.model.continuing import Captured, OneShape, continuing
 from kosmos.model.decoder import Decoder
+from kosmos.model.fp8 import use_fp8
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.plugins import Registry
 from support import ticks
@@ -160,6 +161,25 @@ def test_packed_is_unpacked_and_as_on_the_cpu(backbone):
         least = 0.05 * max(float(slope.norm()) for slope in slopes.values())
         found = {name: apart(gradients[name], slope, least=least) for name, slope in slopes.items()}
         assert max(found.values()) < 0.1, found
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "rowwise_with_gw_hp"])
+@pytest.mark.parametrize("tokens", [64, 77])
+def test_products_of_8_bits_are_rounded_as_a_cpu_rounds_them(recipe, tokens):
+    torch.manual_seed(0)
+    x, upstream = torch.randn(tokens, 128), torch.randn(tokens, 256)
+    plain, found = torch.nn.Module(), {}
+    plain.blocks = torch.nn.ModuleList([torch.nn.Linear(128, 256)])
+    for device in map(torch.device, ("cpu", "cuda")):
+        model = deepcopy(plain).to(device)
+        assert use_fp8(model, recipe, device) == 1
+        inner = x.to(device).requires_grad_()
+        with torch.autocast(device.type, torch.bfloat16):
+            out = model.blocks[0](inner)
+        out.backward(upstream.to(device, out.dtype))
+        found[device.type] = [t.float().cpu() for t in (out, inner.grad, model.blocks[0].weight.grad)]
+    for on_gpu, emulated in zip(found["cuda"], found["cpu"], strict=True):
+        assert apart(on_gpu, emulated) < UNITS[torch.bfloat16]
 
 
 @pytest.mark.parametrize("dtype", UNITS, ids=["fp32", "bf16"])

@@ -58,6 +58,11 @@ WAYS = {
     "recomputed in part": {"train": {"gradient_checkpointing": "selective", "compile": False}},
     "adamw": {"train": {"optimizer": "adamw"}},
     "rows as one": {"train": {"lanes_at_once": 2}},
+    "8 bits, tensorwise": {"train": {"fp8": "tensorwise"}},
+    "8 bits, rowwise": {"train": {"fp8": "rowwise"}},
+    "8 bits, gradients of weights in bf16": {"train": {"fp8": "rowwise_with_gw_hp"}},
+    "8 bits, uncompiled": {"train": {"fp8": "rowwise", "compile": False}},
+    "8 bits, updates beside fixed weights": {"backbone": UPDATES, "train": {"fp8": "rowwise"}},
     "updates beside fixed weights": {"backbone": UPDATES},
     "updates beside fixed weights, recomputed": {"backbone": UPDATES, "train": {"gradient_checkpointing": True}},
 }  # fmt: skip

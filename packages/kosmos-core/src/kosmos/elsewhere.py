@@ -100,6 +100,10 @@ ELSEWHERE = {
     "train.gradient_checkpointing": (
         "activation_checkpoint activation_checkpointing recompute_activations recompute_granularity"
     ),
+    "modalities split large media by an option of their processors; kosmos explain max_tiles": (
+        "anyres image_aspect_ratio image_grid_pinpoints dynamic_image_size max_dynamic_patch max_num_tiles "
+        "max_image_tiles do_image_splitting image_splitting"
+    ),
     "a modality's processor changes media at random in training; kosmos explain time_masks": (
         "specaug specaugment spec_augment augment augmentation transforms data_augmentation"
     ),

@@ -100,12 +100,15 @@ def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:
     for number, pair in enumerate(texts):
         where = f"{name}[{number}]"
         if not isinstance(pair, Mapping):
-            raise SampleError(f"{where}: expected an object with user and assistant, got {kind_of(pair)}")
+            raise SampleError(f"{where}: expected an object with user and assistant, got {kind_of(pair)}{_LISTS}")
         user = text_value(pair.get("user"), f"{where}.user")
         if asked and number == len(texts) - 1 and is_empty(pair.get("assistant")):
             yield user, ""
             continue
         yield user, _not_empty(text_value(pair.get("assistant"), f"{where}.assistant"), f"{where}.assistant")
+
+
+_LISTS = " (or texts and media in turn: lists of one length, with null where the other has something)"
 
 
 def _not_empty(answer: str, where: str) -> str:

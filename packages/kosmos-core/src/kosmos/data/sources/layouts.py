@@ -16,7 +16,6 @@ from kosmos.data.document import Segment, Text
 from kosmos.data.sources import forms, messages, times
 from kosmos.data.sources.columns import (
     Row,
-    checked_text,
     did_you_mean,
     is_empty,
     kind_of,
@@ -28,6 +27,7 @@ from kosmos.data.sources.columns import (
     top_column,
 )
 from kosmos.data.sources.media import holds_medium, read_media, resolve
+from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.errors import SampleError
 from kosmos.names import nearest
@@ -291,6 +291,10 @@ class DefaultLayout:
             return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, root)
         media = self.media_of(row)
         form = self._form(row, lambda column: row[column] is not None)
+        if form == forms.TEXTS and is_interleaved(self.value(row, form)) and (beside := self._media_lists(row)):
+            beside |= {m: (column, row.get(column)) for m, column in media.items() if m not in beside}
+            texts, read = self.value(row, form), partial(self._read_value, row, root)
+            return tuple(read_interleaved(texts, self.column(form), beside, read))
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
             turns = held.before(forms.turns(form, partial(self.value, row), self.column, asked=self.asked))
@@ -305,7 +309,18 @@ class DefaultLayout:
         return (*leading, self._learned(row))
 
     def _read_media(self, row: Row, modality: str, column: str, root: Path) -> Iterator[Segment]:
-        value = look_up(row, self.columns.get(modality, column))
+        return self._read_value(row, root, modality, look_up(row, self.columns.get(modality, column)))
+
+    def _media_lists(self, row: Row) -> dict[str, tuple[str, Any]]:
+        """Modality to its column, of those that hold a list, and to what it holds: null alone, too."""
+        held: dict[str, tuple[str, Any]] = {}
+        for modality, path, plain in self._chat_columns:
+            if modality not in held and (path if plain else top_column(path, row)) in row:
+                value = look_up(row, path)
+                held |= {modality: (path, value)} if isinstance(value, list | tuple) else {}
+        return held
+
+    def _read_value(self, row: Row, root: Path, modality: str, value: Any) -> Iterator[Segment]:
         clip = self._times(row).clip(modality, value)
         return read_media(modality, value, root, clip, has_time=modality in self.timed)
 
@@ -348,45 +363,3 @@ def _missing_file(name: Any, root: Path) -> str:
     except SampleError as error:
         return f"file: {error}"
     return f"file: {name} was not there when the source was opened"
-
-
-def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each segment with its kind: ``text`` or a modality.
-
-    Raises:
-        SampleError: not a list of objects that hold one thing each.
-    """
-    if not isinstance(parts, list | tuple) or not parts:
-        raise SampleError(f"segments: expected a list that is not empty, got {kind_of(parts)}")
-    for number, part in enumerate(parts):
-        if not isinstance(part, Mapping):
-            raise SampleError(f"segments[{number}]: expected an object, got {kind_of(part)}")
-        # Columns of a parquet table give every segment every key, null (or of nulls) where it does not apply.
-        kinds = [
-            k
-            for k, v in part.items()
-            if k != "train" and not times.is_beside(k, part) and (v is not None if k == "text" else holds_medium(v))
-        ]
-        if len(kinds) != 1:
-            raise SampleError(f"segments[{number}]: expected text or one medium, got {', '.join(kinds) or 'nothing'}")
-        yield kinds[0], part
-
-
-def read_segments(parts: Any, root: Path, row_times: times.RowTimes) -> Iterator[Segment]:
-    """Segments of the ``segments`` form; text is trained unless ``"train": false``.
-
-    Raises:
-        SampleError: a part is malformed.
-    """
-    for number, (kind, part) in enumerate(segment_kinds(parts)):
-        if kind != "text":
-            clip, has_time = row_times.beside(kind, part), kind in row_times.timed
-            if clip is None and has_time:
-                clip = row_times.clip(kind, part[kind])
-            yield from read_media(kind, part[kind], root, clip, has_time=has_time)
-            continue
-        train = part.get("train")
-        if train is not None and not isinstance(train, bool):
-            raise SampleError(f"segments[{number}].train: expected true or false, got {kind_of(train)}")
-        if text := checked_text(part["text"], f"segments[{number}].text"):
-            yield Text(text, train=train is not False)

@@ -1,0 +1,79 @@
+"""Rows of lists of one length with text or a medium at each place, as OBELICS and MINT-1T have them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kosmos.data.document import Media, Text
+from kosmos.data.sources.ordered import read_interleaved
+from kosmos.errors import SampleError
+
+from .test_forms import said
+
+
+def test_places_keep_their_order(open_, rows):
+    row = {"texts": ["One", None, None, "two", None], "images": [None, "a.png", "a.png", None, None]}
+    assert said(open_(rows(row))) == "[One] <image> <image> [two]"
+
+
+def test_lists_of_two_modalities_and_a_column_of_another_name(open_, rows):
+    row = {"texts": [None, "hear", None], "pics": ["a.png", None, None], "audios": [None, None, "b.wav"]}
+    assert said(open_(rows(row), columns={"image": "pics"})) == "<image> [hear] <audio>"
+
+
+def test_texts_without_media(open_, rows):
+    assert said(open_(rows({"texts": ["One", None, "two"], "images": [None, None, None]}))) == "[One] [two]"
+
+
+def test_parquet(open_, tmp_path):
+    image = {"bytes": b"\x89PNG", "path": "a.png"}
+    table = pa.table({"texts": [["One", None], [None, "two"]], "images": [[None, image], [None, None]]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = open_(tmp_path / "rows.parquet")
+    assert [said(source, index) for index in range(2)] == ["[One] <image>", "[two]"]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"texts": ["a", None], "images": ["a.png"]}, "texts has 2 places and images 1; at each place one of the"),
+        ({"texts": ["a", None], "images": ["a.png", None]}, "texts and images both hold something at place 0"),
+        ({"texts": ["a", None], "image": "a.png"}, r"got a string \(or texts and media in turn"),
+        (
+            {"texts": ["a", None], "images": [None, "a.png"], "audio": "b.wav"},
+            "audio: beside lists of texts and media expected one too, got a string",
+        ),
+        ({"texts": [None, " "], "images": ["a.png", None]}, "texts holds no text"),
+        ({"texts": ["a", None], "images": [None, "http://x.org/a.png"]}, "image: "),
+        ({"texts": ["a", {"user": "b"}], "images": []}, r"texts\[0\]: expected an object with user and assistant"),
+    ],
+)
+def test_what_is_no_such_row_is_told(open_, rows, row, says):
+    with pytest.raises(SampleError, match=says):
+        open_(rows(row)).document(0)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), st.binary(min_size=1)
+        ),
+        min_size=1,
+    )
+)
+def test_a_document_is_its_places_that_hold_something(places):
+    texts = [place if isinstance(place, str) else None for place in places]
+    held = [place if isinstance(place, bytes) else None for place in places]
+    read = lambda modality, value: [Media(modality, value)]  # noqa: E731
+    media = {"image": ("images", held)} if any(held) else {}
+    if not any(text and text.strip() for text in texts):
+        with pytest.raises(SampleError, match="holds no text"):
+            list(read_interleaved(texts, "texts", media, read))
+        return
+    found = list(read_interleaved(texts, "texts", media, read))
+    assert [part.text if isinstance(part, Text) else part.source for part in found] == [p for p in places if p]
+    assert all(part.train for part in found if isinstance(part, Text))
