@@ -166,7 +166,7 @@ SOURCES = [{"path": "ticks", "name": "a"}, {"path": "ticks", "name": "b", "optio
             60,
         ),
         ({"data": {"sources": [{**s, "weight": 1} for s in SOURCES]}}, "data.sources.0.weight", "null", "1.0"),
-        ({"modalities": {"ticks": {"processor": {"lie": 0}}}}, "modalities.ticks.processor.lie", "null", "0"),
+        ({"modalities": {"ticks": {"processor": {"lie": 1}}}}, "modalities.ticks.processor.lie", "0", "1"),
     ],
 )
 def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_differs(
@@ -177,6 +177,19 @@ def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_dif
     train_model(run, registry=registry)
     with pytest.raises(CheckpointError, match=rf"was made with {path} {before}, the run now has {after};"):
         resume_run(tmp_path / "run", over, registry=registry)
+
+
+def test_an_option_that_states_its_default_is_the_one_left_out(tmp_path):
+    registry = ticks_registry()
+    parts = {"encoder": {"name": "ticks"}, "connector": {"name": "mlp"}}
+    train_model(small_run(tmp_path / "run", streams={"ticks": parts}, train={"steps": 1}), registry=registry)
+    stated = {
+        "modalities": {"ticks": {"processor": {"lie": 0}}},
+        "streams": {"ticks": {"encoder": {"name": "ticks", "width": 8}, "connector": {"name": "mlp", "hidden": None}}},
+    }
+    assert resume_run(tmp_path / "run", {**stated, "train": {"steps": 2}}, registry=registry).step == 2
+    with pytest.raises(CheckpointError, match=r"streams\.ticks\.encoder\.width 8, the run now has 7;"):
+        resume_run(tmp_path / "run", {"streams": {"ticks": {"encoder": {"width": 7}}}}, registry=registry)
 
 
 @pytest.mark.parametrize(

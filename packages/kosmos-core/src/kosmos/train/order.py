@@ -18,6 +18,8 @@ FREE = ("workers", "quarantine", "sources")
 """Fields of ``data`` that change nothing of the order. Sources count by name and size: folders may move."""
 
 
+NO_OPTIONS = {*BackboneConfig.model_fields, "weights"}
+"""What stands beside a component's options, or says where its weights lie."""
 FACTS = (".documents", ".blocks")
 """How the paths of what counts of a source, and is no setting, end."""
 
@@ -60,12 +62,12 @@ def check_goes_on(
     Args:
         state: of the checkpoint.
         order: as ``sample_order`` tells it now.
-        registry: of the backbone, which knows what takes effect where an option of it is left out.
+        registry: of components, which know what takes effect where an option of theirs is left out.
 
     Raises:
         CheckpointError: names the field that differs.
     """
-    check_same_order(state["order"], order, where)
+    check_same_order(state["order"], order, where, registry)
     if (made := state.get("made_of")) is not None:  # older ones lack it
         check_same_model(made, made_of(config), where, registry)
     made_with, now = state.get("made_with"), config.train.optimizer.name  # older ones lack it
@@ -76,13 +78,31 @@ def check_goes_on(
         )
 
 
-def check_same_order(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
+def check_same_order(
+    saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, registry: Registry | None = None
+) -> None:
     """Refuse to go on with other data than the checkpoint was made with.
+
+    Args:
+        registry: as of ``check_goes_on``; without one an option that states its default is another than one left out.
 
     Raises:
         CheckpointError: names the field that differs.
     """
-    _refuse_other(stated(saved), stated(now), where, _why_not)
+
+    def in_effect(path: str, value: Any, order: Mapping[str, Any]) -> Any:
+        if value is not None or registry is None:
+            return value
+        match path.split("."):
+            case ["modalities", name, "processor", option]:
+                return _in_effect(
+                    "modality", {"name": name, **order["modalities"][name]["processor"]}, option, registry
+                )
+            case ["streams", name, ("encoder" | "connector") as kind, option] if order["streams"][name][kind]:
+                return _in_effect(kind, order["streams"][name][kind], option, registry)
+        return value
+
+    _refuse_other(stated(saved), stated(now), where, _why_not, in_effect)
 
 
 def _why_not(path: str) -> str:
@@ -120,18 +140,22 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
 
     def in_effect(path: str, value: Any, made: Mapping[str, Any]) -> Any:
         part, _, option = path.partition(".")
-        return _in_effect(made["backbone"], option, registry) if value is None and part == "backbone" else value
+        return _in_effect(part, made[part], option, registry) if value is None and part == "backbone" else value
 
     _refuse_other(fields(saved), fields(now), where, lambda path: "its weights are of another model", in_effect)
 
 
-def _in_effect(backbone: Mapping[str, Any], option: str, registry: Registry) -> Any:
-    """What takes effect in the place of an option that is left out; None where the component does not tell."""
+def _in_effect(kind: str, component: Mapping[str, Any], option: str, registry: Registry) -> Any:
+    """What takes effect in the place of an option that is left out; None where the component does not tell.
+
+    Args:
+        component: its ``name`` and its options.
+    """
     from kosmos.train.taken_parts import in_effect
 
-    options = {name: value for name, value in backbone.items() if name not in BackboneConfig.model_fields}
+    options = {name: value for name, value in component.items() if name not in NO_OPTIONS}
     try:
-        return in_effect(registry, "backbone", backbone["name"], options, "backbone").get(option)
+        return in_effect(registry, kind, component["name"], options, kind).get(option)
     except KosmosError:  # options that today's component refuses: that they differ is what is to be said
         return None
 
