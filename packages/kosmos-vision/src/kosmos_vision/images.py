@@ -75,7 +75,7 @@ class ImageProcessor:
         resize: Literal["squash", "crop", "pad"] = "squash",
         max_cells: int = 256,
         max_tiles: int = 1,
-        max_pixels: int = 40_000_000,
+        max_pixels: int = 72_000_000,
         max_bytes: int = 64 * 1024 * 1024,
         compile: bool = True,
         flip: float = 0.0,
@@ -93,7 +93,7 @@ class ImageProcessor:
             max_tiles: most tiles of the given size that a larger picture is split into, so that small print stays
                 legible. They follow a view of the whole, row by row, and each takes as many tokens as that. No picture
                 has more than its pixels fill. 1 splits none.
-            max_pixels: pictures with more are refused before they are decoded.
+            max_pixels: pictures with more are refused before they are decoded; phones take some of 50 and 64 million.
             max_bytes: files with more are refused before they are read.
             compile: whether a process that has resized for half a second compiles C++ for it, where there is a
                 compiler (``$CXX``, else g++ or clang++): the same bytes in a quarter to a half of the time.
