@@ -100,6 +100,9 @@ ELSEWHERE = {
     "train.gradient_checkpointing": (
         "activation_checkpoint activation_checkpointing recompute_activations recompute_granularity"
     ),
+    "an option layer of an encoder that has several; kosmos explain layer": (
+        "vision_feature_layer mm_vision_select_layer select_layer vision_select_layer"
+    ),
     "modalities split large media by an option of their processors; kosmos explain max_tiles": (
         "anyres image_aspect_ratio image_grid_pinpoints dynamic_image_size max_dynamic_patch max_num_tiles "
         "max_image_tiles do_image_splitting image_splitting"

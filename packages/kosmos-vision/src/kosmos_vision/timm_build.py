@@ -23,7 +23,9 @@ _INSTEAD = {
 """Arguments of ``timm.create_model`` that are no options of a model here, and what to do."""
 
 
-def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[str, Any]) -> nn.Module:
+def build(
+    name: str, *, pretrained: bool, weights: str | None, options: Mapping[str, Any], layer: int | None = None
+) -> nn.Module:
     """A timm model without classifier.
 
     Args:
@@ -31,9 +33,11 @@ def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[
         pretrained: load the weights that timm names for the model, from the hub or its cache.
         weights: a file, a folder that holds one, or ``hf-hub:owner/model``.
         options: further arguments of the model.
+        layer: whose output is taken as it is, counted from 0, or from -1 backwards; those behind it and the last norm
+            are taken out. None keeps all.
 
     Raises:
-        ConfigError: no such model, option or weights, or weights that do not fit.
+        ConfigError: no such model, option, layer or weights, or weights that do not fit.
     """
     if fault := unknown_model(name):
         raise ConfigError(fault)
@@ -48,7 +52,19 @@ def build(name: str, *, pretrained: bool, weights: str | None, options: Mapping[
         raise ConfigError(f"timm model {name} cannot be built with {dict(options)}: {reason}") from error
     if weights is not None and not is_fetched:
         load_weights(model, Path(weights), name=name)
+    if layer is not None:
+        _end_at(model, layer, name)
     return model
+
+
+def _end_at(model: nn.Module, layer: int, name: str) -> None:
+    prune: Any = getattr(model, "prune_intermediate_layers", None)
+    if prune is None:
+        raise ConfigError(f"layer {layer}: timm model {name} gives the features of its last layer alone; leave it out")
+    try:
+        prune([layer], prune_norm=True)
+    except Exception as error:  # each model has its own way to prune, and to refuse
+        raise ConfigError(f"layer {layer}: timm model {name}: {error}") from error
 
 
 def unknown_model(name: str) -> str:

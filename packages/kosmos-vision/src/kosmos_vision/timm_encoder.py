@@ -50,6 +50,7 @@ class TimmEncoder(nn.Module):
         image_size: int | tuple[int, int] | None = None,
         variable: bool = False,
         norm: Norm = "auto",
+        layer: int | None = None,
         model_options: dict[str, Any] | None = None,
     ) -> None:
         """
@@ -65,6 +66,9 @@ class TimmEncoder(nn.Module):
             norm: what becomes of BatchNorm, which would mix the pictures of a pack: ``group`` puts GroupNorm in its
                 place, ``frozen`` keeps its running statistics as they are; ``auto`` is ``frozen`` with weights and
                 ``group`` from scratch.
+            layer: the layer (block, or stage) whose output is taken as it is, without the last norm, counted from 0, or
+                from -1 backwards: -2 is the last but one, as LLaVA has it. Those behind it are left out. None takes the
+                model's own output.
             model_options: further arguments of the timm model, such as ``{"patch_size": 8, "depth": 4}``.
 
         Raises:
@@ -83,11 +87,12 @@ class TimmEncoder(nn.Module):
             self.without_files = {"pretrained": False, "weights": None}
             if extra:
                 self.without_files["model_options"] = extra
-        options, size, anatomy = _plan(model, image_size, variable, kind, extra)
+        options, size, anatomy = _plan(model, image_size, variable, kind, extra, layer)
         on_meta = torch.get_default_device().type == "meta"
         self.model = build(
-            model, pretrained=pretrained and not on_meta, weights=None if on_meta else weights, options=options
-        )
+            model, pretrained=pretrained and not on_meta, weights=None if on_meta else weights, options=options,
+            layer=layer,
+        )  # fmt: skip
         _item_norms(self.model, kind)
         drop(self.model, anatomy.unused)
         if anatomy.reads_cells:
@@ -254,17 +259,22 @@ class TimmEncoder(nn.Module):
 
 
 def _plan(
-    name: str, image_size: int | tuple[int, int] | None, variable: bool, norm: str, extra: dict[str, Any]
+    name: str,
+    image_size: int | tuple[int, int] | None,
+    variable: bool,
+    norm: str,
+    extra: dict[str, Any],
+    layer: int | None,
 ) -> tuple[dict[str, Any], tuple[int, int], Anatomy]:
     """The model's arguments, the size of its pictures, and what a dry run found; nothing is allocated."""
     with torch.device("meta"):
         model = build(name, pretrained=False, weights=None, options=extra)
         size, options = _sized(model, image_size, extra)
-        found = _examined(name, options, size, norm)
+        found = _examined(name, options, size, norm, layer)
         ways: list[dict[str, Any]] = [{"dynamic_img_size": True}, {"strict_img_size": False}]
         while variable and not found.any_size and ways:
             try:
-                found = _examined(name, changed := {**options, **ways.pop(0)}, size, norm)
+                found = _examined(name, changed := {**options, **ways.pop(0)}, size, norm, layer)
             except ConfigError:
                 continue  # the model has no such argument
             options = changed if found.any_size else options
@@ -287,8 +297,8 @@ def _sized(
     return size, {**extra, "img_size": size} if told else dict(extra)
 
 
-def _examined(name: str, options: dict[str, Any], size: tuple[int, int], norm: str) -> Anatomy:
-    model = build(name, pretrained=False, weights=None, options=options)
+def _examined(name: str, options: dict[str, Any], size: tuple[int, int], norm: str, layer: int | None) -> Anatomy:
+    model = build(name, pretrained=False, weights=None, options=options, layer=layer)
     _item_norms(model, norm)
     return examine(model, size, name=name)
 
