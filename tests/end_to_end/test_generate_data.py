@@ -175,7 +175,10 @@ def test_scoring_says_how_much_is_written_and_by_what_it_is_scored(call: Call, t
     scored = ("eval", trained, "--data", rows, "--workers", 0, "--generate", 2, "--json")
     status, (line,), _ = call(*scored, "--max-new-tokens", 1, "--metric", "bleu", "--answers", "a.jsonl")
     assert status == 0
-    assert list(json.loads(line)["generated"]["rows"]) == ["documents", "exact_match", "word_error_rate", "bleu"]
+    assert list(json.loads(line)["generated"]["rows"]) == [
+        "documents", "exact_match", "word_error_rate", "bleu", "exact_match_standard_error",
+    ]  # fmt: skip
+
     found = rows_of(Path("a.jsonl"))
     fewer = json.loads(call(*scored, "--max-documents", 1)[1][0])["generated"]["rows"]["documents"]
     assert fewer == 1  # of what is scored, no more are generated

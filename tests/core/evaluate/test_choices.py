@@ -23,6 +23,7 @@ from kosmos.evaluate.choices import NOT_FINITE, score_choices
 from kosmos.evaluate.score import score
 from kosmos.run_sources import open_choices
 from kosmos.train.run import train_model
+from support.runs import rows_of
 
 CHAT = [{"role": "user", "content": "What colour?"}, {"role": "assistant", "content": "red"}]
 SMALL = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
@@ -95,7 +96,7 @@ def test_accuracies_are_those_of_every_answer_by_itself(run: Path, capsys: pytes
     folder, chat = run.parent, "chat" in run.parent.name
     (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     composition = load_run(run, device="cpu").composition
-    likeliest, by_length = [], []
+    likeliest, by_length, lines = [], [], []
     for number, answers in enumerate(OFFERED):
         each = [
             log_likelihood(
@@ -108,16 +109,31 @@ def test_accuracies_are_those_of_every_answer_by_itself(run: Path, capsys: pytes
         per_byte = [value / len(answer.encode()) for value, answer in zip(each, answers, strict=True)]
         likeliest.append(each.index(max(each)) == RIGHT[number])
         by_length.append(per_byte.index(max(per_byte)) == RIGHT[number])
+        lines.append((each, per_byte))
     capsys.readouterr()
-    assert main(["eval", str(run), "--choices", str(folder / "asked.jsonl"), "--json"]) == 0
+    written = folder / "answers.jsonl"
+    written.unlink(missing_ok=True)
+    status = main(["eval", str(run), "--choices", str(folder / "asked.jsonl"), "--json", "--answers", str(written)])
+    assert status == 0
     found = json.loads(capsys.readouterr().out)
     assert found["asked_as_chats"] == chat and "overall" not in found and not found["incidents"]
     assert found["choices"]["asked"] == {
         "documents": 6,
-        "accuracy": sum(likeliest) / 6,
-        "accuracy_by_length": sum(by_length) / 6,
-        "chance": pytest.approx((1 / 3 + 1 / 2 + 1 / 3 + 1 / 2 + 1 / 2 + 1 / 3) / 6),
+        "accuracy": pytest.approx(sum(likeliest) / 6, abs=1e-6),
+        "accuracy_standard_error": error_of(sum(likeliest) / 6),
+        "accuracy_by_length": pytest.approx(sum(by_length) / 6, abs=1e-6),
+        "accuracy_by_length_standard_error": error_of(sum(by_length) / 6),
+        "chance": pytest.approx((1 / 3 + 1 / 2 + 1 / 3 + 1 / 2 + 1 / 2 + 1 / 3) / 6, abs=1e-6),
     }
+    for number, (line, (each, per_byte)) in enumerate(zip(rows_of(written), lines, strict=True)):
+        assert line["document"] == f"asked.jsonl:{number + 1}" and line["choices"] == OFFERED[number]
+        assert QUESTIONS[number] in line["prompt"] and line["media"] == ["red.png"] * (number in (3, 4))
+        assert line["prompt"].startswith("<|user|>") == (chat or number == 4)
+        assert line["log_probabilities"] == pytest.approx(each, abs=1e-3)  # measured: 5e-5
+        assert line["log_probabilities_by_length"] == pytest.approx(per_byte, abs=1e-3)
+        assert line["right"] == RIGHT[number] and line["expected"] == OFFERED[number][RIGHT[number]]
+        assert line["chosen"] == each.index(max(each)) and line["answer"] == OFFERED[number][line["chosen"]]
+        assert line["chosen_by_length"] == per_byte.index(max(per_byte))
 
 
 @pytest.mark.parametrize("answers", [["1", "10", "2"], ["not sure", "no"], ["no", "no", "now"]])
@@ -128,6 +144,36 @@ def test_where_an_answer_begins_with_another_its_end_counts(run: Path, answers: 
     tokens = [len(answer.encode()) + (not chat) + 1 for answer in answers]
     expected = [log_likelihood(composition, *pair) for pair in zip(documents, tokens, strict=True)]
     assert each == pytest.approx(expected, abs=1e-4)  # measured: 2e-6
+
+
+def error_of(share: float) -> Any:
+    """The standard error of a share of six questions."""
+    return pytest.approx((share * (1 - share) / 6) ** 0.5, abs=1e-6)
+
+
+def test_a_share_is_printed_with_its_standard_error(run: Path, capsys) -> None:
+    rows = [{"query": "It is", "choices": ["red", "b"], "gold": gold} for gold in (0, 0, 0, 1)]
+    _, out, _ = asked(run, capsys, rows)
+    share = 75 if " 75.00 " in out else 25  # whichever is likelier, it is so four times
+    assert f"{share}.00 ± 21.65 %" in out.splitlines()[1]
+    status, out, _ = asked(run, capsys, rows, "--data", str(run.parent / "rows.jsonl"), "--json")
+    overall = json.loads(out)["overall"]
+    assert status == 0 and overall["answers"] == overall["documents"]
+    exact = overall["exact_match"]
+    assert overall["exact_match_standard_error"] == pytest.approx((exact * (1 - exact) / overall["answers"]) ** 0.5)
+
+
+def test_answers_are_of_what_is_generated_or_chosen(run: Path, capsys) -> None:
+    answers, data = run.parent / "both.jsonl", str(run.parent / "rows.jsonl")
+    answers.unlink(missing_ok=True)
+    assert main(["eval", str(run), "--data", data, "--answers", str(answers)]) == 2
+    assert "--answers: takes what --generate N writes and --choices FILE chooses" in capsys.readouterr().err
+    rows = [{"query": "It is", "choices": ["a", "b"], "gold": 0}]
+    both = ("--data", data, "--generate", "1", "--max-new-tokens", "2", "--answers", str(answers))
+    assert asked(run, capsys, rows, *both)[0] == 0
+    chosen, generated = rows_of(answers)
+    assert list(chosen)[:5] == ["source", "document", "prompt", "media", "expected"]
+    assert set(generated) <= set(list(chosen)[:6])
 
 
 def likelihoods(run: Path, answers: list[str], *, chat: bool) -> tuple[list[float], Any]:

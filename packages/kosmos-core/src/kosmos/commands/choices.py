@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,22 @@ from kosmos.commands.continued import passed_over
 
 if TYPE_CHECKING:
     from kosmos.data.quarantine import Incident
-    from kosmos.evaluate.choices import ChoiceScore
+    from kosmos.evaluate.choices import ChoiceScore, Chosen
     from kosmos.train.saved import SavedRun
 
 
 def scored_choices(
-    run: SavedRun, paths: Sequence[str], root: str | None, max_documents: int, workers: int
+    run: SavedRun,
+    paths: Sequence[str],
+    root: str | None,
+    max_documents: int,
+    workers: int,
+    chosen: Callable[[Chosen], None],
 ) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...], bool]:
     """Scores by source, what was left out, and whether questions were asked as chats: the run learned from such.
+
+    Args:
+        chosen: told of each question.
 
     Raises:
         ConfigError: two of ``paths`` have one name.
@@ -34,17 +42,22 @@ def scored_choices(
     sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents, encode=encode)
     for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
         print(line, file=sys.stderr)
-    scores = score_choices(run.composition, sources, device=run.device, dtype=run.dtype, workers=workers)
+    scores = score_choices(run.composition, sources, device=run.device, dtype=run.dtype, workers=workers, chosen=chosen)
     return *scores, chat
 
 
 def choice_lines(scores: Mapping[str, Mapping[str, Any]], *, chat: bool) -> Iterator[str]:
     """The scores as plain lines."""
     head = f"choices, {'as chats' if chat else 'as text'}"
-    yield f"{head:<20} {'questions':>9} {'accuracy':>9} {'by length':>11} {'chance':>12}"
+    yield f"{head:<20} {'questions':>9} {'accuracy':>16} {'by length':>16} {'chance':>9}"
     for name, score in scores.items():
-        accuracy, by_length, chance = (
-            "-" if score[key] is None else f"{100 * score[key]:.2f} %"
-            for key in ("accuracy", "accuracy_by_length", "chance")
-        )
-        yield f"  {name:<18} {score['documents']:>9} {accuracy:>9} {by_length:>11} {chance:>12}"
+        shares = [share(score, key) for key in ("accuracy", "accuracy_by_length")]
+        chance = "-" if score["chance"] is None else f"{100 * score['chance']:.2f} %"
+        yield f"  {name:<18} {score['documents']:>9} {shares[0]:>16} {shares[1]:>16} {chance:>9}"
+
+
+def share(score: Mapping[str, Any], key: str) -> str:
+    """A share of documents with its standard error, such as ``62.50 ± 4.84 %``; a dash where there is none."""
+    if score[key] is None:
+        return "-"
+    return f"{100 * score[key]:.2f} ± {100 * score[f'{key}_standard_error']:.2f} %"

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kosmos.commands.answers import AnswerLines
+from kosmos.commands.answers import AnswerLines, answer_row
 from kosmos.commands.arguments import aside
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.data.chat import chat_prompt
@@ -85,7 +85,7 @@ def continue_data(
                     run.composition, source, rows, asking, how, device=run.device, dtype=run.dtype,
                     leave_out=partial(_note, incidents, source),
                 ):  # fmt: skip
-                    lines.write(group, source.name)
+                    lines.write([answer_row(answer, source.name) for answer in group])
         finally:  # who stops it wants to know too
             _say(incident_lines(incidents, "left out", ""))
     if not lines.count:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.answers import AnswerLines
+from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.arguments import Step, as_step, aside, check_given_once, check_writable, refuse_empty, refuse_ranks
 from kosmos.commands.causes import incident_lines, root_advice
-from kosmos.commands.choices import choice_lines
+from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
 from kosmos.errors import ConfigError, DataError
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kosmos.data.document import Source
+    from kosmos.evaluate.choices import Chosen
     from kosmos.evaluate.metrics import TextMetric
+    from kosmos.evaluate.score import Score
     from kosmos.train.saved import SavedRun
 
 Choices = Annotated[
@@ -72,7 +74,10 @@ def evaluate(
     metric: Metric = None,
     answers: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="New file of JSON lines: what --generate writes, and what was expected."),
+        typer.Option(
+            metavar="FILE",
+            help="New file of JSON lines: what --generate writes and --choices chooses, and what was expected.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
@@ -83,7 +88,7 @@ def evaluate(
 
     refuse_ranks("kosmos eval")
     _check_data(data or (), choices or (), root)
-    _check_answers(answers, generate)
+    _check_answers(answers, generate, choices or ())
     _check_generated({"--max-new-tokens": max_new_tokens, "--metric": metric or None}, generate)
     if generate and choices and not data:
         raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
@@ -94,20 +99,26 @@ def evaluate(
             _warn(line)
         metrics = _metrics(run, metric or ()) if generate else {}
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
-        unwritten = None
+        unwritten, chosen = None, []
         if choices:
-            _score_choices(run, choices, root, max_documents, helpers, result)
+            chosen = _score_choices(run, choices, root, max_documents, helpers, result)
         if data or not choices:
             sources = _named(run, data, root) if data else _held_out(run)
             if not sources:
                 raise DataError(f"{output}: its data have no held-out part; name documents with --data")
             _score(run, sources, max_documents, helpers, result)
-        if generate:
-            most = max_new_tokens or MAX_NEW_TOKENS
+        with AnswerLines(answers) as lines:
             try:
-                result["generated"] = _generated(run, sources, min(generate, max_documents), most, metrics, answers)
+                if answers is not None:
+                    lines.write([choice_row(question) for question in chosen])
+                if generate:
+                    most = max_new_tokens or MAX_NEW_TOKENS
+                    result["generated"] = _generated(run, sources, min(generate, max_documents), most, metrics, lines)
             except ConfigError as error:  # of answers that cannot be written: what was scored is not lost with them
                 unwritten = error
+        if answers is not None and not lines.count and unwritten is None:
+            why = "no document has an answer that is there to be generated" if generate else "no question was scored"
+            _warn(f"--answers {answers}: not written: {why}")
     if as_json:
         print(one_line({**result, "incidents": list(map(asdict, result["incidents"]))}))
     else:
@@ -123,18 +134,27 @@ def _score(run: SavedRun, sources: Sequence[Source], max_documents: int, workers
     scores = score(
         run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers
     )
-    result |= {name: value for name, value in asdict(scores).items() if name != "incidents"}
+    by = {"by_modality": scores.by_modality, "by_source": scores.by_source}
+    result["overall"] = _told(scores.overall)
+    result |= {name: {key: _told(one) for key, one in found.items()} for name, found in by.items()}
     result["incidents"] += scores.incidents
+
+
+def _told(score: Score) -> dict[str, Any]:
+    return {**asdict(score), "exact_match_standard_error": score.exact_match_standard_error}
 
 
 def _score_choices(
     run: SavedRun, paths: Sequence[str], root: str | None, max_documents: int, workers: int, result: dict[str, Any]
-) -> None:
+) -> list[Chosen]:
+    """Every question that was scored."""
     from kosmos.commands.choices import scored_choices
 
-    scores, incidents, as_chats = scored_choices(run, paths, root, max_documents, workers)
+    chosen: list[Chosen] = []
+    scores, incidents, as_chats = scored_choices(run, paths, root, max_documents, workers, chosen.append)
     result |= {"choices": {name: asdict(found) for name, found in scores.items()}, "asked_as_chats": as_chats}
     result["incidents"] += incidents
+    return chosen
 
 
 def _refuse_nothing(result: Mapping[str, Any], named: Sequence[str], root: str | None) -> None:
@@ -185,12 +205,15 @@ def _check_data(paths: Sequence[str], choices: Sequence[str], root: str | None) 
     check_given_once(choices, "--choices")
 
 
-def _check_answers(file: str | None, generate: int) -> None:
+def _check_answers(file: str | None, generate: int, choices: Sequence[str]) -> None:
     if file is None:
         return
     check_writable("--answers", file)
-    if not generate:
-        raise ConfigError("--answers: takes what --generate N writes; say how many, such as --generate 100")
+    if not generate and not choices:
+        raise ConfigError(
+            "--answers: takes what --generate N writes and --choices FILE chooses; give one of them, such as "
+            "--generate 100"
+        )
 
 
 def _check_generated(options: Mapping[str, object], generate: int) -> None:
@@ -214,25 +237,25 @@ def _generated(
     count: int,
     max_new_tokens: int,
     metrics: Mapping[str, TextMetric],
-    answers: str | None,
+    lines: AnswerLines,
 ) -> dict[str, dict[str, float]]:
     """Metrics of really generated answers, by source; the answers themselves as lines of a file, if one is named."""
     from kosmos.evaluate.generated import Generated, answer_documents, score_answers
+    from kosmos.evaluate.meters import standard_error
 
     scores: dict[str, dict[str, float]] = {}
-    with AnswerLines(answers) as lines:
-        for source in sources:
-            found: list[Generated] = []
-            for group in answer_documents(
-                run.composition, source, device=run.device, dtype=run.dtype, max_documents=count,
-                max_new_tokens=max_new_tokens,
-            ):  # fmt: skip
-                found += group
-                if answers is not None:
-                    lines.write(group, source.name)
-            scores[source.name] = {"documents": len(found), **score_answers(found, metrics)}
-    if answers is not None and not lines.count:
-        _warn(f"--answers {answers}: not written: no document has an answer that is there to be generated")
+    for source in sources:
+        found: list[Generated] = []
+        for group in answer_documents(
+            run.composition, source, device=run.device, dtype=run.dtype, max_documents=count,
+            max_new_tokens=max_new_tokens,
+        ):  # fmt: skip
+            found += group
+            if lines.file is not None:
+                lines.write([answer_row(answer, source.name) for answer in group])
+        scores[source.name] = {"documents": len(found), **score_answers(found, metrics)}
+        if (error := standard_error(scores[source.name].get("exact_match"), len(found))) is not None:
+            scores[source.name]["exact_match_standard_error"] = error
     return scores
 
 
@@ -242,19 +265,24 @@ def table(result: dict[str, Any]) -> list[str]:
     if "choices" in result:
         lines += choice_lines(result["choices"], chat=result["asked_as_chats"])
     for name, values in result.get("generated", {}).items():
-        lines.append(f"generated, {name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in values.items()))
+        told = (
+            f"exact_match {share(values, metric)}" if metric == "exact_match" else f"{metric} {value:.4g}"
+            for metric, value in values.items() if metric != "exact_match_standard_error"
+        )  # fmt: skip
+        lines.append(f"generated, {name}: {', '.join(told)}")
     return lines
 
 
 def _losses(result: Mapping[str, Any]) -> list[str]:
-    lines = [f"{'':<20} {'documents':>9} {'loss':>9} {'perplexity':>11} {'exact match':>12}"]
+    lines = [f"{'':<20} {'documents':>9} {'loss':>9} {'perplexity':>11} {'answers':>9} {'exact match':>16}"]
     groups = {
         "all": result["overall"],
         **result["by_modality"],
         **{f"  {n}": s for n, s in result["by_source"].items()},
     }
     for name, s in groups.items():
-        exact = "-" if s["exact_match"] is None else f"{100 * s['exact_match']:.2f} %"
         loss, perplexity = ("-" if math.isnan(s[key]) else f"{s[key]:.4f}" for key in ("loss", "perplexity"))
-        lines.append(f"{name:<20} {s['documents']:>9} {loss:>9} {perplexity:>11} {exact:>12}")
+        lines.append(
+            f"{name:<20} {s['documents']:>9} {loss:>9} {perplexity:>11} {s['answers']:>9} {share(s, 'exact_match'):>16}"
+        )
     return lines

@@ -76,6 +76,11 @@ class ChoiceSource:
         place, answer = self._at(index)
         return f"{self.source.origin(self.rows[place])}{ANSWER}{answer + 1}"
 
+    def question(self, place: int) -> Document:
+        """What stands before each answer of the row at a place of ``rows``. Raises SampleError as the source does."""
+        asked = self._read(self.rows[place])
+        return Document(asked.origin, _opened(asked) if self.chat or is_chat(asked) else _content(asked))
+
     def document(self, index: int) -> Document:
         """The question and one of the answers, which is learned. Raises SampleError as the source does.
 
@@ -84,11 +89,7 @@ class ChoiceSource:
         learned of all answers of the question.
         """
         place, answer = self._at(index)
-        answers, row = self.offers[place].answers, self.source.origin(self.rows[place])
-        try:
-            asked = self.source.document(self.rows[place])
-        except SampleError as error:
-            raise SampleError(str(error).removeprefix(f"{row}: ")) from error
+        answers, asked = self.offers[place].answers, self._read(self.rows[place])
         chat = self.chat or is_chat(asked)
         content = () if chat else _content(asked)
         space = "" if chat else _space(content, answers)
@@ -97,6 +98,12 @@ class ChoiceSource:
         if chat:  # the last text leaves the end of the document out
             return Document(self.origin(index), (*_opened(asked), said, Mark(END, train=ends), Text("")))
         return Document(self.origin(index), (*content, said) if ends else (*content, said, Text("")))
+
+    def _read(self, row: int) -> Document:
+        try:
+            return self.source.document(row)
+        except SampleError as error:
+            raise SampleError(str(error).removeprefix(f"{self.source.origin(row)}: ")) from error
 
     def _at(self, index: int) -> tuple[int, int]:
         place = bisect_right(self._ends, index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,9 +15,45 @@ from kosmos.data.batch import DocumentInfo
 from kosmos.data.choices import ANSWER, ChoiceSource
 from kosmos.data.quarantine import Incident
 from kosmos.errors import SampleError
+from kosmos.evaluate.meters import standard_error
 from kosmos.evaluate.score import score
 
 NOT_FINITE = "its likelihood is not finite: the weights are of no use; take an earlier checkpoint (--step)"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One question, and how likely each of its answers is held to be."""
+
+    source: ChoiceSource
+    place: int
+    """Of the question in ``source``."""
+    log_probabilities: tuple[float, ...]
+    """Of each answer, in nats: of all its tokens."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What is offered."""
+        return self.source.offers[self.place].answers
+
+    @property
+    def right(self) -> int:
+        """Number of the right answer."""
+        return self.source.offers[self.place].right
+
+    @property
+    def by_length(self) -> tuple[float, ...]:
+        """The logarithms over the bytes of UTF-8 of each answer."""
+        sizes = (len(answer.encode()) for answer in self.answers)
+        return tuple(value / size for value, size in zip(self.log_probabilities, sizes, strict=True))
+
+    def is_right(self, values: Sequence[float]) -> bool:
+        """Whether the answer of the highest value is the right one, which may be offered twice."""
+        return self.answers[values.index(max(values))] == self.answers[self.right]
+
+
+Choose = Callable[[Chosen], None]
+"""Told of a question that is scored."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +63,10 @@ class ChoiceScore:
     documents: int
     accuracy: float | None
     """Share of the questions whose right answer is the likeliest; None where there is no question."""
+    accuracy_standard_error: float | None
     accuracy_by_length: float | None
     """Likewise, by the logarithm of the probability over the answer's bytes of UTF-8."""
+    accuracy_by_length_standard_error: float | None
     chance: float | None
     """What guessing would give."""
 
@@ -40,12 +78,16 @@ def score_choices(
     device: torch.device | str,
     dtype: torch.dtype = torch.float32,
     workers: int = 1,
+    chosen: Choose = lambda question: None,
 ) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...]]:
     """Score every question, by source, and name those that are left out.
 
     The likelihood of an answer is that of its own tokens behind the question, without one for its end, unless an answer
     of the question begins with all of another; see ``ChoiceSource.document``.
     Questions of which any answer cannot be read are left out as a whole.
+
+    Args:
+        chosen: told of each question that counts, in the order of the sources.
     """
     found: dict[tuple[str, str], float] = {}
 
@@ -60,7 +102,7 @@ def score_choices(
     incidents = [*(incident for source in sources for incident in source.incidents), *broken.values()]
     results = {}
     for source in sources:
-        result, unknown = _of_source(source, found, broken)
+        result, unknown = _of_source(source, found, broken, chosen)
         longer = f"with its question it takes more than the {composition.planner.most:,} tokens of a row"
         causes = {answer: NOT_FINITE if (source.name, answer) in found else longer for answer in unknown}
         incidents += [Incident(answer, source.name, SampleError.code, cause) for answer, cause in causes.items()]
@@ -73,7 +115,7 @@ def _row(origin: str) -> str:
 
 
 def _of_source(
-    source: ChoiceSource, found: Mapping[tuple[str, str], float], broken: Collection[str]
+    source: ChoiceSource, found: Mapping[tuple[str, str], float], broken: Collection[str], chosen: Choose
 ) -> tuple[ChoiceScore, list[str]]:
     """The score, and of questions that are left out an answer of which no likelihood is known."""
     asked, right, by_length, chance = 0, 0, 0, 0.0
@@ -84,11 +126,14 @@ def _of_source(
         if not np.isfinite(each).all():
             unknown += [] if _row(origins[0]) in broken else [origins[int(np.isfinite(each).argmin())]]
             continue
-        sizes = [len(answer.encode()) for answer in offer.answers]
+        question = Chosen(source, place, tuple((-each).tolist()))
         asked += 1
-        said = offer.answers[offer.right]  # which may be offered twice
-        right += offer.answers[int(each.argmin())] == said
-        by_length += offer.answers[int((each / sizes).argmin())] == said
+        right += question.is_right(question.log_probabilities)
+        by_length += question.is_right(question.by_length)
         chance += 1 / len(offer.answers)
-    shares = [number / asked if asked else None for number in (right, by_length, chance)]
-    return ChoiceScore(asked, *shares), unknown
+        chosen(question)
+    likeliest, likeliest_by_length, guessed = (
+        number / asked if asked else None for number in (right, by_length, chance)
+    )
+    errors = (standard_error(share, asked) for share in (likeliest, likeliest_by_length))
+    return ChoiceScore(asked, likeliest, next(errors), likeliest_by_length, next(errors), guessed), unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import SupportsFloat
+from typing import NamedTuple, SupportsFloat
 
 import torch
 
@@ -148,11 +148,25 @@ def _read(source: Source, row: int, ask: Ask) -> _Asked | None:
         document = source.document(row)
     if (parts := ask(document)) is None:
         return None
-    prompt, expected = parts
-    names = source.names(row) if isinstance(source, RowSource) else Names(document.origin, None, {})
-    media = tuple(_name(medium.source, names.files) for medium in prompt.media)
-    answer = Generated(names.document, expected, "", prompt=shown(prompt), media=media, id=names.row)
-    return _Asked(prompt, answer)
+    asked, expected = parts
+    origin, identity, prompt, media = called(source, row, asked)
+    return _Asked(asked, Generated(origin, expected, "", prompt=prompt, media=media, id=identity))
+
+
+class Called(NamedTuple):
+    """What data call a document that is asked, and what it asks; as of ``Generated``."""
+
+    origin: str
+    id: str | int | None
+    prompt: str
+    media: tuple[str | None, ...]
+
+
+def called(source: Source, row: int, asked: Document) -> Called:
+    """How to tell of what was asked of a row. Raises SampleError where the row cannot be read."""
+    names = source.names(row) if isinstance(source, RowSource) else Names(asked.origin, None, {})
+    media = tuple(_name(medium.source, names.files) for medium in asked.media)
+    return Called(names.document, names.row, shown(asked), media)
 
 
 def _name(medium: object, files: Mapping[Path, str]) -> str | None:

@@ -50,6 +50,14 @@ def owner_of(documents: Sequence[DocumentInfo], positions: NDArray[np.int64]) ->
     return np.searchsorted([d.start for d in documents], positions, side="right") - 1
 
 
+def standard_error(share: float | None, count: int) -> float | None:
+    """Of a share of ``count`` documents, as if they were drawn at random; None where there is no share.
+
+    Source: sqrt(p (1 - p) / n), the standard deviation of a binomial share.
+    """
+    return None if share is None else math.sqrt(share * (1 - share) / count)
+
+
 def perplexity(loss: float) -> float:
     """exp of a mean loss in nats; infinite past the range of a float."""
     return math.inf if loss >= 700 else math.exp(loss)

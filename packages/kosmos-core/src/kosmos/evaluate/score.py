@@ -26,7 +26,7 @@ from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
 from kosmos.data.transfer import on_its_way
 from kosmos.errors import ConfigError
-from kosmos.evaluate.meters import perplexity
+from kosmos.evaluate.meters import perplexity, standard_error
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
@@ -55,6 +55,13 @@ class Score:
     perplexity: float
     exact_match: float | None
     """Share of the documents with an answer whose answer greedy decoding gives; None where none has an answer."""
+    answers: int = 0
+    """Documents with an answer."""
+
+    @property
+    def exact_match_standard_error(self) -> float | None:
+        """Of ``exact_match``, as if the documents with an answer were drawn at random."""
+        return standard_error(self.exact_match, self.answers)
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,8 @@ class _Tally:
 
     def score(self) -> Score:
         mean = self.loss / self.targets if self.targets else math.nan
-        return Score(self.documents, mean, perplexity(mean), self.right / self.answers if self.answers else None)
+        share = self.right / self.answers if self.answers else None
+        return Score(self.documents, mean, perplexity(mean), share, self.answers)
 
 
 def _check_sources(sources: Sequence[Source]) -> None:
