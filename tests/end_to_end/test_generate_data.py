@@ -81,6 +81,9 @@ def test_answers_are_those_of_one_call_each_and_what_cannot_be_read_is_named(
     ]
     answers = ["\n".join(call("generate", trained, *one, *FEW, *how)[1]) for one in alone]
     found = rows_of(Path("answers.jsonl"))
+    for line in found:
+        assert 0 <= line.pop("tokens") <= 6 and line.pop("ended") in ("end", "max_new_tokens")
+        assert line.pop("seed", None) == (4 if how else None)
     assert ["\n".join(line.pop("answer").splitlines()) for line in found] == answers
     chat = "<|user|><image>What is this?<|end|><|assistant|>"
     caption = {"prompt": "<image>", "media": ["photos/b.png"], "expected": "a cat"}
@@ -92,6 +95,24 @@ def test_answers_are_those_of_one_call_each_and_what_cannot_be_read_is_named(
     ]
 
 
+def test_one_prompt_as_json_has_the_keys_of_a_line(call: Call, trained: Path) -> None:
+    asked = ("--image", "photos/a.png", "--prompt", "What is this?", "--json")
+    status, (line,), _ = call("generate", trained, *asked, *FEW)
+    found = json.loads(line)
+    prompt = {"prompt": "<image>What is this?", "media": ["photos/a.png"]}
+    text = "\n".join(call("generate", trained, *asked[:-1], *FEW)[1])
+    assert status == 0 and "\n".join(found["answer"].splitlines()) == text
+    assert found == {**prompt, "answer": found["answer"], "tokens": 6, "ended": "max_new_tokens"}
+    sampled = json.loads(call("generate", trained, *asked, *FEW, "--temperature", 1, "--seed", 4)[1][0])
+    rows = write({"image": "photos/a.png", "prompt": "What is this?"})
+    of_data = json.loads(
+        call("generate", trained, "--data", rows, "--json", *FEW, "--temperature", 1, "--seed", 4)[1][0]
+    )
+    assert {**sampled, "source": "rows", "document": "rows.jsonl:1"} == of_data and of_data["seed"] == 4
+    status, (line,), _ = call("generate", trained, "--data", rows, "--json", *FEW, "--answers", "a.jsonl")
+    assert json.loads(line) == {"answers": "a.jsonl", "documents": 1, "left_out": 0}
+
+
 def test_a_folder_of_pictures_is_asked_one_thing(call: Call, trained: Path, tmp_path: Path) -> None:
     asked = ("--chat", "--prompt", "What is this?", *FEW)
     status, lines, named = call("generate", trained, "--data", tmp_path / "photos", "--max-documents", 1, *asked)
@@ -99,6 +120,7 @@ def test_a_folder_of_pictures_is_asked_one_thing(call: Call, trained: Path, tmp_
     alone = call("generate", trained, "--image", "photos/a.png", *asked)[1]
     found = json.loads(lines[0])
     assert found.pop("answer").splitlines() == alone
+    assert found.pop("tokens") == 6 and found.pop("ended") == "max_new_tokens"
     prompt = "<|user|><image>What is this?<|end|><|assistant|>"
     assert found == {"source": "photos", "document": "photos/a.png", "prompt": prompt, "media": ["a.png"]}
     assert str(tmp_path) not in lines[0]
@@ -166,7 +188,10 @@ def test_an_interrupted_file_keeps_what_is_finished(call: Call, trained: Path, t
     found = rows_of(answers)
     assert 0 < len(found) < 20_000
     are = "1 answer is" if len(found) == 1 else f"{len(found):,} answers are"
-    assert (status, said) == (130, f"error[interrupted]: stopped (SIGINT); {are} in {answers}\n")
+    assert (status, said) == (
+        130,
+        f"error[interrupted]: stopped (SIGINT); {are} in {answers}; --resume goes on there\n",
+    )
     assert [line["prompt"] for line in found] == [str(number) for number in range(len(found))]
 
 

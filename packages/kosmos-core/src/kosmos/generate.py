@@ -94,8 +94,34 @@ def generate_ids(
     seed: int,
 ) -> list[int]:
     """Token ids of the continuation, without the end token. See ``generate_text``."""
+    return generate_alone(
+        composition,
+        ready_prompt(composition, document),
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        device=device,
+        dtype=dtype,
+        seed=seed,
+    )
+
+
+def generate_alone(
+    composition: Composition,
+    prompt: ReadyDocument,
+    *,
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    device: torch.device,
+    dtype: torch.dtype,
+    seed: int,
+) -> list[int]:
+    """As ``generate_ids``, of a document that is decoded. What is sampled depends on it and on the seed alone."""
     check_sampling(temperature, top_k, top_p)
-    batch = prompt_batch(composition, document).to(device)
+    batch = to_tensors(assemble([prompt], composition.planner.routes, composition.streams)).to(device)
     backbone: Any = composition.model.backbone
     ends = composition.planner.stops
     random = torch.Generator().manual_seed(seed)
@@ -107,7 +133,7 @@ def generate_ids(
         while len(ids) < max_new_tokens:
             logits = hidden[-1].to(projection.dtype) @ projection
             token = _choose(logits, temperature, top_k, top_p, random)
-            _check_chosen(token, document.origin, len(ids), composition.model, batch)
+            _check_chosen(token, prompt.plan.origin, len(ids), composition.model, batch)
             if token in ends:
                 break
             ids.append(token)
@@ -188,6 +214,15 @@ def room_behind(backbone: Any, prompt: int, wanted: int) -> int:
     if prompt > longest:
         raise SampleError(f"takes {prompt} tokens and the backbone has positions for {longest}")
     return longest - prompt
+
+
+def why_ended(backbone: Any, prompt: int, written: int, max_new_tokens: int) -> str:
+    """Why no more tokens were written behind a prompt of so many: ``end`` of the model's, ``max_new_tokens``, or
+    ``positions``, of which the backbone has no more."""
+    if written == max_new_tokens:
+        return "max_new_tokens"
+    longest: int | None = getattr(backbone, "longest", None)
+    return "positions" if longest is not None and prompt + written > longest else "end"
 
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:

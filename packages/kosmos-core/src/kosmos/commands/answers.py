@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 
+import typer
+
+from kosmos.commands.unfinished import Progress, Reached
 from kosmos.errors import ConfigError, Interrupted
 
 if TYPE_CHECKING:
@@ -17,15 +21,55 @@ if TYPE_CHECKING:
     from kosmos.evaluate.generated import Generated
 
 
-class AnswerLines:
-    """A new file of answers, or standard output. The file is made with the first line: without one there is none."""
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on where the file of --answers ends, if an earlier call was interrupted."),
+]
 
-    def __init__(self, file: str | None) -> None:
+
+class AnswerLines:
+    """A file of answers, or standard output. The file is made with the first line: without one there is none.
+
+    Args:
+        file: a new one, or with ``resume`` one that was interrupted; None is standard output.
+    """
+
+    def __init__(self, file: str | None, *, resume: bool = False) -> None:
         self.file = None if file is None else Path(file)
-        self._lines: TextIO | None = None
+        self._resumed = self.file is not None and resume and self.file.exists()
+        self._progress = None if self.file is None else Progress(self.file)
+        self._made_by: Mapping[str, Any] = {}
+        self._lines: BinaryIO | None = None
         self._shown = sys.stdout  # as it is now: meanwhile it may be another for what plugins print
-        self.count = 0
-        """Lines that were written."""
+        self._reached = Reached()
+
+    @property
+    def count(self) -> int:
+        """Lines that were written, those of earlier calls among them."""
+        return self._reached.answers
+
+    def begin(self, by: Mapping[str, Any]) -> None:
+        """Say what the answers are made by, before the first of them.
+
+        Raises:
+            ConfigError: the file that is gone on with was made by something else.
+        """
+        self._made_by = by
+        if self._resumed and self._progress is not None:
+            self._reached = self._progress.read(by)
+
+    def answered(self, source: int) -> int:
+        """The last row of a source that is answered; -1 where none is."""
+        if source == self._reached.source:
+            return self._reached.row
+        return sys.maxsize if source < self._reached.source else -1
+
+    def earlier(self, source: str) -> list[dict[str, Any]]:
+        """The lines of a source that an earlier call has written."""
+        if not self._resumed or self.file is None:
+            return []
+        rows = map(json.loads, self.file.read_bytes()[: self._reached.bytes].split(b"\n")[:-1])
+        return [row for row in rows if row["source"] == source and "choices" not in row]
 
     def __enter__(self) -> AnswerLines:
         return self
@@ -34,39 +78,78 @@ class AnswerLines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raises Interrupted, which says what is in the file, in the place of a KeyboardInterrupt."""
-        if self._lines is not None and self.file is not None:
-            with suppress(OSError):  # of what could not be written, which was said, or has been removed
-                self._lines.close()
-                if isinstance(error, KeyboardInterrupt):
-                    count = self.file.read_bytes().count(b"\n")  # it may come between a line and its being counted
-                    are = "1 answer is" if count == 1 else f"{count:,} answers are"
-                    raise Interrupted(f"stopped (SIGINT); {are} in {self.file}") from error
+        if self._lines is None or self.file is None or self._progress is None:
+            return
+        with suppress(OSError):  # of what could not be written, which was said, or has been removed
+            self._progress.close()
+            self._lines.close()
+            if isinstance(error, KeyboardInterrupt):
+                count = self.file.read_bytes().count(b"\n")  # it may come between a line and its being counted
+                are = "1 answer is" if count == 1 else f"{count:,} answers are"
+                raise Interrupted(f"stopped (SIGINT); {are} in {self.file}; --resume goes on there") from error
 
-    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def write(self, rows: Sequence[Mapping[str, Any]], source: int, row: int) -> None:
         """Add lines, which stay there whatever happens next.
+
+        Args:
+            source: number of the source that they are of.
+            row: the last of its rows that they answer.
 
         Raises:
             ConfigError: the file cannot be written, or somebody has made it meanwhile.
         """
-        from kosmos.train.output import as_json
-
-        plain = self.file is None and not is_utf8(self._shown)  # JSON has escapes of its own for what is not ASCII
-        text = "".join((json.dumps(row) if plain else as_json(row)) + "\n" for row in rows)
+        text = "".join(as_line(row, self._shown if self.file is None else None) + "\n" for row in rows)
+        done, data = self._reached, text.encode("utf-8", "backslashreplace")
+        reached = Reached(source, row, done.bytes + len(data), done.answers + len(rows))
         if self.file is None:
             print(text, end="", flush=True, file=self._shown)
         elif text:
-            self._write(text, self.file)
-        self.count += len(rows)
+            self._write(data, self.file, reached)
+        self._reached = reached
 
-    def _write(self, text: str, file: Path) -> None:
+    def _write(self, data: bytes, file: Path, reached: Reached) -> None:
+        assert self._progress is not None
         try:
             if self._lines is None:
-                self._lines = file.open("x", encoding="utf-8", errors="backslashreplace")
-            self._lines.write(text)
+                if self._resumed:
+                    self._lines = file.open("r+b")
+                    self._lines.truncate(self._reached.bytes)  # behind it an answer may be cut short
+                    self._lines.seek(0, os.SEEK_END)
+                else:
+                    self._progress.begin(self._made_by)
+                    self._lines = file.open("xb")
+            self._lines.write(data)
             self._lines.flush()
+            self._progress.note(reached)
         except OSError as error:
             kept = f"; its first {self.count:,} answers are there" if self.count else ""
             raise ConfigError(f"--answers {file}: cannot write ({error.strerror}){kept}; name another file") from error
+
+    def finish(self) -> None:
+        """All answers are there: nothing is left to go on with. Raises ConfigError where what stands beside stays."""
+        if self._progress is None or not (self._resumed or self.count):
+            return
+        try:
+            if self._lines is not None:
+                self._lines.close()
+                self._lines = None
+            elif self.file is not None:  # nothing was to be added
+                os.truncate(self.file, self._reached.bytes)
+            self._progress.finish()
+        except OSError as error:
+            raise ConfigError(f"--answers {self.file}: cannot be finished ({error.strerror})") from error
+
+
+def as_line(row: Mapping[str, Any], stream: TextIO | None = None) -> str:
+    """A row as JSON.
+
+    Args:
+        stream: where it is shown; None where UTF-8 can be written.
+    """
+    from kosmos.train.output import as_json
+
+    plain = stream is not None and not is_utf8(stream)  # JSON has escapes of its own for what is not ASCII
+    return json.dumps(row) if plain else as_json(row)
 
 
 def is_utf8(stream: TextIO) -> bool:
@@ -74,12 +157,15 @@ def is_utf8(stream: TextIO) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 
 
-def answer_row(answer: Generated, source: str) -> dict[str, Any]:
-    """What was generated as the columns of a line."""
+def answer_row(answer: Generated, source: str | None = None) -> dict[str, Any]:
+    """What was generated as the columns of a line; without ``source`` it is of no data."""
     return {
         **_asked(source, answer.origin, answer.id, answer.prompt, answer.media),
         **({} if answer.expected is None else {"expected": answer.expected}),
         "answer": answer.text,
+        "tokens": answer.tokens,
+        "ended": answer.ended,
+        **({} if answer.seed is None else {"seed": answer.seed}),
     }
 
 
@@ -106,12 +192,11 @@ def choice_row(question: Chosen) -> dict[str, Any]:
 
 
 def _asked(
-    source: str, document: str, row: str | int | None, prompt: str, media: Sequence[str | None]
+    source: str | None, document: str, row: str | int | None, prompt: str, media: Sequence[str | None]
 ) -> dict[str, Any]:
     """The columns that tell of what the answer is."""
     return {
-        "source": source,
-        "document": document,
+        **({} if source is None else {"source": source, "document": document}),
         **({} if row is None else {"id": row}),
         "prompt": prompt,
         "media": list(media),

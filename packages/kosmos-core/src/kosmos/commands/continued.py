@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kosmos.commands.answers import AnswerLines, answer_row
+from kosmos.commands.answers import AnswerLines, answer_row, as_line
 from kosmos.commands.arguments import aside
 from kosmos.commands.causes import incident_lines, root_advice
+from kosmos.commands.unfinished import made_by
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Source, Text
 from kosmos.data.foreign import calling
@@ -35,6 +36,10 @@ class Asking:
     """Whether it is the turn of a user."""
     system: str | None
     """Of the turn in front of it; its text makes it a chat."""
+
+    def settings(self) -> dict[str, Any]:
+        """What answers depend on, as plain values."""
+        return {"prompts": [text.text for text in self.typed], "chat": self.chat, "system": self.system}
 
     def __call__(self, document: Document) -> tuple[Document, str | None]:
         """What to continue, and what is expected. Raises SampleError where a chat is to be asked something else."""
@@ -61,9 +66,15 @@ def continue_data(
     how: Writing,
     *,
     answers: str | None,
+    resume: bool,
     max_documents: int | None,
+    as_json: bool,
 ) -> None:
     """Write a line for each document, in their order, and name those that cannot be used.
+
+    Args:
+        resume: go on where the file of answers ends, if there is one.
+        as_json: say as JSON how many there are, where they are in a file.
 
     Raises:
         ConfigError: the answers cannot be written.
@@ -74,18 +85,22 @@ def continue_data(
 
     config, registry = run.composition.config, run.composition.registry
     incidents: list[Incident] = []
-    with AnswerLines(answers) as lines, aside():
+    with AnswerLines(answers, resume=resume) as lines, aside():
         sources = open_asked(config, registry, paths, root=Path(root) if root else None)
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _hint_at_chats(run, sources, asking)
+        settings = {"command": "generate", "root": root, "max_documents": max_documents, **asdict(how)}
+        lines.begin(made_by(run, sources, paths, settings | asking.settings()))
         try:
-            for source in sources:
-                rows = range(len(source) if max_documents is None else min(max_documents, len(source)))
+            for number, source in enumerate(sources):
+                last = len(source) if max_documents is None else min(max_documents, len(source))
+                rows = range(min(last, lines.answered(number) + 1), last)
                 for group in continue_documents(
                     run.composition, source, rows, asking, how, device=run.device, dtype=run.dtype,
                     leave_out=partial(_note, incidents, source),
                 ):  # fmt: skip
-                    lines.write([answer_row(answer, source.name) for answer in group])
+                    lines.write([answer_row(answer, source.name) for answer in group], number, group[-1].row)
+            lines.finish()
         finally:  # who stops it wants to know too
             _say(incident_lines(incidents, "left out", ""))
     if not lines.count:
@@ -94,7 +109,8 @@ def continue_data(
             f"{', '.join(paths)}: no document could be continued; those left out are named with why{advice}"
         )
     if answers is not None:
-        print(f"{lines.count:,} answers in {answers}")
+        told = {"answers": answers, "documents": lines.count, "left_out": len(incidents)}
+        print(as_line(told, sys.stdout) if as_json else f"{lines.count:,} answers in {answers}")
 
 
 def _say(lines: Iterator[str]) -> None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.answers import AnswerLines, answer_row, choice_row
-from kosmos.commands.arguments import Step, as_step, aside, check_given_once, check_writable, refuse_empty, refuse_ranks
+from kosmos.commands.answers import AnswerLines, Resume, choice_row
+from kosmos.commands.arguments import Step, as_step, aside, check_given_once, refuse_empty, refuse_ranks
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
+from kosmos.commands.scored_answers import check_options, named_metrics, scored_answers
+from kosmos.commands.unfinished import made_by
 from kosmos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
-    from kosmos.evaluate.metrics import TextMetric
     from kosmos.evaluate.score import Score
     from kosmos.train.saved import SavedRun
 
@@ -45,6 +46,8 @@ Metric = Annotated[
 ]
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
+CHOICES = 0
+"""Number of what stands first in a file of answers; behind it are those of the sources."""
 
 
 def evaluate(
@@ -79,6 +82,7 @@ def evaluate(
             help="New file of JSON lines: what --generate writes and --choices chooses, and what was expected.",
         ),
     ] = None,
+    resume: Resume = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
@@ -88,8 +92,8 @@ def evaluate(
 
     refuse_ranks("kosmos eval")
     _check_data(data or (), choices or (), root)
-    _check_answers(answers, generate, choices or ())
-    _check_generated({"--max-new-tokens": max_new_tokens, "--metric": metric or None}, generate)
+    of_generate = {"--max-new-tokens": max_new_tokens, "--metric": metric or None}
+    check_options(answers, generate, choices or (), resume=resume, of_generate=of_generate)
     if generate and choices and not data:
         raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
     helpers = helpers_of_rank(1) if workers is None else workers
@@ -97,23 +101,30 @@ def evaluate(
         run = load_run(Path(output), step=as_step(step))
         for line in run.warnings():
             _warn(line)
-        metrics = _metrics(run, metric or ()) if generate else {}
+        metrics = named_metrics(run, metric or ()) if generate else {}
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
-        unwritten, chosen = None, []
-        if choices:
-            chosen = _score_choices(run, choices, root, max_documents, helpers, result)
+        sources: list[Source] = []
         if data or not choices:
             sources = _named(run, data, root) if data else _held_out(run)
             if not sources:
                 raise DataError(f"{output}: its data have no held-out part; name documents with --data")
+        lines, count, most = AnswerLines(answers, resume=resume), min(generate, max_documents), max_new_tokens
+        settings = {"command": "eval", "choices": choices, "root": root, "max_documents": max_documents,
+                    "generate": count, "max_new_tokens": most or MAX_NEW_TOKENS}  # fmt: skip
+        lines.begin(made_by(run, sources, data or (), settings))
+        unwritten, chosen = None, []
+        if choices:
+            chosen = _score_choices(run, choices, root, max_documents, helpers, result)
+        if sources:
             _score(run, sources, max_documents, helpers, result)
-        with AnswerLines(answers) as lines:
+        with lines:
             try:
-                if answers is not None:
-                    lines.write([choice_row(question) for question in chosen])
+                if answers is not None and lines.answered(CHOICES) < 0:
+                    lines.write([choice_row(question) for question in chosen], CHOICES, 0)
                 if generate:
                     most = max_new_tokens or MAX_NEW_TOKENS
-                    result["generated"] = _generated(run, sources, min(generate, max_documents), most, metrics, lines)
+                    result["generated"] = scored_answers(run, sources, count, most, metrics, lines)
+                lines.finish()
             except ConfigError as error:  # of answers that cannot be written: what was scored is not lost with them
                 unwritten = error
         if answers is not None and not lines.count and unwritten is None:
@@ -203,60 +214,6 @@ def _check_data(paths: Sequence[str], choices: Sequence[str], root: str | None) 
         raise ConfigError("--root: says where the media of --data are; the run file says it of the run's own data")
     check_given_once(paths)
     check_given_once(choices, "--choices")
-
-
-def _check_answers(file: str | None, generate: int, choices: Sequence[str]) -> None:
-    if file is None:
-        return
-    check_writable("--answers", file)
-    if not generate and not choices:
-        raise ConfigError(
-            "--answers: takes what --generate N writes and --choices FILE chooses; give one of them, such as "
-            "--generate 100"
-        )
-
-
-def _check_generated(options: Mapping[str, object], generate: int) -> None:
-    for option, value in options.items():
-        if value is not None and not generate:
-            raise ConfigError(f"{option}: is for what --generate N writes; say how many, such as --generate 100")
-
-
-def _metrics(run: SavedRun, named: Sequence[str]) -> dict[str, TextMetric]:
-    """Those of the run file, and others by name. One that is absent is refused before anything is scored."""
-    from kosmos.evaluate.generated import text_metrics
-
-    for name in named:
-        refuse_empty("--metric", name)
-    return text_metrics(run.composition.registry, run.composition.config.evaluate.metrics, named)
-
-
-def _generated(
-    run: SavedRun,
-    sources: Sequence[Source],
-    count: int,
-    max_new_tokens: int,
-    metrics: Mapping[str, TextMetric],
-    lines: AnswerLines,
-) -> dict[str, dict[str, float]]:
-    """Metrics of really generated answers, by source; the answers themselves as lines of a file, if one is named."""
-    from kosmos.evaluate.generated import Generated, answer_documents, score_answers
-    from kosmos.evaluate.meters import standard_error
-
-    scores: dict[str, dict[str, float]] = {}
-    for source in sources:
-        found: list[Generated] = []
-        for group in answer_documents(
-            run.composition, source, device=run.device, dtype=run.dtype, max_documents=count,
-            max_new_tokens=max_new_tokens,
-        ):  # fmt: skip
-            found += group
-            if lines.file is not None:
-                lines.write([answer_row(answer, source.name) for answer in group])
-        scores[source.name] = {"documents": len(found), **score_answers(found, metrics)}
-        if (error := standard_error(scores[source.name].get("exact_match"), len(found))) is not None:
-            scores[source.name]["exact_match_standard_error"] = error
-    return scores
 
 
 def table(result: dict[str, Any]) -> list[str]:

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from kosmos.commands.arguments import Step, as_step, aside, check_given_once, check_writable, refuse_empty, refuse_ranks
+from kosmos.commands.answers import Resume, answer_row, as_line
+from kosmos.commands.arguments import Step, as_step, aside, check_given_once, refuse_empty, refuse_ranks
+from kosmos.commands.unfinished import check_answers
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 
 if TYPE_CHECKING:
-    from kosmos.evaluate.generated import Writing
+    from kosmos.evaluate.generated import Generated, Writing
     from kosmos.train.saved import SavedRun
 
 MAX_SEED = 2**64 - 1
 """The largest that torch takes."""
 OPTIONS = (
     "max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system", "data", "root", "answers",
-    "max-documents",
+    "resume", "max-documents", "json",
 )  # fmt: skip
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -63,6 +64,7 @@ def generate(
             metavar="FILE", help="New file of JSON lines for what --data gives; by default standard output gets them."
         ),
     ] = None,
+    resume: Resume = False,
     max_documents: Annotated[
         int | None, typer.Option(min=1, help="Most documents of each --data: its first. By default all.")
     ] = None,
@@ -79,6 +81,10 @@ def generate(
         float | None, typer.Option(help="Sample among the fewest most likely tokens whose probabilities sum to this.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the sampling.")] = 0,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON object on standard output; of --data one for each document, as always."),
+    ] = False,
 ) -> None:
     """Generate text: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
 
@@ -91,7 +97,7 @@ def generate(
         raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
     refuse_ranks("kosmos generate")
     _check_text("--system", system or "")
-    _check_data(data or (), {"--root": root, "--answers": answers, "--max-documents": max_documents})
+    _check_data(data or (), {"--root": root, "--answers": answers, "--max-documents": max_documents}, resume=resume)
 
     from kosmos.commands.continued import Asking, continue_data
     from kosmos.evaluate.generated import Writing
@@ -111,12 +117,15 @@ def generate(
     how = Writing(max_new_tokens, temperature, top_k, top_p, seed)
     if data:
         asking = Asking(_texts_alone(segments), chat, system)
-        continue_data(run, data, root, asking, how, answers=answers, max_documents=max_documents)
+        continue_data(
+            run, data, root, asking, how, answers=answers, resume=resume, max_documents=max_documents, as_json=as_json
+        )
         return
     _check_asked(segments, modalities)
     if not chat and system is None and (learned := chats_among(run.composition.config.data.sources)):
         print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
-    print(_continued(run, prompt_document(segments, chat=chat, system=system), how))
+    answer = _continued(run, prompt_document(segments, chat=chat, system=system), how)
+    print(as_line(answer_row(answer), sys.stdout) if as_json else answer.text)
 
 
 def _check_asked(segments: Sequence[Text | Media], modalities: Sequence[str]) -> None:
@@ -125,9 +134,9 @@ def _check_asked(segments: Sequence[Text | Media], modalities: Sequence[str]) ->
         raise ConfigError(f"nothing to continue: give --prompt TEXT{media}")
 
 
-def _continued(run: SavedRun, document: Document, how: Writing) -> str:
+def _continued(run: SavedRun, document: Document, how: Writing) -> Generated:
     """What the model writes. Raises SampleError, which names the files, where it cannot be asked."""
-    from kosmos.generate import generate_text
+    from kosmos.evaluate.generated import continue_document
 
     planner = run.composition.planner
     try:
@@ -135,13 +144,13 @@ def _continued(run: SavedRun, document: Document, how: Writing) -> str:
             if (tokens := len(planner.prompt(document))) > planner.max_tokens:
                 rows = f"a row of the run held {planner.max_tokens:,}: it was trained on no document so long"
                 print(f"warning: the prompt takes {tokens:,} tokens, and {rows}", file=sys.stderr)
-            return generate_text(run.composition, document, **asdict(how), device=run.device, dtype=run.dtype)
+            return continue_document(run.composition, document, how, device=run.device, dtype=run.dtype)
     except SampleError as error:
         files = ", ".join(str(m.source) for m in document.media)
         raise SampleError(f"{files or 'the prompt'}: {error}") from error
 
 
-def _check_data(paths: Sequence[str], of_data: Mapping[str, str | int | None]) -> None:
+def _check_data(paths: Sequence[str], of_data: Mapping[str, str | int | None], *, resume: bool) -> None:
     """Raises ConfigError where an option is empty, goes without --data, or names a file that is there."""
     check_given_once(paths)
     for option, value in of_data.items():
@@ -149,7 +158,9 @@ def _check_data(paths: Sequence[str], of_data: Mapping[str, str | int | None]) -
             raise ConfigError(f"{option}: is for the documents of --data PATH; name some, or leave it out")
         refuse_empty(option, None if value is None else str(value))
     if (file := of_data["--answers"]) is not None:
-        check_writable("--answers", str(file))
+        check_answers(str(file), resume=resume)
+    elif resume:
+        raise ConfigError("--resume: goes on where the file of --answers ends; name it, or leave --resume out")
 
 
 def _texts_alone(segments: Sequence[Text | Media]) -> tuple[Text, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, SupportsFloat
 
@@ -18,7 +18,15 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.sources.source import Names, RowSource
 from kosmos.errors import PluginError, SampleError, own_line
 from kosmos.evaluate.metrics import TextMetric
-from kosmos.generate import GREEDY_BELOW, generate_text, generate_together, prompt_of, ready_prompt, room_behind
+from kosmos.generate import (
+    GREEDY_BELOW,
+    generate_alone,
+    generate_together,
+    prompt_of,
+    ready_prompt,
+    room_behind,
+    why_ended,
+)
 from kosmos.plugins import Registry
 
 AT_ONCE = 32
@@ -42,6 +50,14 @@ class Generated:
     """What the data call the file of each medium; None where it is in none."""
     id: str | int | None = None
     """The row's own; None where it has none."""
+    tokens: int = 0
+    """Of ``text``."""
+    ended: str = ""
+    """Why there are no more: ``end``, ``max_new_tokens`` or ``positions``; see ``why_ended``."""
+    seed: int | None = None
+    """Of what was sampled; None where the most likely tokens were taken."""
+    row: int = field(default=-1, compare=False)
+    """Number of the document in its source."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +79,12 @@ class _Asked:
     prompt: Document
     answer: Generated
 
-    def with_text(self, text: str) -> Generated:
-        return Generated(**{**vars(self.answer), "text": text})
+    def written(self, composition: Composition, prompt: ReadyDocument, ids: list[int], how: Writing) -> Generated:
+        """With the tokens that the model wrote behind it."""
+        ended = why_ended(composition.model.backbone, len(prompt.plan), len(ids), how.max_new_tokens)
+        seed = None if how.temperature < GREEDY_BELOW else how.seed
+        text = composition.tokenizer.decode(ids)
+        return replace(self.answer, text=text, tokens=len(ids), ended=ended, seed=seed)
 
 
 def answer_documents(
@@ -75,13 +95,17 @@ def answer_documents(
     dtype: torch.dtype,
     max_documents: int,
     max_new_tokens: int = 256,
+    behind: int = -1,
 ) -> Iterator[list[Generated]]:
     """Greedy continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
 
     Documents that cannot be read are left out: ``score`` names them.
+
+    Args:
+        behind: the last row that is answered already.
     """
     mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
-    rows = (mixture.row(0, draw) for draw in range(mixture.limit(0)))
+    rows = (row for draw in range(mixture.limit(0)) if (row := mixture.row(0, draw)) > behind)
     how = Writing(max_new_tokens=max_new_tokens)
     return continue_documents(composition, source, rows, prompt_of, how, device=device, dtype=dtype)
 
@@ -113,8 +137,9 @@ def continue_documents(
     def write_out() -> list[Generated]:
         prompts = [prompt for _, prompt in group]
         written = generate_together(composition, prompts, max_new_tokens=how.max_new_tokens, device=device, dtype=dtype)
-        decode = composition.tokenizer.decode
-        found = [asked.with_text(decode(ids)) for (asked, _), ids in zip(group, written, strict=True)]
+        found = [
+            asked.written(composition, prompt, ids, how) for (asked, prompt), ids in zip(group, written, strict=True)
+        ]
         group.clear()
         return found
 
@@ -122,16 +147,14 @@ def continue_documents(
         try:
             if (asked := _read(source, row, ask)) is None:
                 continue
-            if not together:
-                text = generate_text(composition, asked.prompt, **asdict(how), device=device, dtype=dtype)
-            else:
-                prompt = ready_prompt(composition, asked.prompt)
-                room_behind(composition.model.backbone, len(prompt.plan), how.max_new_tokens)
+            prompt = ready_prompt(composition, asked.prompt)
+            room_behind(composition.model.backbone, len(prompt.plan), how.max_new_tokens)
         except SampleError as error:
             leave_out(row, error)
             continue
         if not together:
-            yield [asked.with_text(text)]
+            ids = generate_alone(composition, prompt, **asdict(how), device=device, dtype=dtype)
+            yield [asked.written(composition, prompt, ids, how)]
             continue
         # No more tokens at once than memory sufficed for in training.
         tokens = sum(len(other.plan) for _, other in group) + len(prompt.plan)
@@ -142,6 +165,18 @@ def continue_documents(
         yield write_out()
 
 
+def continue_document(
+    composition: Composition, document: Document, how: Writing, *, device: torch.device, dtype: torch.dtype
+) -> Generated:
+    """What the model writes behind one document, whose media are called as they are named. Raises as
+    ``generate_text``."""
+    prompt = ready_prompt(composition, document)
+    media = tuple(str(medium.source) if isinstance(medium.source, Path) else None for medium in document.media)
+    asked = _Asked(document, Generated(document.origin, None, "", prompt=shown(document), media=media))
+    ids = generate_alone(composition, prompt, **asdict(how), device=device, dtype=dtype)
+    return asked.written(composition, prompt, ids, how)
+
+
 def _read(source: Source, row: int, ask: Ask) -> _Asked | None:
     """What is asked of a row, and all that is known of its answer. Raises SampleError where it cannot be used."""
     with calling(source, "document"):
@@ -150,7 +185,7 @@ def _read(source: Source, row: int, ask: Ask) -> _Asked | None:
         return None
     asked, expected = parts
     origin, identity, prompt, media = called(source, row, asked)
-    return _Asked(asked, Generated(origin, expected, "", prompt=prompt, media=media, id=identity))
+    return _Asked(asked, Generated(origin, expected, "", prompt=prompt, media=media, id=identity, row=row))
 
 
 class Called(NamedTuple):

@@ -10,7 +10,17 @@ from typing import Any, Literal
 import torch
 
 from kosmos import collector
-from kosmos.checkpoint.folder import Loaded, committed, load_newest, load_step, reading, run_and_step, step_of
+from kosmos.checkpoint.folder import (
+    MANIFEST,
+    Loaded,
+    committed,
+    digest,
+    load_newest,
+    load_step,
+    reading,
+    run_and_step,
+    step_of,
+)
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.config import RunConfig
@@ -43,6 +53,8 @@ class SavedRun:
     """Plugins that are not those that the run was trained with."""
     documents: Mapping[str, int] = field(default_factory=dict)
     """By source, how many the run trained on."""
+    checkpoint: str = ""
+    """Hash of the checkpoint's manifest, and so of all that is in it."""
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on it, a line each."""
@@ -109,7 +121,8 @@ def load_run(
     collector.go_on()
     with reading(loaded):
         documents = {source["name"]: source["documents"] for source in loaded.state["order"]["data"]["sources"]}
-    return SavedRun(composition, loaded.state["step"], where, dtype, loaded.skipped, tuple(changed), documents)
+    found, manifest = loaded.state["step"], digest(loaded.folder / MANIFEST)
+    return SavedRun(composition, found, where, dtype, loaded.skipped, tuple(changed), documents, manifest)
 
 
 def config_of(folder: RunFolder, *over: Mapping[str, Any]) -> RunConfig:
