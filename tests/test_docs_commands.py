@@ -17,8 +17,8 @@ import typer
 from PIL import Image
 
 from kosmos.cli import _take_plugins, _wrap, main
-from kosmos.commands import data, generate, plan, plugins, train, tune
-from kosmos.commands.arguments import split_extra
+from kosmos.commands import data, evaluate, generate, plan, plugins, train, tune
+from kosmos.commands.arguments import split_extra, split_fields
 from kosmos.launch import prices
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run, parse_overrides, read_run_file
@@ -89,7 +89,16 @@ def parse_run(name: str, command: Any, arguments: list[str], registry: Registry)
 
 def parse_generate(arguments: list[str], registry: Registry) -> None:
     context = typer.main.get_command(generate.app).make_context("generate", arguments)
-    assert generate.read_segments(context.args, list(registry.specs("modality"))) or context.params["data"]
+    overrides, rest = split_fields(context.args)
+    make_run(parse_overrides(overrides))
+    assert generate.read_segments(rest, list(registry.specs("modality"))) or context.params["data"]
+
+
+def parse_eval(arguments: list[str], registry: Registry) -> None:
+    context = typer.main.get_command(evaluate.app).make_context("eval", arguments)
+    overrides, rest = split_extra(context.args, evaluate.OPTIONS)
+    assert not rest
+    check_run(make_run({"data": {"sources": ["sums"]}}, parse_overrides(overrides)).model_dump(), registry, "eval")
 
 
 def parse_other(name: str, arguments: list[str], registry: Registry) -> None:
@@ -132,6 +141,7 @@ PARSERS: dict[str, Callable[[list[str], Registry], None]] = {
     "data": partial(parse_run, "data", data),
     "plan": partial(parse_run, "plan", plan),
     "tune": partial(parse_run, "tune", tune),
+    "eval": parse_eval,
     "generate": parse_generate,
     "plugin": parse_plugin,
     "plugins": parse_plugins,

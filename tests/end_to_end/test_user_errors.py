@@ -254,9 +254,9 @@ def test_media_in_front_of_the_runs_folder_are_not_taken_for_it(call: Call, trai
         ),
         ("RUN --max-documents 0", 2, "error[usage]: Invalid value for '--max-documents': "),
         ("RUN --workers -1", 2, "error[usage]: Invalid value for '--workers': "),
-        ("RUN --jsn", 2, "error[usage]: No such option: --jsn"),
+        ("RUN --jsn", 2, "error[config]: --jsn: unknown option; did you mean --json?"),
         ("RUN --data image", 3, "error[data]: data 'image': is a modality, not a data set; name a data set"),
-        ("", 2, "error[usage]: Missing argument 'output'."),
+        ("", 2, "error[usage]: Missing argument 'OUTPUT'."),
     ],
 )
 def test_a_mistake_in_scoring_is_named_in_the_last_line(

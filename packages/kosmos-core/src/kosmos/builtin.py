@@ -97,7 +97,7 @@ def kosmos_commands() -> Iterator[CommandSpec]:
     yield CommandSpec(name="data", target=f"{at}.data:app", summary="Look at what a run would train on, and check it.")
     yield CommandSpec(name="plan", target=f"{at}.plan:app", summary="Tell what a run comes to, before it is trained.")
     yield CommandSpec(name="tune", target=f"{at}.tune:app", summary="Find the settings that train fastest here.")
-    yield CommandSpec(name="eval", target=f"{at}.evaluate:evaluate", summary="Score a trained run.")
+    yield CommandSpec(name="eval", target=f"{at}.evaluate:app", summary="Score a trained run.")
     yield CommandSpec(name="generate", target=f"{at}.generate:app", summary="Generate text from media and prompts.")
     yield CommandSpec(
         name="report", target=f"{at}.report:report", summary="Sum up a run: steps, losses, bad samples, goodput."

@@ -297,7 +297,7 @@ def _open(
 
 S = TypeVar("S", bound=Source)
 
-FOLLOW = "where data have moved, say so in the run's run.yaml (data.sources)"
+FOLLOW = "where data have moved, give data.sources.N.path=PATH (N from 0 on), or change it in the run's run.yaml"
 
 NAME_SCORED = "give it another name (name: ... in the run file, evaluate.sources.N.name=... on the command line)"
 NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kosmos.config import by_name
+from kosmos.config import RunConfig, by_name
 from kosmos.errors import ConfigError
 from kosmos.mistakes import OPTIONS, field_meant
 from kosmos.names import did_you_mean, listed
@@ -31,6 +32,10 @@ Step = Annotated[
     ),
 ]
 Data = Annotated[list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")]
+
+
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[\w-]+)*")
+"""What the path of a field looks like, which hardly any word of a text does."""
 
 
 def split_extra(arguments: Sequence[str], options: Collection[str]) -> tuple[list[str], list[str]]:
@@ -56,6 +61,25 @@ def split_extra(arguments: Sequence[str], options: Collection[str]) -> tuple[lis
             overrides.append(value.lstrip("-"))
         else:
             (overrides if equals else rest).append(argument)
+    return overrides, rest
+
+
+def split_fields(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides, as of ``split_extra``, and the rest: flags whose value stands behind them, whatever it looks like."""
+    overrides: list[str] = []
+    rest: list[str] = []
+    pending = iter(arguments)
+    for argument in pending:
+        name, equals, _ = argument.partition("=")
+        is_flag = argument.startswith("-")
+        path = name.lstrip("-")
+        is_field = _PATH.fullmatch(path) and ("." in path or (path in RunConfig.model_fields and not is_flag))
+        if is_field and (equals or is_flag):
+            overrides.append((argument if equals else f"{argument}={next(pending, '')}").lstrip("-"))
+            continue
+        rest.append(argument)
+        if is_flag and not equals:
+            rest += [value for value in [next(pending, None)] if value is not None]
     return overrides, rest
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.answers import AnswerLines, Resume, choice_row
-from kosmos.commands.arguments import Step, as_step, aside, check_given_once, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, aside, check_given_once, refuse_empty, refuse_ranks, split_extra
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
 from kosmos.commands.scored_answers import check_options, named_metrics, scored_answers
 from kosmos.commands.unfinished import made_by
 from kosmos.errors import ConfigError, DataError
+from kosmos.run_file import parse_overrides
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,14 +45,22 @@ Metric = Annotated[
         metavar="NAME", help="Score what --generate writes by this too, beside the run's metrics; may be repeated."
     ),
 ]
+OPTIONS = (
+    "--data", "--choices", "--root", "--step", "--max-documents", "--workers", "--generate", "--max-new-tokens",
+    "--metric", "--answers", "--resume", "--json", "--help",
+)  # fmt: skip
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
 CHOICES = 0
 """Number of what stands first in a file of answers; behind it are those of the sources."""
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def evaluate(
-    output: Annotated[str, typer.Argument(help="Folder of a run.")],
+    context: typer.Context,
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,11 +94,16 @@ def evaluate(
     resume: Resume = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Score a trained run: loss, perplexity and exact match of the answers, by modality and source."""
+    """Score a trained run: kosmos eval OUTPUT [--data PATH]... [FIELD.PATH=VALUE]...
+
+    Loss, perplexity and exact match of the answers, by modality and source. FIELD.PATH=VALUE says where what the run
+    file names is now, or where to compute, such as data.sources.0.path=data/moved or train.device=cpu.
+    """
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.output import as_json as one_line
     from kosmos.train.saved import load_run
 
+    fields = _fields(output, context.args)
     refuse_ranks("kosmos eval")
     _check_data(data or (), choices or (), root)
     of_generate = {"--max-new-tokens": max_new_tokens, "--metric": metric or None}
@@ -98,7 +112,7 @@ def evaluate(
         raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
     helpers = helpers_of_rank(1) if workers is None else workers
     with aside():
-        run = load_run(Path(output), step=as_step(step))
+        run = load_run(Path(output), step=as_step(step), overrides=fields)
         for line in run.warnings():
             _warn(line)
         metrics = named_metrics(run, metric or ()) if generate else {}
@@ -137,6 +151,19 @@ def evaluate(
     if unwritten is not None:
         raise unwritten
     _refuse_nothing(result, [*(data or ()), *(choices or ())], root)
+
+
+def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """What is laid over the run file. Raises ConfigError where an argument is neither a field nor an option."""
+    overrides, rest = split_extra([output, *arguments], OPTIONS)
+    if output not in rest:
+        raise ConfigError(f"{output}: the run's folder comes first: kosmos eval OUTPUT {output}")
+    if len(rest) > 1:
+        raise ConfigError(
+            f"{rest[1]}: belongs to no option; one run is scored, data are named as --data PATH, and fields are set as "
+            "FIELD.PATH=VALUE"
+        )
+    return parse_overrides(overrides)
 
 
 def _score(run: SavedRun, sources: Sequence[Source], max_documents: int, workers: int, result: dict[str, Any]) -> None:

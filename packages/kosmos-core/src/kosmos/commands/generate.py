@@ -11,12 +11,21 @@ import typer
 from typer.core import TyperCommand
 
 from kosmos.commands.answers import Resume, answer_row, as_line
-from kosmos.commands.arguments import Step, as_step, aside, check_given_once, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import (
+    Step,
+    as_step,
+    aside,
+    check_given_once,
+    refuse_empty,
+    refuse_ranks,
+    split_fields,
+)
 from kosmos.commands.unfinished import check_answers
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
+from kosmos.run_file import parse_overrides
 
 if TYPE_CHECKING:
     from kosmos.evaluate.generated import Generated, Writing
@@ -26,7 +35,7 @@ MAX_SEED = 2**64 - 1
 """The largest that torch takes."""
 OPTIONS = (
     "max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system", "data", "root", "answers",
-    "resume", "max-documents", "json",
+    "resume", "max-documents",
 )  # fmt: skip
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -90,7 +99,8 @@ def generate(
 
     Media (--MODALITY FILE) and prompts (--prompt TEXT, or - for standard input) are read in the order given. With
     --chat they are the turn of a user, laid out with the marks of turns as in training on messages. With --data each
-    document of a file or folder is continued.
+    document of a file or folder is continued. FIELD.PATH=VALUE says where what the run file names is now, or where to
+    compute, such as train.device=cpu.
     """
     if output.startswith("-"):
         option = output.partition("=")[0]
@@ -106,12 +116,13 @@ def generate(
     from kosmos.train.saved import load_run
 
     check_sampling(temperature, top_k, top_p)
+    overrides, arguments = split_fields(context.args)
     with aside():
-        run = load_run(Path(output), step=as_step(step))
+        run = load_run(Path(output), step=as_step(step), overrides=parse_overrides(overrides))
     for line in run.warnings():
         print(f"warning: {line}", file=sys.stderr)
     modalities = list(run.composition.planner.routes)
-    segments = read_segments(context.args, modalities, installed=run.composition.registry.specs("modality"))
+    segments = read_segments(arguments, modalities, installed=run.composition.registry.specs("modality"))
     for name in placeholders_among(segments, modalities) if not data else ():
         print(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
     how = Writing(max_new_tokens, temperature, top_k, top_p, seed)

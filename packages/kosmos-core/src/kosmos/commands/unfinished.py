@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from kosmos.commands.arguments import check_writable
 from kosmos.errors import ConfigError
-from kosmos.files import replacing
 
 if TYPE_CHECKING:
     from kosmos.data.document import Source
@@ -75,7 +74,7 @@ def made_by(
     sizes = [path.stat().st_size if (path := Path(given)).is_file() else None for given in paths]
     opened = [{"name": source.name, "documents": len(source)} for source in sources]
     layouts = [
-        entry.model_dump(mode="json", exclude={"path", "root", "weight", "limit"})
+        entry.model_dump(mode="json", exclude={"name", "path", "root", "weight", "limit"})
         for entry in (*config.data.sources, *config.evaluate.sources)
     ]
     told = {
@@ -103,9 +102,9 @@ class Progress:
 
     def begin(self, by: Mapping[str, Any]) -> None:
         """In the place of what an earlier file of the name has left. Raises OSError."""
-        with replacing(self._file) as written:
-            written.write(_line({MADE_BY: by}))
-        self._lines = self._file.open("ab")
+        self._lines = self._file.open("wb")
+        self._lines.write(_line({MADE_BY: by}))
+        self._lines.flush()
 
     def note(self, reached: Reached) -> None:
         """Raises OSError."""

@@ -26,13 +26,19 @@ FACTS = (".documents", ".blocks")
 
 def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]:
     """Settings and sources that decide which document comes when and how many tokens it takes. Plain values."""
-    dumped = config.model_dump(mode="json")
-    stated = dumped["data"]["sources"] or [{} for _ in sources]
-    data = {name: value for name, value in dumped["data"].items() if name not in FREE}
-    set_of = [_without(entry, "name", "path", "root") for entry in stated]
+    settings = settings_of(config)
+    set_of = settings["data"]["sources"] or [{} for _ in sources]
     opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
+    return {**settings, "data": {**settings["data"], "sources": opened}}
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """The settings of ``sample_order``, without what the sources hold."""
+    dumped = config.model_dump(mode="json")
+    data = {name: value for name, value in dumped["data"].items() if name not in FREE}
+    set_of = [_without(entry, "name", "path", "root") for entry in dumped["data"]["sources"]]
     parts = {name: {part: stream[part] for part in PARTS} for name, stream in dumped["streams"].items()}
-    return {"data": {**data, "sources": opened}, "modalities": dumped["modalities"], "streams": parts}
+    return {"data": {**data, "sources": set_of}, "modalities": dumped["modalities"], "streams": parts}
 
 
 def _facts(source: Source) -> dict[str, Any]:
@@ -102,17 +108,17 @@ def check_same_order(
                 return _in_effect(kind, order["streams"][name][kind], option, registry)
         return value
 
-    _refuse_other(stated(saved), stated(now), where, _why_not, in_effect)
+    _refuse_other(stated(saved), stated(now), where, why_not, in_effect)
 
 
-def _why_not(path: str) -> str:
-    """What would be another if a setting of ``sample_order`` were."""
+def why_not(path: str, order: str = "the order of samples would not go on") -> str:
+    """What would be another if a setting of ``sample_order`` were; ``order`` if it is that alone."""
     steps = path.split(".")
     if steps[0] == "streams":
         return "the model would be another"
     if "processor" in steps or {"template", "columns"} & set(steps):
         return "what the model is shown would be another"
-    return "the order of samples would not go on"
+    return order
 
 
 def made_of(config: RunConfig) -> dict[str, Any]:
@@ -125,6 +131,17 @@ def made_of(config: RunConfig) -> dict[str, Any]:
     return {"backbone": backbone, "frozen": frozen, "lora": lora, "train": {"weights": dumped["train"]["weights"]}}
 
 
+def model_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two of ``made_of`` as the fields of a run file that say them."""
+    streams = sorted({*saved["frozen"], *now["frozen"], *saved["lora"], *now["lora"]})
+
+    def fields(made: Mapping[str, Any]) -> dict[str, Any]:
+        of_streams = {name: {"freeze": name in made["frozen"], "lora": made["lora"].get(name)} for name in streams}
+        return {"backbone": made["backbone"], "streams": of_streams, "train": made["train"]}
+
+    return fields(saved), fields(now)
+
+
 def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, registry: Registry) -> None:
     """Refuse to go on with another model than the checkpoint's, though its tensors may have the same shapes.
 
@@ -132,17 +149,12 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
         CheckpointError: names the field that differs.
     """
     saved = {"lora": {}, **saved}  # older ones lack it
-    streams = sorted({*saved["frozen"], *now["frozen"], *saved["lora"], *now["lora"]})
-
-    def fields(made: Mapping[str, Any]) -> dict[str, Any]:
-        of_streams = {name: {"freeze": name in made["frozen"], "lora": made["lora"].get(name)} for name in streams}
-        return {"backbone": made["backbone"], "streams": of_streams, "train": made["train"]}
 
     def in_effect(path: str, value: Any, made: Mapping[str, Any]) -> Any:
         part, _, option = path.partition(".")
         return _in_effect(part, made[part], option, registry) if value is None and part == "backbone" else value
 
-    _refuse_other(fields(saved), fields(now), where, lambda path: "its weights are of another model", in_effect)
+    _refuse_other(*model_fields(saved, now), where, lambda path: "its weights are of another model", in_effect)
 
 
 def _in_effect(kind: str, component: Mapping[str, Any], option: str, registry: Registry) -> Any:

@@ -35,6 +35,7 @@ from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.train.best import losses, ranked
+from kosmos.train.laid_over import laid_over
 from kosmos.train.output import RunFolder, resume_command
 
 
@@ -83,26 +84,31 @@ def load_run(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     registry: Registry | None = None,
     merge: bool = False,
+    overrides: Mapping[str, Any] | None = None,
 ) -> SavedRun:
     """The model of the run in ``output``, in evaluation mode. All weights want gradients, frozen ones too.
 
     Args:
         output: the run's folder, or that of one of its checkpoints.
         step: of which checkpoint; None is the newest whole one, ``best`` that of the lowest held-out loss.
+        overrides: laid over the run file, such as ``{"data": {"sources": {0: {"path": "moved"}}}}``; a stated
+            ``train.device`` is that of ``auto``.
         merge: put low-rank updates (``lora``) into the weights that they stand beside, in whose type they are rounded.
 
     Raises:
-        ConfigError: there is no run, or ``output`` is the checkpoint of another step.
+        ConfigError: there is no run, ``output`` is the checkpoint of another step, or one of ``overrides`` is wrong,
+            would make another model or would have no effect.
         CheckpointError: there is no whole checkpoint, none of that step, or none that was scored.
         PluginError: a component that it uses is not installed.
     """
     collector.imported()
     folder, loaded = open_checkpoint(Path(output), step)
-    config = config_of(folder, folder.read_model())
+    config = laid_over(folder, overrides or {})
     plugins = registry or load_plugins(config.plugins)
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
-    where = pick_device(device)
+    states_device = "device" in (overrides or {}).get("train", {})
+    where = pick_device(config.train.device if device == "auto" and states_device else device)
     try:
         composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
         materialize(composition.model, where, draw=False)

@@ -1,0 +1,71 @@
+"""A trained run with fields laid over its run file: its data may lie elsewhere, and it may be computed elsewhere.
+
+What would make another model is refused, by what a run that goes on must have in common with its checkpoint
+(``kosmos.train.order``), and so is what has no effect where nothing is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kosmos.config import RunConfig
+from kosmos.data.sources.opening import short_name
+from kosmos.errors import ConfigError
+from kosmos.run_file import lay_over
+from kosmos.train.order import differences, made_of, model_fields, settings_of, shown, stated, why_not
+from kosmos.train.output import RunFolder
+
+TAKES_EFFECT = (
+    "data.sources", "evaluate.sources", "evaluate.metrics", "train.device", "train.precision", "train.hang_s",
+    "plugins", "backbone", "streams",
+)  # fmt: skip
+"""Fields that count for a trained run, of which some would make it another one."""
+NO_EFFECT = ("learning_rate",)
+"""Fields among them that do not."""
+MODEL = "the model would be another"
+OPTIONS = {"data.workers": "--workers", "evaluate.max_documents": "--max-documents"}
+
+
+def laid_over(folder: RunFolder, overrides: Mapping[str, Any]) -> RunConfig:
+    """The run of a folder, as its model is built, with ``overrides``. A source whose path they change keeps its name.
+
+    Raises:
+        ConfigError: one of them is wrong, would make another model, or would have no effect.
+    """
+    where = str(folder.run_file)
+    layers = [folder.read_config(), folder.read_model()]
+    before = lay_over(layers, [], where=where, over=where)
+    if not overrides:
+        return before
+    _check(lay_over(layers[:1], [], where=where, over=where), folder.goes_on_with(overrides))
+    config = lay_over(layers, [overrides], where=where, over=f"changes to {where}")
+    sources = [
+        now if now.name is not None or now.path == then.path else now.model_copy(update={"name": _name(then)})
+        for now, then in zip(config.data.sources, before.data.sources, strict=True)
+    ]
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources})})
+
+
+def _name(source: Any) -> str:
+    return source.name or short_name(source.path)
+
+
+def _check(before: RunConfig, now: RunConfig) -> None:
+    for path, one, other in differences(stated(settings_of(before)), stated(settings_of(now)), ""):
+        why = MODEL if path.split(".")[0] == "modalities" else "what is held out, or fills a row, would be another"
+        _refuse(path, one, other, why_not(path, why))
+    for path, one, other in differences(*model_fields(made_of(before), made_of(now)), ""):
+        _refuse(path, one, other, MODEL)
+    for path, _, _ in differences(_plain(before), _plain(now), ""):
+        if path.split(".")[-1] in NO_EFFECT or not any(path == f or path.startswith(f"{f}.") for f in TAKES_EFFECT):
+            use = f"; give {OPTIONS[path]}" if path in OPTIONS else ", as nothing is trained; leave it out"
+            raise ConfigError(f"{path}: has no effect on a trained run{use}")
+
+
+def _plain(config: RunConfig) -> dict[str, Any]:
+    return config.model_dump(mode="json", exclude={"output"})
+
+
+def _refuse(path: str, before: Any, now: Any, why: str) -> None:
+    raise ConfigError(f"{path}: {shown(before)} in the run, {shown(now)} here: {why}; leave it out")

@@ -1,0 +1,93 @@
+"""Fields that ``kosmos eval``, ``kosmos generate`` and ``load_run`` lay over the file of a trained run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from kosmos import ConfigError, load_run, train_model
+from kosmos.cli import main
+from support.runs import small_run, ticks_registry
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on texts that have moved since."""
+    folder = tmp_path_factory.mktemp("laid")
+    rows = [{"prompt": f"{number} is", "completion": " a number"} for number in range(40)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"sources": [str(folder / "rows.jsonl")], "tokens_per_pack": 128, "workers": 0}
+    train_model(small_run(folder / "run", modalities=[], data=data, train={"steps": 1, "precision": "fp32"}))
+    (folder / "rows.jsonl").rename(folder / "moved.jsonl")
+    return folder
+
+
+def test_data_that_have_moved_are_named_and_keep_their_name(run: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(run)
+    assert main(["eval", "run", "--workers", "0"]) == 3
+    assert "where data have moved, give data.sources.N.path=PATH (N from 0 on), or change it" in capsys.readouterr().err
+    assert main(["eval", "run", "--workers", "0", "data.sources.0.path=moved.jsonl", "--json"]) == 0
+    said = capsys.readouterr()
+    assert list(json.loads(said.out)["by_source"]) == ["rows"] and not said.err
+    generate = ("generate", "run", "--max-new-tokens", "2")
+    assert main([*generate, "--data", "rows", "data.sources.0.path=moved.jsonl", "--max-documents", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["document"] == "moved.jsonl:1"
+    assert "rows.jsonl" in Path("run/run.yaml").read_text()  # which stays as it is
+
+
+def test_a_device_and_a_precision_may_be_others(run: Path, monkeypatch) -> None:
+    saved = load_run(run / "run", overrides={"train": {"device": "cpu", "precision": "bf16"}})
+    assert (saved.device, saved.dtype) == (torch.device("cpu"), torch.bfloat16)
+    assert load_run(run / "run", device="cpu").dtype == torch.float32
+
+
+def test_a_field_behind_a_prompt_is_none_within_it(run: Path, capsys) -> None:
+    few = ("--max-new-tokens", "2", "--json")
+    for field in (["train.device=cpu"], ["--train.device=cpu"], ["--train.device", "cpu"]):
+        assert main(["generate", str(run / "run"), "--prompt", "train.steps=3", *field, *few]) == 0
+        assert json.loads(capsys.readouterr().out)["prompt"] == "train.steps=3"
+    assert main(["generate", str(run / "run"), "--prompt", "solve", "x=3", *few]) == 2
+    assert "x=3: belongs to no option; a prompt of several words needs quotes" in capsys.readouterr().err
+
+
+REFUSED = {
+    "backbone.width=64": "backbone.width: 32 in the run, 64 here: the model would be another; leave it out",
+    "train.weights=bf16": "train.weights: 'fp32' in the run, 'bf16' here: the model would be another",
+    "modalities=ticks": "modalities.ticks: null in the run, ",
+    "data.sources.0.template=a{text}": "data.sources.0.template: null in the run, 'a{text}' here: what the model is",
+    "data.sources.0.columns.text=x": "data.sources.0.columns.text: null in the run, 'x' here: what the model is shown",
+    "data.held_out=0.5": "data.held_out: 0.05 in the run, 0.5 here: what is held out, or fills a row, would be another",
+    "tokenizer=other": "tokenizer: other in place of bytes: the run in ",
+    "train.steps=9": "train.steps: has no effect on a trained run, as nothing is trained; leave it out",
+    "backbone.learning_rate=1": "backbone.learning_rate: has no effect on a trained run",
+    "data.workers=3": "data.workers: has no effect on a trained run; give --workers",
+    "train.devic=cpu": "changes to ",
+    "extra": "extra: belongs to no option; one run is scored",
+    "--bogus": "--bogus: unknown option; ",
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_would_make_another_run_or_has_no_effect_is_refused(run: Path, capsys, field: str) -> None:
+    assert main(["eval", str(run / "run"), field]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error[config]: {REFUSED[field]}")
+
+
+def test_the_folder_comes_first(run: Path, capsys) -> None:
+    assert main(["eval", "train.device=cpu", str(run / "run")]) == 2
+    assert "train.device=cpu: the run's folder comes first: kosmos eval OUTPUT" in capsys.readouterr().err
+
+
+def test_the_options_of_parts_and_other_sources_are_compared_too(tmp_path: Path) -> None:
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=ticks_registry())
+    for over, said in {
+        "connector": r"^streams\.ticks: null in the run, .* the model would be another; leave it out",
+        "freeze": r"^streams\.ticks\.freeze: False in the run, True here: the model would be another",
+    }.items():
+        layer = {"streams": {"ticks": {over: True if over == "freeze" else {"name": "mlp", "factor": 2}}}}
+        with pytest.raises(ConfigError, match=said):
+            load_run(tmp_path / "run", overrides=layer, registry=ticks_registry())
