@@ -87,6 +87,13 @@ def test_the_file_fills_the_model_that_was_saved(tmp_path: Path) -> None:
             2,
             "error[config]: step 2: RUN/checkpoints/step-00000001 is the checkpoint of step 1; leave one of them out",
         ),
+        (
+            "RUN m.gguf",
+            2,
+            "error[config]: m.gguf: a file of safetensors is written, and .gguf is another format; name it "
+            "m.safetensors, or write the language model with --for transformers and convert that",
+        ),
+        ("RUN new.PT", 2, "error[config]: new.PT: a file of safetensors is written, and .pt is another format"),
         ("RUN model --step 2", 3, "error[checkpoint]: RUN/checkpoints/step-00000002: state.json does not match its"),
     ],
 )

@@ -18,6 +18,9 @@ from kosmos.names import listed
 if TYPE_CHECKING:
     from torch import Tensor
 
+OTHERS = (".gguf", ".onnx", ".bin", ".pt", ".pth", ".ckpt")
+"""Suffixes of other formats: what reads a file by its name would fail on safetensors, much later."""
+
 
 def export(
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
@@ -40,7 +43,16 @@ def export(
         _write_language_model(Path(output), Path(file), step)
         return
     check_free("FILE", file)
+    _refuse_other_format(Path(file))
     _write_weights(Path(output), Path(file), step)
+
+
+def _refuse_other_format(file: Path) -> None:
+    if (suffix := file.suffix.lower()) in OTHERS:
+        raise ConfigError(
+            f"{file}: a file of safetensors is written, and {suffix} is another format; name it "
+            f"{file.with_suffix('.safetensors')}, or write the language model with --for transformers and convert that"
+        )
 
 
 def _write_weights(output: Path, file: Path, step: str | None) -> None:
