@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from kosmos import ConfigError, TrainingError, train_model
 from kosmos.train import output
-from kosmos.train.output import RunFolder
+from kosmos.train.output import RunFolder, as_json, printed_json
 from kosmos.train.run import resume_run
 from support.runs import small_run, ticks_registry
 
@@ -107,3 +108,15 @@ def test_rows_of_a_ledger_are_counted_as_they_are_read_within_little_memory(tmp_
     tracemalloc.stop()
     assert counted == len(folder._lines(folder.quarantine))
     assert taken < folder.quarantine.stat().st_size / 2
+
+
+def test_what_is_printed_as_json_has_six_digits_and_ledgers_have_all() -> None:
+    row = {
+        "sum": 0.1 + 0.2, "rate": 1 / 3e9, "flops": 44748139680.0, "wall_s": 10499.916000002, "many": 1234567.89,
+        "none": math.nan, "zero": 0.0, "count": 123456789, "nested": [{"minus": -2 / 3}],
+    }  # fmt: skip
+    assert printed_json(row) == (
+        '{"sum": 0.3, "rate": 3.33333e-10, "flops": 44748139680.0, "wall_s": 10499.9, "many": 1234568.0, '
+        '"none": null, "zero": 0.0, "count": 123456789, "nested": [{"minus": -0.666667}]}'
+    )
+    assert json.loads(as_json(row))["sum"] == 0.1 + 0.2

@@ -146,10 +146,10 @@ def as_line(row: Mapping[str, Any], stream: TextIO | None = None) -> str:
     Args:
         stream: where it is shown; None where UTF-8 can be written.
     """
-    from kosmos.train.output import as_json
+    from kosmos.train.output import printed_json, rounded
 
     plain = stream is not None and not is_utf8(stream)  # JSON has escapes of its own for what is not ASCII
-    return json.dumps(row) if plain else as_json(row)
+    return json.dumps(rounded(row)) if plain else printed_json(row)
 
 
 def is_utf8(stream: TextIO) -> bool:

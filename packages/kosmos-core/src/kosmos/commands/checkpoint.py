@@ -44,7 +44,9 @@ def list_all(
     """Step, size, time, held-out loss, and whether every file is as it was written. Newest last."""
     found = _look_at_all(output, list(reversed(_committed(output))))
     if as_json:
-        print(json.dumps([asdict(one) for one in found]))
+        from kosmos.train.output import rounded
+
+        print(json.dumps(rounded([asdict(one) for one in found])))
         return
     scored = {one.step: one.held_out_loss for one in found if one.held_out_loss is not None and not one.problem}
     best = min(scored, key=lambda step: (scored[step], step), default=None)

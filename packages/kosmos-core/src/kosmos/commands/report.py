@@ -33,16 +33,16 @@ def report(
 
     Of several runs: the settings in which they differ, and what each came to, side by side.
     """
-    from kosmos.train.output import RunFolder
+    from kosmos.train.output import RunFolder, printed_json
 
     folders = [RunFolder.open(Path(one)) for one in output]
     results = [collect(folder.path) for folder in folders]
     if len(results) == 1:
-        print(json.dumps(results[0], ensure_ascii=False) if as_json else "\n".join(table(results[0])))
+        print(printed_json(results[0]) if as_json else "\n".join(table(results[0])))
         return
     settings = differences([_settings(folder) for folder in folders])
     both = {"differences": settings, "runs": results}
-    print(json.dumps(both, ensure_ascii=False) if as_json else "\n".join(beside(results, settings)))
+    print(printed_json(both) if as_json else "\n".join(beside(results, settings)))
 
 
 def _settings(folder: RunFolder) -> dict[str, Any]:
