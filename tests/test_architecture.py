@@ -61,7 +61,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "commands": RUN
     | {"mistakes", "reference", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
     | {"templates", "testing"},
-    "cli": FOUND | {"interrupts"},
+    "usage": {"names"},
+    "cli": FOUND | {"interrupts", "usage"},
     "__main__": {"cli", "collector", "ending", "errors", "interrupts"},
 }
 """Part of core (a module or sub-package of ``kosmos``) to the other parts that it may import, wherever in its code."""

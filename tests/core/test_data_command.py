@@ -151,7 +151,7 @@ def test_a_document_of_no_use_is_named_without_a_check(rows, capsys):
         (["--chek"], "error[config]: --chek: unknown option; did you mean --check?"),
         (["a.yaml", "b.yaml"], "error[config]: expected one run file, got a.yaml, b.yaml; fields are set as"),
         (["data.lanez=2"], "error[config]: command line: data.lanez: unknown field; did you mean lanes?"),
-        (["--documents", -1], "error[usage]: Invalid value for '--documents'"),
+        (["--documents", -1], "error[usage]: --documents: expected a number from 0 on"),
         (["--data", ""], "error[config]: --data: the value is empty"),
         (["check"], "error[config]: check: is no run file and no command; kosmos data --check decodes every document"),
         (["check", "run.yaml"], "error[config]: check: is no run file and no command; kosmos data --check decodes"),

@@ -215,7 +215,7 @@ GENERATE = {
     "--image empty.png": (3, "error[sample]: empty.png: picture empty.png is empty: 0 bytes"),
     "--image .": (3, "error[sample]: .: is a folder; give one file"),
     "--prompt x --temperature inf": (2, "error[config]: temperature: expected a number from 0 on, got inf"),
-    "--prompt x --seed 99999999999999999999": (2, "error[usage]: Invalid value for '--seed': "),
+    "--prompt x --seed 99999999999999999999": (2, "error[usage]: --seed: expected a number up to 1844674407"),
     "--prompt x --system \udcff": (2, "error[config]: --system: not UTF-8 text, from character 1 on"),
 }
 
@@ -252,11 +252,11 @@ def test_media_in_front_of_the_runs_folder_are_not_taken_for_it(call: Call, trai
             3,
             "error[data]: dataset 'tones' holds audio, which this run has not; this needs a run with audio",
         ),
-        ("RUN --max-documents 0", 2, "error[usage]: Invalid value for '--max-documents': "),
-        ("RUN --workers -1", 2, "error[usage]: Invalid value for '--workers': "),
+        ("RUN --max-documents 0", 2, "error[usage]: --max-documents: expected a number from 1 on, got '0'"),
+        ("RUN --workers -1", 2, "error[usage]: --workers: expected a number from 0 on, got '-1'"),
         ("RUN --jsn", 2, "error[config]: --jsn: unknown option; did you mean --json?"),
         ("RUN --data image", 3, "error[data]: data 'image': is a modality, not a data set; name a data set"),
-        ("", 2, "error[usage]: Missing argument 'OUTPUT'."),
+        ("", 2, "error[usage]: OUTPUT: is missing (folder of a run); see 'kosmos eval --help'"),
     ],
 )
 def test_a_mistake_in_scoring_is_named_in_the_last_line(

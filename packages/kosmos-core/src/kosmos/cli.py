@@ -36,6 +36,7 @@ from kosmos.errors import (
 from kosmos.interrupts import came
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
+from kosmos.usage import in_words
 
 BEGAN_S = time.monotonic()
 """When the command began, for the account of its time."""
@@ -89,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # a bare "kosmos" or group of commands
             print(error.format_message())
             return 2
-        return _report(f"error[usage]: {' '.join(error.format_message().split())}", 2, debug=debug)
+        return _report(f"error[usage]: {in_words(error)}", 2, debug=debug)
     except Exception as error:
         if came():  # what it has left half imported fails in any way
             return say_interrupted()
