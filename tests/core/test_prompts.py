@@ -193,6 +193,27 @@ def test_sources_of_chats_are_known_for_the_hint(tmp_path):
     assert chats_among([plain, laid_out]) is None
 
 
+def test_captions_are_no_chats_whatever_lies_beside_them(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    chat = json.dumps({"messages": CHAT})
+    for name in ("manifest", "pairs", "metadata"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "chats.jsonl").write_text(f"{chat}\n")
+        assert holds_chats(tmp_path / name)
+    (tmp_path / "manifest" / "manifest.jsonl").write_text('{"image": "a.png", "text": "a cat"}\n')
+    (tmp_path / "metadata" / "metadata.jsonl").write_text('{"file_name": "a.png", "text": "a cat"}\n')
+    for name in ("a.png", "a.txt"):
+        (tmp_path / "pairs" / name).write_text("a cat")
+    (tmp_path / "null.jsonl").write_text('{"image": "a.png", "text": "a cat", "messages": null, "query": null}\n')
+    table = pyarrow.table({"text": ["a cat"], "messages": pyarrow.array([None], pyarrow.list_(pyarrow.string()))})
+    parquet.write_table(table, tmp_path / "null.parquet")
+    (tmp_path / "segments.jsonl").write_text('{"segments": [{"text": "a cat"}], "messages": []}\n')
+    for name in ("manifest", "pairs", "metadata", "null.jsonl", "null.parquet", "segments.jsonl"):
+        assert not holds_chats(tmp_path / name), name
+
+
 @pytest.mark.parametrize(
     ("row", "columns", "chat"),
     [

@@ -270,6 +270,13 @@ def test_a_run_of_chats_says_that_plain_documents_are_none(call: Call, trained: 
     _, _, (hint,) = call("generate", "run", "--data", write({"prompt": "x"}), *FEW)
     assert hint == f"hint: {chats} holds chats; with --chat the run is asked as they ask"
     assert call("generate", "run", "--data", write(CHAT), *FEW)[2] == []
+    photo = "--image", tmp_path / "photos" / "a.png"
+    assert call("generate", "run", *photo, *FEW)[2] == [hint]
+    captions = tmp_path / write({"image": "a.png", "text": "a cat"}, name="captions.jsonl")
+    config.write_text(config.read_text().replace(f"sources: [{chats}]", f"sources: [{captions}, {chats}]"))
+    assert call("generate", "run", *photo, *FEW)[2] == []  # as captions were learned
+    assert call("generate", "run", "--data", write({"image": "photos/a.png"}), *FEW)[2] == []
+    assert call("generate", "run", *photo, "--prompt", "What is this?", *FEW)[2] == [hint]
 
 
 def test_what_plugins_print_is_no_part_of_the_answer(

@@ -11,7 +11,7 @@ from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
 from kosmos.data.choices import ChoiceSource
-from kosmos.data.document import Source
+from kosmos.data.document import Document, Source, Text
 from kosmos.data.sources.fewer import FewerToTrainOn
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
@@ -326,6 +326,14 @@ def chats_among(sources: Sequence[SourceConfig]) -> str | None:
     """The first of a run's sources that is a file or folder of chats."""
     files = (s for s in sources if s.template is None and Path(s.path).exists())
     return next((s.path for s in files if holds_chats(Path(s.path), columns=s.columns)), None)
+
+
+def is_asked_as_learned(config: RunConfig, document: Document) -> bool:
+    """Whether a prompt that is no chat may be what the run learned from: media alone, as captions have them, of a run
+    some of whose sources are no chats."""
+    texts = (part for part in document.segments if isinstance(part, Text))
+    alone = [entry for entry in config.data.sources if chats_among([entry]) is None]
+    return bool(alone) and not any(part.text.strip() for part in texts)
 
 
 def spaced_answers(config: RunConfig, registry: Registry) -> bool:

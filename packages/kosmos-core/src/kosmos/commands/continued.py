@@ -136,20 +136,22 @@ def passed_over(source: Source, modalities: Sequence[str]) -> Iterator[str]:
 
 def _hint_at_chats(run: SavedRun, sources: Sequence[Source], asking: Asking) -> None:
     """Where the run learned from chats and the documents, by the first of each source, are none."""
-    from kosmos.run_sources import chats_among
+    from kosmos.run_sources import chats_among, is_asked_as_learned
 
-    learned = None if asking.chat or asking.system is not None else chats_among(run.composition.config.data.sources)
-    if learned and not all(map(_begins_with_chat, sources)):
+    config = run.composition.config
+    learned = None if asking.chat or asking.system is not None else chats_among(config.data.sources)
+    first = [document for source in sources if (document := _first(source)) is not None] if learned else []
+    if any(not is_chat(document) and not is_asked_as_learned(config, asking(document)[0]) for document in first):
         print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
 
 
-def _begins_with_chat(source: Source) -> bool:
-    """Whether its first document is a chat, or cannot be read."""
+def _first(source: Source) -> Document | None:
+    """The first document, if it can be read."""
     try:
         with calling(source, "document"):
-            return is_chat(source.document(0))
+            return source.document(0)
     except SampleError:
-        return True
+        return None
 
 
 def unspaced(run: SavedRun, sources: Sequence[Source]) -> Iterator[str]:

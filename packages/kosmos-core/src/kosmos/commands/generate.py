@@ -112,7 +112,7 @@ def generate(
     from kosmos.commands.continued import Asking, continue_data
     from kosmos.evaluate.generated import Writing
     from kosmos.generate import check_sampling
-    from kosmos.run_sources import chats_among
+    from kosmos.run_sources import chats_among, is_asked_as_learned
     from kosmos.train.saved import load_run
 
     check_sampling(temperature, top_k, top_p)
@@ -133,9 +133,11 @@ def generate(
         )
         return
     _check_asked(segments, modalities)
-    if not chat and system is None and (learned := chats_among(run.composition.config.data.sources)):
+    asked, config = prompt_document(segments, chat=chat, system=system), run.composition.config
+    learned = None if chat or system is not None else chats_among(config.data.sources)
+    if learned and not is_asked_as_learned(config, asked):
         print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
-    answer = _continued(run, prompt_document(segments, chat=chat, system=system), how)
+    answer = _continued(run, asked, how)
     print(as_line(answer_row(answer), sys.stdout) if as_json else answer.text)
 
 

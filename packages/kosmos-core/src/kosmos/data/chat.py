@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
-from kosmos.data.sources.forms import GOES_ON, form_of
-from kosmos.data.sources.glance import KINDS, first_columns
+from kosmos.data.sources.folders import MANIFEST, METADATA
+from kosmos.data.sources.forms import GOES_ON, ROLES, form_of
+from kosmos.data.sources.glance import KINDS, first_values
 from kosmos.data.sources.layouts import CHATS
 
 
@@ -54,16 +56,35 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
         columns: role to the column that holds it, where that is named otherwise.
     """
     try:
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        first = _rows_of(path) if path.is_dir() else path
     except OSError:
         return False
-    kinds = (".jsonl", ".parquet") if path.is_dir() else KINDS
-    first = next((file for file in files if file.suffix.lower() in kinds and file.is_file()), None)
-    found = set(first_columns(first)) if first is not None else set()
+    if first is None or first.suffix.lower() not in KINDS or not first.is_file():
+        return False
+    roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES)}
+    row = first_values(first, set(roles.values()))
 
     def there(role: str) -> bool:
-        return columns.get(role, role) in found
+        return roles[role] in row
 
-    if any(map(there, CHATS)):
+    def holds(role: str) -> bool:
+        return row.get(roles[role]) is not None
+
+    if holds("segments"):
+        return False
+    if any(map(holds, CHATS)):
         return True
-    return "text" not in columns and form_of(there, there) not in (None, GOES_ON)
+    return "text" not in columns and form_of(there, holds) not in (None, GOES_ON)
+
+
+def _rows_of(folder: Path) -> Path | None:
+    """The file in which the rows of a folder begin; None where its files themselves are the data."""
+    if (manifest := folder / MANIFEST).is_file():
+        return manifest
+    files = sorted(folder.iterdir())
+    stems = Counter(file.stem for file in files)
+    if any(file.suffix.lower() == ".txt" and stems[file.stem] > 1 for file in files):  # media with texts beside them
+        return None
+    listed = [file for file in files if file.name in METADATA]
+    rows = [file for file in files if file.suffix.lower() in (".jsonl", ".parquet") and file.is_file()]
+    return next(iter([*listed, *rows]), None)

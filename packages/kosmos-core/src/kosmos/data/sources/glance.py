@@ -1,9 +1,10 @@
-"""What columns a file of rows has, told from its first row."""
+"""What columns a file of rows has, and what stands in them, told from its first row."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import columns_of
@@ -27,3 +28,24 @@ def first_columns(path: Path) -> Collection[str]:
         return columns_of(path) if suffix in DELIMITED else first_row(path)
     except (OSError, ValueError, SampleError, DataError):
         return ()
+
+
+def first_values(path: Path, wanted: Collection[str]) -> Mapping[str, Any]:
+    """What the first row of a file has in some columns; those that it lacks are left out, as is all that nobody can
+    read. Of a file of delimited values each column holds something."""
+    suffix = path.suffix.lower()
+    there = [name for name in first_columns(path) if name in wanted]
+    if suffix in DELIMITED:
+        return dict.fromkeys(there, "")
+    try:
+        if suffix == ".parquet":
+            from pyarrow import parquet
+
+            with parquet.ParquetFile(path) as file:
+                batch = next(file.iter_batches(batch_size=1, columns=there), None) if there else None
+                row: dict[str, Any] = batch.to_pylist()[0] if batch is not None and len(batch) else {}
+        else:
+            row = dict(first_row(path)) if there else {}
+    except (OSError, ValueError, SampleError):
+        return {}
+    return {name: row.get(name) for name in there}
