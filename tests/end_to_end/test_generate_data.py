@@ -155,6 +155,20 @@ MISTAKES = {
 }
 
 
+def test_each_line_of_a_text_file_is_a_prompt(call: Call, trained: Path) -> None:
+    Path("prompts.txt").write_bytes("\ufeffWhat is this?\r\n\n  Und – jetzt?\n \nlast".encode())
+    status, lines, named = call("generate", trained, "--data", "prompts.txt", *FEW)
+    assert (status, named) == (0, ["hint: prompts: 3 prompts, one a line"])
+    found = [json.loads(line) for line in lines]
+    assert [line["prompt"] for line in found] == ["What is this?", "  Und – jetzt?", "last"]
+    assert [line["document"] for line in found] == ["prompts.txt:1", "prompts.txt:3", "prompts.txt:5"]
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("one\ntwo\n")
+    status, lines, named = call("generate", trained, "--data", "texts", *FEW)
+    assert named == ["hint: texts: 1 piece of text, cut as in training; of a file alone each line is a prompt"]
+    assert json.loads(lines[0])["prompt"] == "one\ntwo\n"
+
+
 @pytest.mark.parametrize("option", ["--prompt", "--system"])
 def test_a_chat_among_others_that_are_asked_something_is_left_out(call: Call, trained: Path, option: str) -> None:
     rows = write(PICTURE, CHAT, CAPTION)

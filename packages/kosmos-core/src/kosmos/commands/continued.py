@@ -18,6 +18,7 @@ from kosmos.data.document import Document, Source, Text
 from kosmos.data.foreign import calling
 from kosmos.data.quarantine import Incident
 from kosmos.data.sources.folders import counts_files
+from kosmos.data.sources.textfiles import TextTable
 from kosmos.data.turns import is_chat
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -88,6 +89,7 @@ def continue_data(
     with AnswerLines(answers, resume=resume) as lines, aside():
         sources = open_asked(config, registry, paths, root=Path(root) if root else None)
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
+        _say(line for source in sources for line in _of_texts(source))
         _hint_at_chats(run, sources, asking)
         settings = {"command": "generate", "root": root, "max_documents": max_documents, **asdict(how)}
         lines.begin(made_by(run, sources, paths, settings | asking.settings()))
@@ -132,6 +134,16 @@ def passed_over(source: Source, modalities: Sequence[str]) -> Iterator[str]:
         else:
             has, hold = listed(modalities) if modalities else "text alone", "row holds" if count == 1 else "rows hold"
             yield f"left out: {source.name}: {count:,} {hold} {what}; the run has {has}"
+
+
+def _of_texts(source: Source) -> Iterator[str]:
+    """What was taken of text files, which say nothing of where a prompt ends."""
+    table, count = getattr(source, "table", None), len(source)
+    if isinstance(table, TextTable) and table.one_a_line:
+        yield f"hint: {source.name}: {count:,} {'prompt' if count == 1 else 'prompts'}, one a line"
+    elif isinstance(table, TextTable):
+        taken = f"{count:,} {'piece' if count == 1 else 'pieces'} of text, cut as in training"
+        yield f"hint: {source.name}: {taken}; of a file alone each line is a prompt"
 
 
 def _hint_at_chats(run: SavedRun, sources: Sequence[Source], asking: Asking) -> None:

@@ -26,7 +26,7 @@ from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.request import Request, add_modalities, checked_root, finish, read_options
 from kosmos.data.sources.splits import Split, splits_of_data
-from kosmos.data.sources.textfiles import index_text
+from kosmos.data.sources.textfiles import index_prompts, index_text
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed, nearest
@@ -331,6 +331,8 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
     if suffix == ".txt":
         layout = request.layout()
         layout.check(("text",))
+        if request.asked and not request.where and paths == [Path(request.path)]:  # of a run's own the pieces are known
+            return finish(index_prompts(paths[0]), layout, request)
         return finish(index_text(paths, splits, request.options.chunk_chars), layout, request)
     if suffix == ".parquet":
         return _from_parquet(paths, splits, request)

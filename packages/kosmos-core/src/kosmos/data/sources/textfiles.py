@@ -40,6 +40,8 @@ class TextTable:
     """Byte behind the last: [documents]."""
     line: NDArray[np.int64]
     """Its first line, from 1: [documents]."""
+    one_a_line: bool = False
+    """Whether each is a line, and not a stretch of text."""
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -101,6 +103,23 @@ def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_char
         record.write(known)
     begin, end, line = known["pieces"]
     return TextTable(tuple(files), tuple(splits), known["file"], begin, end, line)
+
+
+def index_prompts(path: Path) -> TextTable:
+    """The lines of a text file as documents, without their ends; blank ones are none. Raises as ``index_text``."""
+    forget(path)
+    found, place = [], 0
+    try:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                bom = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
+                if line[bom:].strip():
+                    found.append((place + bom, place + len(line.rstrip(b"\r\n")), number))
+                place += len(line)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    begin, end, numbers = np.array(found, np.int64).reshape(-1, 3).T
+    return TextTable((path,), (None,), np.zeros(len(found), np.int32), begin, end, numbers, one_a_line=True)
 
 
 def _pieces(path: Path, chunk_chars: int) -> NDArray[np.int64]:
