@@ -248,6 +248,7 @@ def test_scores_are_told_though_the_answers_cannot_be_written(call: Call, traine
     status, (line,), errors = scored
     assert status == 2 and json.loads(line)["overall"]["documents"] == 1
     assert errors == ["error[config]: --answers a.jsonl: cannot write (File too large); name another file"]
+    assert not list(Path().glob("a.jsonl*"))
 
 
 def test_no_empty_file_is_left_where_nothing_was_written(call: Call, trained: Path) -> None:

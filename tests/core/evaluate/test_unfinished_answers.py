@@ -84,6 +84,12 @@ def test_a_file_that_was_killed_within_a_line_ends_as_one_that_was_not(run: Path
     assert main(generate(run, cut.name, "--resume")) == 2
     assert f"{progress_of(cut)} cannot be read; name another file than {cut}, or remove it" in capsys.readouterr().err
     progress_of(cut).write_bytes(progress + b'{"source": 0, "ro')
+    answers = cut.read_bytes()
+    cut.write_bytes(b"somebody's own file " * 1000)
+    assert main(generate(run, cut.name, "--resume")) == 2
+    assert f"{cut} is not the file of which {progress_of(cut).name} tells; name another" in capsys.readouterr().err
+    assert len(cut.read_bytes()) == 20_000
+    cut.write_bytes(answers)
 
     assert main(generate(run, cut.name, "--resume")) == 0
     assert capsys.readouterr().out == f"{ROWS - 1} answers in {cut}\n"

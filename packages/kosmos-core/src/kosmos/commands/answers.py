@@ -78,10 +78,11 @@ class AnswerLines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raises Interrupted, which says what is in the file, in the place of a KeyboardInterrupt."""
-        if self._lines is None or self.file is None or self._progress is None:
+        if self._progress is not None:
+            self._progress.close()
+        if self._lines is None or self.file is None:
             return
         with suppress(OSError):  # of what could not be written, which was said, or has been removed
-            self._progress.close()
             self._lines.close()
             if isinstance(error, KeyboardInterrupt):
                 count = self.file.read_bytes().count(b"\n")  # it may come between a line and its being counted
@@ -116,14 +117,23 @@ class AnswerLines:
                     self._lines.truncate(self._reached.bytes)  # behind it an answer may be cut short
                     self._lines.seek(0, os.SEEK_END)
                 else:
-                    self._progress.begin(self._made_by)
-                    self._lines = file.open("xb")
+                    self._lines = self._begun(self._progress, file)
             self._lines.write(data)
             self._lines.flush()
             self._progress.note(reached)
         except OSError as error:
             kept = f"; its first {self.count:,} answers are there" if self.count else ""
             raise ConfigError(f"--answers {file}: cannot write ({error.strerror}){kept}; name another file") from error
+
+    def _begun(self, progress: Progress, file: Path) -> BinaryIO:
+        """Neither is left where one cannot be made: beside a file of somebody else it would say that it is ours."""
+        try:
+            progress.begin(self._made_by)
+            return file.open("xb")
+        except OSError:
+            with suppress(OSError):
+                progress.finish()
+            raise
 
     def finish(self) -> None:
         """All answers are there: nothing is left to go on with. Raises ConfigError where what stands beside stays."""

@@ -102,16 +102,14 @@ class Progress:
 
     def begin(self, by: Mapping[str, Any]) -> None:
         """In the place of what an earlier file of the name has left. Raises OSError."""
-        self._lines = self._file.open("wb")
-        self._lines.write(_line({MADE_BY: by}))
-        self._lines.flush()
+        self._lines = self._file.open("wb", buffering=0)
+        _put(self._lines, {MADE_BY: by})
 
     def note(self, reached: Reached) -> None:
         """Raises OSError."""
         if self._lines is None:
-            self._lines = self._file.open("ab")
-        self._lines.write(_line(reached._asdict()))
-        self._lines.flush()
+            self._lines = self._file.open("ab", buffering=0)
+        _put(self._lines, reached._asdict())
 
     def finish(self) -> None:
         """The answers are complete."""
@@ -144,8 +142,18 @@ class Progress:
             except (ValueError, TypeError):
                 continue
             if reached.bytes <= size:
+                self._check_lines(reached)
                 return reached
         return Reached()
+
+    def _check_lines(self, reached: Reached) -> None:
+        """Raises ConfigError where the file holds something else up to there: it is somebody's, and is not cut."""
+        with self._answers.open("rb") as answers:
+            whole = answers.read(reached.bytes)
+        if whole.count(b"\n") != reached.answers or not whole.endswith(b"\n"):
+            raise ConfigError(
+                f"--resume: {self._answers} is not the file of which {self._file.name} tells; name another file"
+            )
 
     def _refuse_other(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         from kosmos.train.order import differences, shown
@@ -160,5 +168,8 @@ class Progress:
             )
 
 
-def _line(row: Mapping[str, Any]) -> bytes:
-    return json.dumps(row).encode() + b"\n"
+def _put(lines: BinaryIO, row: Mapping[str, Any]) -> None:
+    """Without a buffer, of which a full disk takes a part. Raises OSError."""
+    data = json.dumps(row).encode() + b"\n"
+    while data:
+        data = data[lines.write(data) :]
