@@ -122,8 +122,9 @@ class AnswerLines:
             self._lines.flush()
             self._progress.note(reached)
         except OSError as error:
-            kept = f"; its first {self.count:,} answers are there" if self.count else ""
-            raise ConfigError(f"--answers {file}: cannot write ({error.strerror}){kept}; name another file") from error
+            kept = f"its first {self.count:,} answers are there; --resume goes on, once there is room"
+            advice = kept if self.count else "name another file"
+            raise ConfigError(f"--answers {file}: cannot write ({error.strerror}); {advice}") from error
 
     def _begun(self, progress: Progress, file: Path) -> BinaryIO:
         """Neither is left where one cannot be made: beside a file of somebody else it would say that it is ours."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.answers import AnswerLines, Resume, choice_row
+from kosmos.commands.answers import AnswerLines, Resume
 from kosmos.commands.arguments import Step, as_step, aside, check_given_once, refuse_empty, refuse_ranks, split_extra
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
-from kosmos.commands.scored_answers import check_options, named_metrics, scored_answers
+from kosmos.commands.scored_answers import Wanted, check_options, named_metrics, write_answers
 from kosmos.commands.unfinished import made_by
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import parse_overrides
@@ -51,8 +51,6 @@ OPTIONS = (
 )  # fmt: skip
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
-CHOICES = 0
-"""Number of what stands first in a file of answers; behind it are those of the sources."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -115,32 +113,21 @@ def evaluate(
         run = load_run(Path(output), step=as_step(step), overrides=fields)
         for line in run.warnings():
             _warn(line)
-        metrics = named_metrics(run, metric or ()) if generate else {}
+        most = max_new_tokens or MAX_NEW_TOKENS
+        wanted = Wanted(min(generate, max_documents), most, named_metrics(run, metric or ()) if generate else {})
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
         sources: list[Source] = []
         if data or not choices:
             sources = _named(run, data, root) if data else _held_out(run)
             if not sources:
                 raise DataError(f"{output}: its data have no held-out part; name documents with --data")
-        lines, count, most = AnswerLines(answers, resume=resume), min(generate, max_documents), max_new_tokens
-        settings = {"command": "eval", "choices": choices, "root": root, "max_documents": max_documents,
-                    "generate": count, "max_new_tokens": most or MAX_NEW_TOKENS}  # fmt: skip
-        lines.begin(made_by(run, sources, data or (), settings))
-        unwritten, chosen = None, []
-        if choices:
-            chosen = _score_choices(run, choices, root, max_documents, helpers, result)
+        lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(choices or ())]
+        settings = {"command": "eval", "choices": choices, "root": root, "max_documents": max_documents}
+        lines.begin(made_by(run, sources, paths, settings | wanted.settings()))
+        chosen = _score_choices(run, choices, root, max_documents, helpers, result) if choices else []
         if sources:
             _score(run, sources, max_documents, helpers, result)
-        with lines:
-            try:
-                if answers is not None and lines.answered(CHOICES) < 0:
-                    lines.write([choice_row(question) for question in chosen], CHOICES, 0)
-                if generate:
-                    most = max_new_tokens or MAX_NEW_TOKENS
-                    result["generated"] = scored_answers(run, sources, count, most, metrics, lines)
-                lines.finish()
-            except ConfigError as error:  # of answers that cannot be written: what was scored is not lost with them
-                unwritten = error
+        unwritten = write_answers(run, sources, chosen, wanted, lines, result)
         if answers is not None and not lines.count and unwritten is None:
             why = "no document has an answer that is there to be generated" if generate else "no question was scored"
             _warn(f"--answers {answers}: not written: {why}")
@@ -150,7 +137,7 @@ def evaluate(
         print("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
     if unwritten is not None:
         raise unwritten
-    _refuse_nothing(result, [*(data or ()), *(choices or ())], root)
+    _refuse_nothing(result, paths, root)
 
 
 def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kosmos.commands.answers import AnswerLines, answer_row
+from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.arguments import refuse_empty
 from kosmos.commands.unfinished import check_answers
 from kosmos.errors import ConfigError
 
 if TYPE_CHECKING:
     from kosmos.data.document import Source
+    from kosmos.evaluate.choices import Chosen
     from kosmos.evaluate.generated import Generated
     from kosmos.evaluate.metrics import TextMetric
     from kosmos.train.saved import SavedRun
 
-FIRST = 1
-"""Number of the first source in a file of answers, behind what was chosen."""
+CHOICES = 0
+"""Number of what was chosen in a file of answers, behind which are the sources."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be generated."""
+
+    documents: int
+    """Of each source; 0 generates nothing."""
+    max_new_tokens: int
+    metrics: Mapping[str, TextMetric]
+
+    def settings(self) -> dict[str, Any]:
+        """What answers depend on, as plain values."""
+        return {"generate": self.documents, "max_new_tokens": self.max_new_tokens}
 
 
 def check_options(
@@ -48,32 +64,50 @@ def named_metrics(run: SavedRun, named: Sequence[str]) -> dict[str, TextMetric]:
     return text_metrics(run.composition.registry, run.composition.config.evaluate.metrics, named)
 
 
-def scored_answers(
+def write_answers(
     run: SavedRun,
     sources: Sequence[Source],
-    count: int,
-    max_new_tokens: int,
-    metrics: Mapping[str, TextMetric],
+    chosen: Sequence[Chosen],
+    wanted: Wanted,
     lines: AnswerLines,
-) -> dict[str, dict[str, float]]:
-    """Metrics of really generated answers, by source; the answers themselves as lines of a file, if there is one."""
+    result: dict[str, Any],
+) -> ConfigError | None:
+    """Write what was chosen and what is generated as lines, if they go anywhere, and put its scores into ``result``.
+
+    Returns:
+        Why they cannot be written, so that what was scored is not lost with them.
+    """
+    with lines:
+        try:
+            if lines.file is not None and lines.answered(CHOICES) < 0:
+                lines.write([choice_row(question) for question in chosen], CHOICES, 0)
+            if wanted.documents:
+                result["generated"] = {
+                    source.name: _scored(run, source, number, wanted, lines)
+                    for number, source in enumerate(sources, start=CHOICES + 1)
+                }
+            lines.finish()
+        except ConfigError as error:
+            return error
+    return None
+
+
+def _scored(run: SavedRun, source: Source, number: int, wanted: Wanted, lines: AnswerLines) -> dict[str, float]:
+    """Metrics of really generated answers; ``number`` is that of the source in the file of answers."""
     from kosmos.evaluate.generated import answer_documents, score_answers
     from kosmos.evaluate.meters import standard_error
 
-    scores: dict[str, dict[str, float]] = {}
-    for number, source in enumerate(sources, start=FIRST):
-        found = [_generated(row) for row in lines.earlier(source.name)]
-        for group in answer_documents(
-            run.composition, source, device=run.device, dtype=run.dtype, max_documents=count,
-            max_new_tokens=max_new_tokens, behind=lines.answered(number),
-        ):  # fmt: skip
-            found += group
-            if lines.file is not None:
-                lines.write([answer_row(answer, source.name) for answer in group], number, group[-1].row)
-        scores[source.name] = {"documents": len(found), **score_answers(found, metrics)}
-        if (error := standard_error(scores[source.name].get("exact_match"), len(found))) is not None:
-            scores[source.name]["exact_match_standard_error"] = error
-    return scores
+    found = [_generated(row) for row in lines.earlier(source.name)]
+    for group in answer_documents(
+        run.composition, source, device=run.device, dtype=run.dtype, max_documents=wanted.documents,
+        max_new_tokens=wanted.max_new_tokens, behind=lines.answered(number),
+    ):  # fmt: skip
+        found += group
+        if lines.file is not None:
+            lines.write([answer_row(answer, source.name) for answer in group], number, group[-1].row)
+    scores = {"documents": len(found), **score_answers(found, wanted.metrics)}
+    error = standard_error(scores.get("exact_match"), len(found))
+    return scores if error is None else {**scores, "exact_match_standard_error": error}
 
 
 def _generated(row: Mapping[str, Any]) -> Generated:
