@@ -215,7 +215,7 @@ def test_plugins_exits_with_0_even_where_some_are_broken(run: Run, monkeypatch: 
 @pytest.mark.parametrize(
     ("args", "status", "message"),
     [
-        (("--jsn",), "2", "No such option: --jsn"),
+        (("--jsn",), "2", "error[usage]: --jsn: not expected here; see"),
         (("core", "core"), "2", "error[usage]: core: not expected; see 'kosmos plugins --help'"),
         (("cor",), "3", "error[plugin]: plugin 'cor' is not installed; did you mean core?"),
     ],
@@ -288,6 +288,7 @@ def test_python_m_kosmos_is_the_same_command() -> None:
         ("eval", "OUTPUT: is missing (folder of a run); see 'kosmos eval --help'"),
         ("eval run --max-documents x", "--max-documents: expected a whole number, got 'x'"),
         ("eval run --workers", "--workers: needs a value"),
+        ("eval run --json=3", "--json: takes no value"),
         ("eval run --generate -1", "--generate: expected a number from 0 on, got '-1'"),
         ("generate run --temperature x", "--temperature: expected a number, got 'x'"),
         ("generate run --seed 99999999999999999999", "--seed: expected a number up to 18446744073709551615, got '9999"),

@@ -136,9 +136,9 @@ def test_what_is_known_of_a_disabled_plugin_stays_when_it_is_disabled_again(sona
         (("disable", "sonr"), "3", "error[plugin]: plugin 'sonr' is not installed; did you mean sonar?"),
         (("enable", "sonr"), "3", "error[plugin]: plugin 'sonr' is not installed; did you mean sonar?"),
         (("disable", "core"), "3", "error[plugin]: core cannot be disabled"),
-        (("disable",), "2", "error[usage]: Missing the name of a plugin to disable."),
-        (("disable", "sonar", "--json"), "2", "error[usage]: No such option: --json"),
-        (("--lock", "--json"), "2", "error[usage]: No such option: --json"),
+        (("disable",), "2", "error[usage]: disable: the name of a plugin is missing; see"),
+        (("disable", "sonar", "--json"), "2", "error[usage]: --json: not expected here; see"),
+        (("--lock", "--json"), "2", "error[usage]: --json: not expected here; see"),
     ],
 )
 def test_wrong_use_of_the_switches_is_one_line(

@@ -20,6 +20,8 @@ def in_words(error: Any) -> str:
     parameter = getattr(error, "param", None)
     if kind == "BadOptionUsage" and error.message.endswith("requires an argument."):
         return f"{error.option_name}: needs a value"
+    if kind == "BadOptionUsage" and error.message.endswith("does not take a value."):
+        return f"{error.option_name}: takes no value"
     if context is None:
         return _one_line(error.format_message())
     command = context.command_path

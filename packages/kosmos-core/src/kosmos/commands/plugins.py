@@ -47,9 +47,10 @@ def plugins(context: typer.Context) -> None:
     switch = names[0] if names[:1] in (["enable"], ["disable"]) else None
     unknown = [flag for flag in flags if switch or flag not in FLAGS] + flags[1:]
     if unknown or (len(names) > 1 and not switch):
-        context.fail(f"No such option: {unknown[0]}" if unknown else f"Got unexpected extra argument ({names[1]})")
+        see = "see 'kosmos plugins --help'"
+        context.fail(f"{unknown[0]}: not expected here; {see}" if unknown else f"{names[1]}: not expected; {see}")
     if switch and len(names) < 2:
-        context.fail(f"Missing the name of a plugin to {switch}.")
+        context.fail(f"{switch}: the name of a plugin is missing; see 'kosmos plugins'")
     registry = load_plugins()
     if switch:
         print("\n".join(_switch(registry, names[1:], on=switch == "enable")))
