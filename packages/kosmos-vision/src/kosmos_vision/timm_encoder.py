@@ -19,7 +19,7 @@ from kosmos_vision.images import ImageInput
 from kosmos_vision.item_norms import batch_norms, replace_batch_norms
 from kosmos_vision.lean_timm import timm
 from kosmos_vision.stated_colours import FIELDS, OVERLAY, with_stated_colours
-from kosmos_vision.timm_build import HUB, build, drop, unknown_model
+from kosmos_vision.timm_build import HUB, build, drop, resized_positions, unknown_model
 
 
 def _known(model: str) -> str:
@@ -135,6 +135,11 @@ class TimmEncoder(nn.Module):
         for module in self._frozen_norms:
             module.eval()
         return self
+
+    def resized(self, name: str, weight: Tensor) -> Tensor | None:
+        """Position embeddings of the model for pictures of another size, interpolated as timm does for its own
+        weights; None of other weights, and of pictures that were not square."""
+        return resized_positions(self.model, name.removeprefix("model."), weight)
 
     @property
     def blocks(self) -> list[nn.Module]:

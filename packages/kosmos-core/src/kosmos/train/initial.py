@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,9 @@ from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
 from kosmos.compose import Composition, update_scales
 from kosmos.config_turns import TurnsConfig
+from kosmos.data.foreign import called, first_line
 from kosmos.data.turns import TEMPLATE
-from kosmos.errors import ConfigError, KosmosError
+from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
 from kosmos.train.saved import config_of, open_checkpoint
@@ -36,6 +37,8 @@ class Initial(NamedTuple):
     """How chats were laid out."""
     others: tuple[str, ...] = ()
     """Options that are not what they were there, a line each."""
+    resized: frozenset[str] = frozenset()
+    """Tensors of another shape there, which an encoder brings to its own."""
 
 
 def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Composition) -> Initial:
@@ -66,10 +69,15 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
     both = [part for part in ours if part in theirs]
     first = First(folder.path, config, config_of(folder, folder.read_model()))
     others = other_options(composition, first, both)
+    resized: set[str] = set()
     for part in both:
-        _check_same(part, ours[part], theirs[part], loaded.folder, others.get(part, ()))
+        brought = {name for name in ours[part] if _resizes(model, name, ours[part], theirs[part])}
+        there = {**theirs[part], **{name: ours[part][name] for name in brought}}
+        _check_same(part, ours[part], there, loaded.folder, others.get(part, ()))
+        resized |= brought
     told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
-    return initial._replace(others=tuple(other.line(folder.path) for other in told))
+    lines = tuple(other.line(folder.path) for other in told)
+    return initial._replace(others=lines, resized=frozenset(resized))
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -103,13 +111,18 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
     both = [part for part in ours if part in theirs]
     taken = {name: own[name].detach() for part in both for name in ours[part]}
     with torch.no_grad():
-        read_into(folder, {MODEL + name: tensor for name, tensor in taken.items()}, alone=alone)
+        as_stored = {MODEL + name: tensor for name, tensor in taken.items() if name not in initial.resized}
+        read_into(folder, as_stored, alone=alone)
+        for name, stored in read_whole(folder, MODEL, only=lambda n: n.removeprefix(MODEL) in initial.resized).items():
+            taken[name].copy_(_as_here(_resized(model, name, stored, own[name].shape), taken[name]))
         updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales)
         read = read_whole(folder, MODEL, only=lambda name: name.removeprefix(MODEL) in updates)
         for name, added in changes(read, initial.scales):
             if name in taken:
-                _add(taken[name], added)
+                taken[name].copy_(plus(taken[name], _as_here(added, taken[name])))
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
+    if initial.resized:
+        yield f"brought to the size here: {listed(initial.resized)}"
     yield from initial.others
     if turns != initial.turns:
         there, here = ({} if of is None else of.model_dump() for of in (initial.turns, turns))
@@ -121,12 +134,38 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
             yield f"{what}: {', '.join(sorted(parts))}"
 
 
-def _add(weight: Tensor, added: Tensor) -> None:
-    """To a weight, sharded or not."""
-    added = added.to(weight.device)
-    if isinstance(weight, DTensor):
-        added = distribute_tensor(added, weight.device_mesh, weight.placements)
-    weight.copy_(plus(weight, added))
+def _as_here(whole: Tensor, weight: Tensor) -> Tensor:
+    """A tensor where a weight is, and cut as that."""
+    whole = whole.to(weight.device)
+    return distribute_tensor(whole, weight.device_mesh, weight.placements) if isinstance(weight, DTensor) else whole
+
+
+def _resizes(model: nn.Module, name: str, ours: Shapes, theirs: Shapes) -> bool:
+    """Whether an encoder brings a tensor of that shape to its own."""
+    there = theirs.get(name, ours[name])
+    return there != ours[name] and _resized(model, name, torch.empty(there, device="meta"), ours[name]) is not None
+
+
+def _resized(model: nn.Module, name: str, stored: Tensor, shape: Sequence[int]) -> Any:
+    """What ``resized`` of the encoder that a tensor is of makes of it; None where it makes nothing of it.
+
+    Raises:
+        PluginError: it fails, or the result has another shape.
+    """
+    match name.split(".", 3):
+        case ["streams", stream, "encoder", own]:
+            encoder = cast(Any, model).streams[stream].encoder
+        case _:
+            return None
+    if (resize := getattr(encoder, "resized", None)) is None:
+        return None
+    try:
+        found = resize(own, stored)
+    except Exception as error:
+        raise PluginError(f"init: {name}: {called(encoder, 'resized')} fails: {first_line(error)}") from error
+    if found is not None and tuple(found.shape) != tuple(shape):
+        raise PluginError(f"init: {name}: {called(encoder, 'resized')} gives {list(found.shape)}, not {list(shape)}")
+    return found
 
 
 def _parts(model: nn.Module, initial: Initial) -> tuple[dict[str, Shapes], dict[str, Shapes]]:
