@@ -69,6 +69,10 @@ def main() -> None:
     given = parser.parse_args()
     if given.seeds < 2:
         parser.error("--seeds: one pair of runs has no spread; give 2 or more")
+    if given.steps < 5 * SMOOTH:
+        parser.error(
+            f"--steps: the last fifth is compared, and curves smoothed over {SMOOTH}; give {5 * SMOOTH} or more"
+        )
     known: dict[str, list[NDArray[np.float64]]] = {}
 
     def curves(train: dict[str, Any]) -> list[NDArray[np.float64]]:

@@ -210,7 +210,8 @@ def test_captions_are_no_chats_whatever_lies_beside_them(tmp_path):
     table = pyarrow.table({"text": ["a cat"], "messages": pyarrow.array([None], pyarrow.list_(pyarrow.string()))})
     parquet.write_table(table, tmp_path / "null.parquet")
     (tmp_path / "segments.jsonl").write_text('{"segments": [{"text": "a cat"}], "messages": []}\n')
-    for name in ("manifest", "pairs", "metadata", "null.jsonl", "null.parquet", "segments.jsonl"):
+    (tmp_path / "in_turn.jsonl").write_text('{"texts": ["a cat", null], "images": [null, "a.png"]}\n')
+    for name in ("manifest", "pairs", "metadata", "null.jsonl", "null.parquet", "segments.jsonl", "in_turn.jsonl"):
         assert not holds_chats(tmp_path / name), name
 
 

@@ -108,6 +108,17 @@ def test_gradients_of_weights_are_sums_over_documents(recipe: Recipe) -> None:
     assert apart(whole, apart_) < (1e-6 if recipe == "rowwise_with_gw_hp" else 0.05)
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_no_tokens_are_no_error(recipe: Recipe) -> None:
+    model = nn.Module()
+    model.blocks = nn.ModuleList([nn.Linear(32, 48)])
+    use_fp8(model, recipe, CPU)
+    x = torch.zeros(0, 32, requires_grad=True)
+    model.blocks[0](x).sum().backward()
+    gradient = model.blocks[0].weight.grad
+    assert isinstance(gradient, Tensor) and not gradient.any()
+
+
 def test_layers_that_do_not_fit_stay_as_they_are() -> None:
     odd = Decoder(100, width=32, layers=1, heads=2, ffn_width=40)
     assert sorted(products_of(odd)) == [f"blocks.0.attention.{name}" for name in ("key", "output", "query", "value")]

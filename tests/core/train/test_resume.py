@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.errors import CheckpointError, ConfigError, DataError
 from kosmos.lock import LOCK_FILE, read_lock
+from kosmos.plugins import load_plugins
 from kosmos.run_file import make_run
 from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.progress import Reporter
@@ -177,6 +179,20 @@ def test_going_on_with_another_order_of_samples_is_refused_by_the_field_that_dif
     train_model(run, registry=registry)
     with pytest.raises(CheckpointError, match=rf"was made with {path} {before}, the run now has {after};"):
         resume_run(tmp_path / "run", over, registry=registry)
+
+
+def test_one_value_may_be_stated_in_two_ways(tmp_path):
+    def order(**encoder):
+        stream = {"encoder": {"name": "timm", "model": "test_vit", **encoder}, "connector": "mlp"}
+        return sample_order(make_run({"modalities": ["image"], "streams": {"image": stream}}), [])
+
+    registry, ways = load_plugins(), ({}, {"image_size": 160}, {"image_size": [160, 160]}, {"model_options": {}})
+    for one, other in itertools.permutations(ways, 2):
+        check_same_order(order(**one), order(**other), tmp_path, registry)
+    with pytest.raises(CheckpointError, match=r"image_size \[160, 160\], the run now has \[96, 96\]"):
+        check_same_order(order(), order(image_size=96), tmp_path, registry)
+    with pytest.raises(CheckpointError, match=r"streams\.image\.encoder\.weights True, the run now has null"):
+        check_same_order(order(weights="vit.safetensors"), order(), tmp_path, registry)
 
 
 def test_an_option_that_states_its_default_is_the_one_left_out(tmp_path):

@@ -66,7 +66,9 @@ def _end_at(model: nn.Module, layer: int, name: str) -> None:
     try:
         prune([layer], prune_norm=True)
     except Exception as error:  # each model has its own way to prune, and to refuse
-        raise ConfigError(f"layer {layer}: timm model {name}: {error}") from error
+        count = len(getattr(model, "feature_info", ()))
+        known = f"expected 0 to {count - 1}, or -1 to {-count}" if count else str(error)
+        raise ConfigError(f"layer {layer}: timm model {name}: {known}") from error
 
 
 def unknown_model(name: str) -> str:

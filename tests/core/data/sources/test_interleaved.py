@@ -47,6 +47,7 @@ def test_parquet(open_, tmp_path):
             {"texts": ["a", None], "images": [None, "a.png"], "audio": "b.wav"},
             "audio: beside lists of texts and media expected one too, got a string",
         ),
+        ({"texts": ["a", None], "images": [None, "a.png"], "system": "Be kind."}, "system: texts is no chat"),
         ({"texts": [None, " "], "images": ["a.png", None]}, "texts holds no text"),
         ({"texts": ["a", None], "images": [None, "http://x.org/a.png"]}, "image: "),
         ({"texts": ["a", {"user": "b"}], "images": []}, r"texts\[0\]: expected an object with user and assistant"),

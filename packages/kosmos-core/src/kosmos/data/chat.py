@@ -10,9 +10,10 @@ from types import MappingProxyType
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.folders import MANIFEST, METADATA
-from kosmos.data.sources.forms import GOES_ON, ROLES, form_of
+from kosmos.data.sources.forms import GOES_ON, ROLES, TEXTS, form_of
 from kosmos.data.sources.glance import KINDS, first_values
 from kosmos.data.sources.layouts import CHATS
+from kosmos.data.sources.ordered import is_interleaved
 
 
 def chat_prompt(
@@ -74,7 +75,8 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
         return False
     if any(map(holds, CHATS)):
         return True
-    return "text" not in columns and form_of(there, holds) not in (None, GOES_ON)
+    form = None if "text" in columns else form_of(there, holds)
+    return form not in (None, GOES_ON) and not (form == TEXTS and is_interleaved(row[roles[TEXTS]]))
 
 
 def _rows_of(folder: Path) -> Path | None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kosmos.errors import ConfigError
@@ -95,18 +96,25 @@ def _begin(layer: nn.Module, float8: Any, config: Any, *, emulated: bool) -> Non
     made = float8.convert_to_float8_training(nn.Linear(STEP, STEP, bias=False, device="meta"), config=config)
     own = {name: value for name, value in vars(made).items() if name not in vars(layer)}
     layer.__dict__.update(own)
-    fronts = (*((LoRALinear,) if isinstance(layer, LoRALinear) else ()), *((_Emulated,) if emulated else ()))
-    layer.__class__ = _class_of((*fronts, type(made)))
+    updates = (LoRALinear,) if isinstance(layer, LoRALinear) else ()
+    layer.__class__ = _class_of((*updates, _OfSome, *((_Emulated,) if emulated else ()), type(made)))
 
 
 def _class_of(bases: tuple[type, ...]) -> type:
     """One class for all layers alike: PyTorch's compiler compiles for each class anew."""
     if bases not in _CLASSES:
-        _CLASSES[bases] = bases[0] if len(bases) == 1 else type(bases[-1].__name__, bases, {})
+        _CLASSES[bases] = type(bases[-1].__name__, bases, {})
     return _CLASSES[bases]
 
 
 _CLASSES: dict[tuple[type, ...], type] = {}
+
+
+class _OfSome(nn.Linear):
+    """In front of torchao's layer, which looks for the largest value: a product of nothing has none to look for."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if len(x) else F.linear(x, self.weight, self.bias)
 
 
 class _Emulated(nn.Linear):

@@ -97,15 +97,14 @@ def check_same_order(
     """
 
     def in_effect(path: str, value: Any, order: Mapping[str, Any]) -> Any:
-        if value is not None or registry is None:
-            return value
         match path.split("."):
-            case ["modalities", name, "processor", option]:
-                return _in_effect(
-                    "modality", {"name": name, **order["modalities"][name]["processor"]}, option, registry
-                )
-            case ["streams", name, ("encoder" | "connector") as kind, option] if order["streams"][name][kind]:
-                return _in_effect(kind, order["streams"][name][kind], option, registry)
+            case ["modalities", name, "processor", option] if registry:
+                options = order["modalities"][name]["processor"]
+                return _in_effect("modality", {"name": name, **options}, option, registry, value)
+            case ["streams", name, ("encoder" | "connector") as kind, option] if (
+                registry and order["streams"][name][kind]
+            ):
+                return _in_effect(kind, order["streams"][name][kind], option, registry, value)
         return value
 
     _refuse_other(stated(saved), stated(now), where, why_not, in_effect)
@@ -152,24 +151,27 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
 
     def in_effect(path: str, value: Any, made: Mapping[str, Any]) -> Any:
         part, _, option = path.partition(".")
-        return _in_effect(part, made[part], option, registry) if value is None and part == "backbone" else value
+        return _in_effect(part, made[part], option, registry, value) if part == "backbone" else value
 
     _refuse_other(*model_fields(saved, now), where, lambda path: "its weights are of another model", in_effect)
 
 
-def _in_effect(kind: str, component: Mapping[str, Any], option: str, registry: Registry) -> Any:
-    """What takes effect in the place of an option that is left out; None where the component does not tell.
+def _in_effect(kind: str, component: Mapping[str, Any], option: str, registry: Registry, value: Any) -> Any:
+    """What an option comes to, which may be left out; ``value`` where the component does not tell.
 
     Args:
         component: its ``name`` and its options.
+        value: of the option, as it is stated.
     """
     from kosmos.train.taken_parts import in_effect
 
+    if option in NO_OPTIONS:
+        return value
     options = {name: value for name, value in component.items() if name not in NO_OPTIONS}
     try:
-        return in_effect(registry, kind, component["name"], options, kind).get(option)
+        return in_effect(registry, kind, component["name"], options, kind).get(option, value)
     except KosmosError:  # options that today's component refuses: that they differ is what is to be said
-        return None
+        return value
 
 
 def _refuse_other(

@@ -292,6 +292,10 @@ class DefaultLayout:
         media = self.media_of(row)
         form = self._form(row, lambda column: row[column] is not None)
         if form == forms.TEXTS and is_interleaved(self.value(row, form)) and (beside := self._media_lists(row)):
+            if not is_empty(self.value(row, "system")):
+                raise SampleError(
+                    f"{self.column('system')}: {self.column(form)} is no chat, and has no turn of a system"
+                )
             beside |= {m: (column, row.get(column)) for m, column in media.items() if m not in beside}
             texts, read = self.value(row, form), partial(self._read_value, row, root)
             return tuple(read_interleaved(texts, self.column(form), beside, read))
