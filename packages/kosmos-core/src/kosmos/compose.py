@@ -28,6 +28,7 @@ from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import listed
 from kosmos.plugins import Registry
+from kosmos.runtime.generators import own_draws
 
 NOTHING_LEARNS = "backbone.freeze: nothing is left to train; a frozen backbone needs a stream"
 Absent = Callable[[PluginError], object]
@@ -70,10 +71,11 @@ class Composition:
         return layer
 
 
+@own_draws()
 def compose(
     config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None, draw: bool = True
 ) -> Composition:
-    """Build model and planner. Weights are drawn from ``train.seed``.
+    """Build model and planner. Weights are drawn from ``train.seed``; PyTorch's generators stay as they were.
 
     Args:
         tokenizer_folder: a saved run's tokenizer, which then replaces the one of the run file.
@@ -172,6 +174,7 @@ def _passing(absent: Absent | None) -> Iterator[None]:
         absent(error)
 
 
+@own_draws()
 def decoder_alone(config: RunConfig, registry: Registry) -> Decoder | None:
     """The built-in decoder of a run, low-rank updates included, without memory for its parameters, in a moment.
 

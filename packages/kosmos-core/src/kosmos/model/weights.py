@@ -94,7 +94,8 @@ def without_memory() -> Iterator[None]:
 
 
 def _without_memory(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter:
-    return parameter if parameter.is_meta else nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+    other = not filled_later()  # made by another thread: the hook is one for all
+    return parameter if parameter.is_meta or other else nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
 
 def filled_later() -> bool:

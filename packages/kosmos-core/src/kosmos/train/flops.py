@@ -267,7 +267,8 @@ def measured_products(device: torch.device, dtype: torch.dtype, *, seconds: floa
     """
     size = 8192 if device.type == "cuda" else 1024
     side = size if device.type == "cuda" else min(size, 128)
-    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    random = torch.Generator(device).manual_seed(0)
+    a, b = (torch.randn(size, size, device=device, generator=random).to(dtype) for _ in range(2))
     end, best = perf_counter() + seconds, 0.0
     with torch.no_grad():
         while True:
