@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import Any, cast
 
 import torch
 
@@ -23,7 +24,7 @@ def own_draws() -> Iterator[None]:
     """
     with _HELD:
         on_cpu = torch.default_generator.get_state()
-        on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        on_gpus = torch.cuda.get_rng_state_all() if cast(Any, torch.cuda).is_initialized() else []
         try:
             yield
         finally:
