@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from kosmos.config_turns import TurnsConfig
-from kosmos.strict import Strict, at_home, names_are_a_list, names_or_none, one_is_a_list
+from kosmos.strict import Strict, at_home, names_are_a_list, names_or_none, one_is_a_list, options_can_be_written
 
 
 class ComponentConfig(Strict):
@@ -27,6 +27,8 @@ class ComponentConfig(Strict):
     @classmethod
     def _from_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    _written = model_validator(mode="after")(options_can_be_written)
 
     @property
     def options(self) -> dict[str, Any]:

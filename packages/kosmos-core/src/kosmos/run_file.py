@@ -16,7 +16,7 @@ from kosmos.chats import LAYOUTS
 from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, by_name
 from kosmos.errors import ConfigError
 from kosmos.mistakes import explain
-from kosmos.strict import names_are_a_list, one_is_a_list
+from kosmos.strict import as_written, names_are_a_list, one_is_a_list
 
 LISTS = ("sources", "trackers", "observers", "metrics")
 """Fields with items that a name alone may stand for."""
@@ -236,6 +236,10 @@ def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
 def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
     """Lay the layers over each other, last wins, and check the result.
 
+    Args:
+        layers: fields as a run file has them. Paths, tuples and numbers of numpy or PyTorch are taken for what a file
+            would hold.
+
     Raises:
         ConfigError: names the field's path, what was expected and found, and the nearest field.
     """
@@ -253,7 +257,7 @@ def lay_over(
     for layer in (*first, *later):
         if not isinstance(layer, Mapping):
             raise ConfigError(f"{where}: expected a mapping of fields, got {layer!r}; read_run_file reads a file")
-        values = merge(values, layer)
+        values = merge(values, as_written(layer))
     _refuse_items_of_nothing(values)
     try:
         return RunConfig.model_validate(values)
@@ -266,7 +270,7 @@ def _at_fault(told: str, first: Sequence[Mapping[str, Any]], where: str, over: s
     """What has the mistakes that are told: the first layers by themselves, those over them, or both."""
     values: dict[str, Any] = {}
     for layer in first:
-        values = merge(values, layer)
+        values = merge(values, as_written(layer))
     try:
         RunConfig.model_validate(values)
     except ValidationError as error:

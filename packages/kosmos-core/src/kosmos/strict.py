@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from datetime import date
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
+
+T = TypeVar("T", bound=BaseModel)
 
 
 class Strict(BaseModel):
@@ -22,6 +25,39 @@ class Strict(BaseModel):
         if wrong is not None and any(isinstance(one, bool) for one in held):
             raise PydanticKnownError(wrong)
         return value
+
+
+def as_written(value: Any) -> Any:
+    """A value of Python as a run file would hold it: paths are text, tuples lists, numbers of numpy and PyTorch plain.
+
+    What a run file cannot hold stays as it is, for whoever checks the field.
+    """
+    if isinstance(value, Mapping):
+        written = {key: as_written(one) for key, one in value.items()}
+        return value if all(written[key] is one for key, one in value.items()) else written
+    if isinstance(value, list | tuple):
+        return [as_written(one) for one in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
+def options_can_be_written(component: T) -> T:
+    """Raises ValueError where a run file cannot hold an option of a component."""
+    if (place := _unwritten(component.model_extra or {})) is not None:
+        raise ValueError(f"{place}: expected text, numbers, true, false, null, or lists or mappings of these")
+    return component
+
+
+def _unwritten(values: Mapping[Any, Any]) -> str | None:
+    """The place of the first value that a run file cannot hold; None where it can hold all."""
+    for name, value in values.items():
+        if isinstance(value, Mapping | list):
+            if (inner := _unwritten(value if isinstance(value, Mapping) else dict(enumerate(value)))) is not None:
+                return f"{name}.{inner}"
+        elif not isinstance(value, str | int | float | date | None):
+            return str(name)
+    return None
 
 
 def at_home(path: Any) -> Any:

@@ -1,0 +1,50 @@
+"""Values that a program has at hand: taken for what a run file would hold, or refused where they are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kosmos import ConfigError, make_run
+from kosmos.run_file import dump_run, read_run_file
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({"backbone": {"width": np.int64(64)}}, {"backbone": {"width": 64}}),
+        ({"backbone": {"rope_base": np.float32(0.5)}}, {"backbone": {"rope_base": 0.5}}),
+        ({"train": {"learning_rate": torch.tensor(0.25)}}, {"train": {"learning_rate": 0.25}}),
+        ({"modalities": ("image", "audio")}, {"modalities": ["image", "audio"]}),
+        ({"data": {"sources": (Path("a.jsonl"),)}}, {"data": {"sources": ["a.jsonl"]}}),
+        ({"data": {"sources": [{"path": Path("a.jsonl")}]}}, {"data": {"sources": ["a.jsonl"]}}),
+        ({"tokenizer": {"name": Path("own")}}, {"tokenizer": {"name": "own"}}),
+        (
+            {"modalities": ["x"], "streams": {"x": {"encoder": {"weights": Path("w"), "size": (np.int32(8), 8)}}}},
+            {"modalities": ["x"], "streams": {"x": {"encoder": {"weights": "w", "size": [8, 8]}}}},
+        ),
+    ],
+)
+def test_values_of_python_are_those_that_a_run_file_holds(given, written, tmp_path):
+    run = make_run(given)
+    assert run == make_run(written)
+    (tmp_path / "run.yaml").write_text(dump_run(run), encoding="utf-8")
+    assert make_run(read_run_file(tmp_path / "run.yaml")) == run
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"backbone": {"width": np.zeros(3)}}, "run: backbone: width: expected text, numbers, true"),
+        ({"backbone": {"of": {"a": [1, object()]}}}, "run: backbone: of.a.1: expected text, numbers, true"),
+        ({"train": {"optimizer": {"name": "lion", "betas": {0.9}}}}, "run: train.optimizer: betas: expected text"),
+        ({"train": {"steps": np.True_}}, "run: train.steps: input should be a valid integer, got True"),
+        ({"train": {"device": torch.device("cpu")}}, "run: train.device: input should be 'auto', 'cpu' or 'cuda'"),
+    ],
+)
+def test_what_a_run_file_cannot_hold_is_refused_by_its_place(given, says):
+    with pytest.raises(ConfigError, match=says):
+        make_run(given)
