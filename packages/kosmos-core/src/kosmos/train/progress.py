@@ -107,7 +107,8 @@ class ConsoleReporter(Reporter):
             def on_broken_pipe(self) -> None:
                 raise BrokenPipeError
 
-        self.console = Plain(stderr=True, highlight=False, soft_wrap=True)
+        # In a notebook rich would make an output of HTML of each line, beside standard error.
+        self.console = Plain(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False)
         # FORCE_COLOR, as CI sets it, has rich call a file a terminal, and a dumb one cannot go back in its line.
         self.has_bar = sys.stderr.isatty() and not self.console.is_dumb_terminal
         self.bar: Any = None
