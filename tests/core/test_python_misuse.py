@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kosmos import ConfigError, Document, Text, generate_text, load_run, open_sources, resume_run, score, train_model
+from kosmos import (
+    ConfigError,
+    ConsoleReporter,
+    Document,
+    Media,
+    Text,
+    generate_text,
+    load_run,
+    open_sources,
+    resume_run,
+    score,
+    train_model,
+)
 from kosmos.compose import compose
 from support.runs import small_run, ticks_registry
 
@@ -77,3 +89,49 @@ def test_no_documents_are_not_scored(run):
     saved = load_run(run, device="cpu", registry=ticks_registry())
     with pytest.raises(ConfigError, match="max_documents: expected a number from 1 on, got 0"):
         score(saved.composition, [], device="cpu", max_documents=0)
+
+
+def test_a_saved_run_is_no_composition(run):
+    saved = load_run(run, device="cpu", registry=ticks_registry())
+    says = "composition: expected a Composition, got SavedRun; give its .composition"
+    with pytest.raises(ConfigError, match=says):
+        generate_text(saved, Document("d", (Text("a"),)))
+    with pytest.raises(ConfigError, match=says):
+        score(saved, [], device="cpu")
+
+
+def test_the_name_of_a_type_is_none():
+    with pytest.raises(ConfigError, match=r"dtype: expected one of PyTorch's, such as torch.bfloat16, got 'bf16'"):
+        continued(Document("d", (Text("a"),)), dtype="bf16")
+    with pytest.raises(ConfigError, match="dtype: expected one of PyTorch's"):
+        score(compose(small_run(), ticks_registry()), [], device="cpu", dtype=float)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"reporter": ConsoleReporter}, r"reporter: expected a Reporter, such as ConsoleReporter\(\), got <class"),
+        ({"reporter": print}, "reporter: expected a Reporter"),
+        ({"registry": {}}, r"registry: expected a Registry, such as load_plugins\(\) gives, got {}"),
+        ({"registry": []}, "registry: expected a Registry"),
+    ],
+)
+def test_what_is_neither_reporter_nor_registry_leaves_no_folder_behind(given, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        train_model(small_run(tmp_path / "run"), **{"registry": ticks_registry(), **given})
+    assert not (tmp_path / "run").exists()
+    if "registry" in given:
+        with pytest.raises(ConfigError, match=says):
+            load_run(tmp_path / "run", **given)
+
+
+@pytest.mark.parametrize("source", [None, [[1, 2]], torch.zeros(2, 2), 3])
+def test_media_are_bytes_arrays_or_files(source):
+    with pytest.raises(TypeError, match=r"the source of a Media is a .*; give bytes, an array, or a file as Path"):
+        Media("ticks", source)
+
+
+@pytest.mark.parametrize("segments", [Text("a"), "a", Media("ticks", b"")])
+def test_one_segment_is_no_tuple_of_segments(segments):
+    with pytest.raises(TypeError, match=r"the segments of a Document are one .*; write \(segment,\)"):
+        Document("d", segments)

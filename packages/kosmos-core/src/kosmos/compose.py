@@ -117,6 +117,15 @@ def compose(
     return Composition(config, registry, tokenizer, model, planner, parts)
 
 
+def check_composition(composition: object) -> None:
+    """Raises ConfigError where something else is given, such as a saved run that has one."""
+    if not isinstance(composition, Composition):
+        has = (
+            "; give its .composition" if hasattr(composition, "composition") else ", such as load_run(...).composition"
+        )
+        raise ConfigError(f"composition: expected a Composition, got {type(composition).__name__}{has}")
+
+
 def _without_memory(registry: Registry, backbone: str) -> AbstractContextManager[Any]:
     """Around the building of a backbone, where it can be drawn later."""
     return without_memory() if drawn_later(registry.resolve("backbone", backbone)) else nullcontext()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kosmos.compose import Composition
+from kosmos.compose import Composition, check_composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
 from kosmos.data.document import Document, Mark, Text
 from kosmos.data.foreign import calling
@@ -24,7 +24,7 @@ from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
 from kosmos.model.segments import Segments
-from kosmos.runtime.devices import autocast
+from kosmos.runtime.devices import autocast, check_dtype
 
 GREEDY_BELOW = 1e-6
 """Lower temperatures take the most likely token: by then it has all the probability, and smaller divisors overflow."""
@@ -55,11 +55,13 @@ def generate_text(
         dtype: of matrix products.
 
     Raises:
-        ConfigError: ``document`` is none, ``max_new_tokens`` or ``top_k`` is not from 1 on, the temperature is no
-            number from 0 on, or ``top_p`` is not in (0, 1].
+        ConfigError: ``composition``, ``document`` or ``dtype`` is something else, ``max_new_tokens`` or ``top_k`` is
+            not from 1 on, the temperature is no number from 0 on, or ``top_p`` is not in (0, 1].
         SampleError: a medium is unusable, or the document is longer than the backbone has positions for.
         TrainingError: the model gives no token a probability, as its weights are not finite.
     """
+    check_composition(composition)
+    check_dtype(dtype)
     if not isinstance(document, Document):
         raise ConfigError(
             f"document: expected a Document, such as Document('prompt', (Text('Once'),)), got {document!r:.60}"

@@ -343,6 +343,12 @@ def _plural(kind: str) -> str:
     return "modalities" if kind == "modality" else f"{kind}s"
 
 
+def check_registry(registry: object) -> None:
+    """Raises ConfigError where something else is given; None stands for the installed plugins."""
+    if not isinstance(registry, Registry | None):
+        raise ConfigError(f"registry: expected a Registry, such as load_plugins() gives, got {registry!r:.60}")
+
+
 def load_plugins(only: Sequence[str] | None = None) -> Registry:
     """The installed plugins that are enabled. Broken ones are recorded, not raised.
 

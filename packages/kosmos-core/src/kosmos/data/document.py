@@ -15,6 +15,7 @@ from kosmos.errors import SampleError
 
 MediaSource = bytes | Path | NDArray[Any]
 """An encoded file as bytes, a path to one, or decoded values in the modality's own form."""
+_SOURCES = (bytes, bytearray, memoryview, Path, np.ndarray)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,12 @@ class Media:
 
     def __post_init__(self) -> None:
         source: Any = self.source
-        if isinstance(source, str):
-            raise TypeError(f"the source of a Media is a str; give bytes, an array, or a file as Path({source!r})")
+        if not isinstance(source, _SOURCES):
+            path = repr(source) if isinstance(source, str) else "..."
+            raise TypeError(
+                f"the source of a Media is a {type(source).__name__}; give bytes, an array, or a file as Path({path}); "
+                "numpy.asarray makes arrays of pictures and tensors"
+            )
 
     def load(self) -> Media:
         """Itself; there is nothing left to be read."""
@@ -112,6 +117,11 @@ class Document:
 
     origin: str
     segments: tuple[Segment, ...]
+
+    def __post_init__(self) -> None:
+        segments: Any = self.segments
+        if isinstance(segments, Segment | str):  # a comma that is easily forgotten
+            raise TypeError(f"the segments of a Document are one {type(segments).__name__}; write (segment,)")
 
     @property
     def media(self) -> Iterator[Media | StoredMedia]:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kosmos.compose import Composition, make_scoring_feed
+from kosmos.compose import Composition, check_composition, make_scoring_feed
 from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, assemble, to_tensors
 from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
@@ -28,7 +28,7 @@ from kosmos.data.transfer import on_its_way
 from kosmos.errors import ConfigError
 from kosmos.evaluate.meters import perplexity, standard_error
 from kosmos.model.loss import TokenLosses
-from kosmos.runtime.devices import autocast
+from kosmos.runtime.devices import autocast, check_dtype
 from kosmos.runtime.parallel import Parallel
 
 DOCUMENTS_A_WORKER = 128
@@ -131,9 +131,12 @@ def score(
         told: told of the documents of this rank.
 
     Raises:
-        ConfigError: ``sources`` are none, or ``max_documents`` is not from 1 on.
+        ConfigError: ``composition``, ``sources`` or ``dtype`` are something else, or ``max_documents`` is not from 1
+            on.
         ScoringStopped: some rank was to stop.
     """
+    check_composition(composition)
+    check_dtype(dtype)
     _check_sources(sources)
     if max_documents < 1:
         raise ConfigError(f"max_documents: expected a number from 1 on, got {max_documents}")

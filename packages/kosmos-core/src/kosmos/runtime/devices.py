@@ -70,6 +70,12 @@ def _cpu_multiplies_bf16() -> bool:
     return any(feature() for feature in features if feature is not None)
 
 
+def check_dtype(dtype: object) -> None:
+    """Raises ConfigError where something else is given, such as the name of one."""
+    if not isinstance(dtype, torch.dtype):
+        raise ConfigError(f"dtype: expected one of PyTorch's, such as torch.bfloat16, got {dtype!r}")
+
+
 def current(device: torch.device) -> AbstractContextManager[object]:
     """In which a GPU is the current one: Triton launches its kernels there."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -10,7 +10,7 @@ from typing import Any
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.lock import check_lock
-from kosmos.plugins import Registry, load_plugins
+from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_run
 from kosmos.train.output import RunFolder
@@ -39,6 +39,7 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
+    _check_given(registry, reporter)
     with ranks(config) as parallel:
         check_same_run(config, parallel, resumed=False)
         plugins = registry or agreed_plugins(config, parallel)
@@ -59,6 +60,7 @@ def resume_run(
         overrides: laid over its run file, such as ``{"train": {"steps": 1000}}``.
         accept_plugins: go on with plugins whose files are not those that the run used; otherwise that is a PluginError.
     """
+    _check_given(registry, reporter)
     folder = RunFolder.open(Path(output))
     if not isinstance(overrides or {}, Mapping):
         raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
@@ -71,6 +73,13 @@ def resume_run(
         for line in changed:
             run.reporter.say(f"warning: {line}")
         return run.go()
+
+
+def _check_given(registry: object, reporter: object) -> None:
+    """Raises ConfigError where one of them is something else, before a run leaves anything behind."""
+    check_registry(registry)
+    if not isinstance(reporter, Reporter | None):
+        raise ConfigError(f"reporter: expected a Reporter, such as ConsoleReporter(), got {reporter!r:.60}")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from kosmos.lock import check_lock
 from kosmos.model.lora import merge_updates
 from kosmos.model.weights import materialize
 from kosmos.names import listed
-from kosmos.plugins import Registry, load_plugins
+from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
@@ -101,6 +101,7 @@ def load_run(
         CheckpointError: there is no whole checkpoint, none of that step, or none that was scored.
         PluginError: a component that it uses is not installed.
     """
+    check_registry(registry)
     collector.imported()
     folder, loaded = open_checkpoint(Path(output), step)
     config = laid_over(folder, overrides or {})

@@ -280,7 +280,7 @@ class Session:
             f"go on with: {self.stop.go_on}"
         )
         stopped.elsewhere = not self.parallel.is_main
-        raise stopped
+        raise stopped from None  # that rows were waited for says nothing to who reads how it came up
 
     def _roll_back(self) -> None:
         """Weights, optimizer and step of the newest checkpoint; the data go on where they are."""
