@@ -1,11 +1,14 @@
-"""What the reporter for people writes where there is no terminal."""
+"""What the reporter for people writes where there is no terminal, and reporters of one's own."""
 
 from __future__ import annotations
 
 import builtins
+from concurrent.futures import ThreadPoolExecutor
 
-from kosmos import ConsoleReporter, train_model
-from support.runs import small_run, ticks_registry
+import pytest
+
+from kosmos import ConsoleReporter, Interrupted, Reporter, resume_run, train_model
+from support.runs import rows_of, small_run, ticks_registry
 
 
 class ZMQInteractiveShell:
@@ -20,3 +23,38 @@ def test_in_a_notebook_lines_go_to_standard_error_as_elsewhere(tmp_path, monkeyp
     assert "step 6/6  loss " in written.err
     assert written.out.startswith("held out")
     assert "\x1b" not in written.err + written.out
+
+
+def test_a_run_in_another_thread_stops_in_good_order_when_its_reporter_wants_it_to(tmp_path):
+    """Signals come to the main thread alone. The run that goes on has the losses of one that was never stopped."""
+
+    class Stopping(Reporter):
+        taken = 0
+
+        def step(self, row, steps):
+            self.taken = row["step"]
+
+        def wants_stop(self):
+            return self.taken == 3
+
+    with ThreadPoolExecutor(1) as thread:
+        run = thread.submit(train_model, small_run(tmp_path / "run"), registry=ticks_registry(), reporter=Stopping())
+        stopped = run.exception()
+    assert isinstance(stopped, Interrupted)
+    assert str(stopped).startswith("stopped at step 3 of 6 (its reporter wants to), all saved; go on with: ")
+    resume_run(tmp_path / "run", registry=ticks_registry())
+    train_model(small_run(tmp_path / "whole"), registry=ticks_registry())
+    stopped_once, whole = (
+        [row["loss"] for row in rows_of(tmp_path / name / "metrics.jsonl")] for name in ("run", "whole")
+    )
+    assert stopped_once == whole
+
+
+def test_a_run_may_be_stopped_before_its_first_step(tmp_path):
+    class Never(Reporter):
+        def wants_stop(self):
+            return True
+
+    with pytest.raises(Interrupted, match="stopped at step 0 of 6"):
+        train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=Never())
+    assert resume_run(tmp_path / "run", registry=ticks_registry()).step == 6

@@ -54,6 +54,14 @@ class Reporter:
     def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None:
         """The run has ended well, with ``bad`` samples left out."""
 
+    def wants_stop(self) -> bool:
+        """Asked before every step and while rows are waited for; True stops the run as Ctrl-C would.
+
+        It is saved, and ``Interrupted`` says how to go on. For a run in another thread than the main one, where no
+        signal is heard.
+        """
+        return False
+
     def close(self) -> None:
         """The run has ended, however it did."""
 
@@ -81,6 +89,9 @@ class Steady(Reporter):
 
     def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None:
         self._show(lambda: self.reporter.finish(before, after, output, bad))
+
+    def wants_stop(self) -> bool:
+        return self.reporter.wants_stop()
 
     def close(self) -> None:
         self._show(self.reporter.close)

@@ -81,7 +81,7 @@ class Session:
         self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
         self.best = Best(self.folder, wanted=self.config.checkpoint.keep_best)
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
-        self.stop = StopRequest()
+        self.stop = StopRequest(asked=self.reporter.wants_stop)
 
     def go(self) -> RunResult:
         """Train to the end, or until something stops it."""

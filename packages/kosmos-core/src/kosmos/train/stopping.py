@@ -1,4 +1,4 @@
-"""Reasons to stop a run in good order: a signal, or an allocation that is about to end."""
+"""Reasons to stop a run in good order: a signal, its caller's wish, or an allocation that is about to end."""
 
 from __future__ import annotations
 
@@ -69,16 +69,18 @@ def heed_swallowed() -> None:
 
 @dataclass
 class StopRequest:
-    """Asked for by a signal or by the clock; all ranks stop after the same step."""
+    """Asked for by a signal, by the caller or by the clock; all ranks stop after the same step."""
 
     margin_s: float = 300.0
     """Seconds before the end of an allocation at which to stop; of a shorter one the last quarter."""
     ends_at: float | None = field(default_factory=_allocation_end)
     """When the allocation ends, in seconds since 1970."""
+    asked: Callable[[], bool] = lambda: False
+    """Whether the caller of the run wants it to stop."""
     go_on: str = ""
     """The command that goes on with the run; empty while the run would leave nothing to go on with."""
     signal_name: str | None = None
-    """The first that came."""
+    """The first that came, or that the caller asked."""
     asked_at: dict[str, float] = field(default_factory=dict)
     """When each kind of signal came first."""
     was_installed: ClassVar[bool] = False
@@ -91,6 +93,8 @@ class StopRequest:
     @property
     def cause(self) -> str | None:
         """Why to stop; None while there is no reason to."""
+        if self.signal_name is None and self.asked():
+            self.signal_name = "its reporter wants to"
         if self.signal_name is not None:
             return self.signal_name
         if self.ends_at is not None and time.time() > self.ends_at - self.margin_s:
