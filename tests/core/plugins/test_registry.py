@@ -236,3 +236,12 @@ def test_a_source_that_does_not_count_its_documents_is_named(write: Write, name:
     with pytest.raises(PluginError) as caught:
         registry.build("dataset", name, "train", path="data.sources.0")
     assert str(caught.value).startswith(f"data.sources.0: dataset '{name}' of plugin rows (rows) is broken: {said}")
+
+
+def test_plugins_that_are_not_installed_stand_beside_those_that_are(write: Write) -> None:
+    module = write("echo", ECHO)
+    registry = load_plugins(beside={"mine": module})
+    assert [plugin.name for plugin in registry.plugins] == [*(p.name for p in load_plugins().plugins), "mine"]
+    assert registry.owner("encoder", "small").name == "mine"
+    assert "small" not in load_plugins().specs("encoder")
+    assert load_plugins(only=[], beside={"mine": module}).specs("modality") == {}

@@ -63,7 +63,7 @@ class Registry:
             modules: in the order of loading; of two equal component names the earlier stays.
             core: whether core's own components come first.
         """
-        candidates = [Candidate(name, "", "", module) for name, module in modules.items()]
+        candidates = _not_installed(modules)
         return cls(load([CORE_CANDIDATE, *candidates] if core else candidates))
 
     def specs(self, kind: str) -> dict[str, Spec]:
@@ -349,31 +349,37 @@ def check_registry(registry: object) -> None:
         raise ConfigError(f"registry: expected a Registry, such as load_plugins() gives, got {registry!r:.60}")
 
 
-def load_plugins(only: Sequence[str] | None = None) -> Registry:
+def _not_installed(modules: Mapping[str, Any]) -> list[Candidate]:
+    return [Candidate(name, "", "", module) for name, module in modules.items()]
+
+
+def load_plugins(only: Sequence[str] | None = None, *, beside: Mapping[str, Any] | None = None) -> Registry:
     """The installed plugins that are enabled. Broken ones are recorded, not raised.
 
     Args:
         only: names of the plugins to load beside core, such as ``plugins`` of a run file; what ``only_plugins``
             says goes before it. None loads all that are enabled, once a process.
+        beside: plugins that are not installed, as of ``Registry.from_modules``: ``{"notebook": "__main__"}`` takes the
+            hooks of a script or notebook. Of two equal component names that of the installed plugin stays.
 
     Raises:
         PluginError: a plugin in ``only`` is not installed or not enabled.
         ConfigError: the file that says what is disabled cannot be read.
     """
     rules, asked = enabling(), asked_plugins()
-    if only is None:
+    if only is None and beside is None:
         return _load_once(asked, rules)
-    return _load(only if asked is None else asked, rules)
+    return _load(only if asked is None else asked, rules, beside or {})
 
 
-def _load(only: Sequence[str] | None, rules: Enabling) -> Registry:
+def _load(only: Sequence[str] | None, rules: Enabling, beside: Mapping[str, Any]) -> Registry:
     chosen, off = choose(find_candidates(), only, rules)
-    return Registry(load(chosen), off)
+    return Registry(load([*chosen, *_not_installed(beside)]), off)
 
 
 @cache
 def _load_once(only: tuple[str, ...] | None, rules: Enabling) -> Registry:
-    return _load(only, rules)
+    return _load(only, rules, {})
 
 
 @cache

@@ -63,7 +63,8 @@ def _receive(orders: Connection, feed_fd: int) -> Any:
     except Exception as error:
         raise PluginError(
             f"a data worker cannot rebuild the processors and sources of this run ({first_line(error)}); their classes "
-            "have to be importable from a module, not defined in the script that is run; data.workers=0 avoids it"
+            "have to be importable from a module, not defined in the script or notebook that is run; data.workers=0 "
+            "avoids it"
         ) from error
 
 
