@@ -28,6 +28,7 @@ _PUBLIC = {
         "kosmos.data.document",
     ),
     "chat_prompt": "kosmos.data.chat",
+    "PackedBatch": "kosmos.data.batch",
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
     "cut_blocks": "kosmos.data.blocks",
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from kosmos.components import TrackerSpec as TrackerSpec
     from kosmos.compose import Composition as Composition
     from kosmos.config import RunConfig as RunConfig
+    from kosmos.data.batch import PackedBatch as PackedBatch
     from kosmos.data.blocks import cut_blocks as cut_blocks
     from kosmos.data.chat import chat_prompt as chat_prompt
     from kosmos.data.document import Blocks as Blocks

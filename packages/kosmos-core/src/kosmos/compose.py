@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from kosmos.components import ModalitySpec
 from kosmos.config import BackboneConfig, ComponentConfig, DataConfig, RunConfig, StreamConfig
-from kosmos.data.document import Source
+from kosmos.data.batch import PackedBatch, assemble, ready_document, to_tensors
+from kosmos.data.document import Document, Source
 from kosmos.data.lane import Feed
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
@@ -56,6 +57,26 @@ class Composition:
     def processors(self) -> dict[str, Processor]:
         """Those of the modalities, by their names."""
         return {name: route.processor for name, route in self.planner.routes.items()}
+
+    def pack(self, documents: Sequence[Document]) -> PackedBatch:
+        """The documents one behind another in one row of any length, on the CPU, as they come in training, to look at.
+
+        ``model(batch)`` gives the losses of what is learned of them, ``model.hidden(batch)`` the hidden states [T, D].
+
+        Args:
+            documents: at least one. Media are decoded as they are: nothing is augmented.
+
+        Raises:
+            ConfigError: ``documents`` are none.
+            SampleError: one cannot be used, such as one that is longer than the run's rows and can not be cut.
+        """
+        if isinstance(documents, Document) or not documents or not all(isinstance(d, Document) for d in documents):
+            raise ConfigError(f"documents: expected a list of Documents, got {documents!r:.60}")
+        planner = self.planner
+        plans = [plan for document in documents for plan in planner.plan(document)]
+        return to_tensors(
+            assemble([ready_document(plan, planner.routes, "packed") for plan in plans], planner.routes, self.streams)
+        )
 
     def without_files(self) -> dict[str, Any]:
         """What laid over the run file builds parts that were built from files without them, their weights aside."""

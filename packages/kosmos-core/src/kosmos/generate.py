@@ -11,14 +11,11 @@ import torch
 from torch import Tensor
 
 from kosmos.compose import Composition, check_composition
-from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
+from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, ready_document, to_tensors
 from kosmos.data.document import Document, Mark, Text
-from kosmos.data.foreign import calling
 from kosmos.data.marks import ASSISTANT
-from kosmos.data.plan import decode_cells
 from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
-from kosmos.data.which_medium import naming
 from kosmos.errors import ConfigError, SampleError, TrainingError
 from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
@@ -248,16 +245,7 @@ def prompt_batch(composition: Composition, document: Document) -> PackedBatch:
 def ready_prompt(composition: Composition, document: Document) -> ReadyDocument:
     """The document planned and decoded, to be continued."""
     planner = composition.planner
-    plan = planner.prompt(document)
-    cells: dict[str, list[Any]] = {}
-    for number, media in enumerate(plan.media):
-        processor = planner.routes[media.media.modality].processor
-        try:
-            with calling(processor, "decode"):
-                cells.setdefault(media.stream, []).append(decode_cells(media, processor))
-        except SampleError as error:
-            raise naming(error, number, [m.media for m in plan.media]) from error
-    return ReadyDocument(plan, "prompt", cells)
+    return ready_document(planner.prompt(document), planner.routes, "prompt")
 
 
 def prompt_of(document: Document) -> tuple[Document, str] | None:

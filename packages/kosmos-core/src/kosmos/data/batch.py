@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from kosmos.data.plan import DocumentPlan, Route
+from kosmos.data.foreign import calling
+from kosmos.data.plan import DocumentPlan, Route, decode_cells
 from kosmos.data.transfer import to_device
-from kosmos.errors import PluginError
+from kosmos.data.which_medium import naming
+from kosmos.errors import PluginError, SampleError
 
 if TYPE_CHECKING:
     import torch
@@ -176,6 +178,26 @@ def _cell_of(stream: str, routes: Mapping[str, Route]) -> tuple[tuple[int, ...],
         said = ", ".join(f"{modality} {shape}" for modality, shape in shapes.items())
         raise PluginError(f"stream {stream}: its modalities make cells of different shapes ({said}); give each its own")
     return next(iter(shapes.values())), np.result_type(*(processor.cell_dtype for processor in found.values()))
+
+
+def ready_document(plan: DocumentPlan, routes: Mapping[str, Route], source: str) -> ReadyDocument:
+    """A planned document with its media decoded, as they are: nothing is augmented.
+
+    Args:
+        source: what metrics call where it is from.
+
+    Raises:
+        SampleError: a medium is unusable.
+    """
+    cells: dict[str, list[Any]] = {}
+    for number, media in enumerate(plan.media):
+        processor = routes[media.media.modality].processor
+        try:
+            with calling(processor, "decode"):
+                cells.setdefault(media.stream, []).append(decode_cells(media, processor))
+        except SampleError as error:
+            raise naming(error, number, [m.media for m in plan.media]) from error
+    return ReadyDocument(plan, source, cells)
 
 
 def assemble(documents: Sequence[ReadyDocument], routes: Mapping[str, Route], streams: Sequence[str]) -> PackedArrays:
