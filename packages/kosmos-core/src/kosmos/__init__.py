@@ -58,6 +58,8 @@ _PUBLIC = {
 }
 """Public name to the module that has it. What is not here may change without notice (``tests/core/public_api.txt``)."""
 
+__all__ = [*_PUBLIC]
+
 _RENAMED: dict[str, tuple[str, str]] = {}
 """A name that was public to the one in its place, and the release in which it goes: one release later or more."""
 

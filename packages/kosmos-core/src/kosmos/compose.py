@@ -36,7 +36,7 @@ Absent = Callable[[PluginError], object]
 """What is done about a component that is not installed here, or is broken."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Composition:
     """The parts of a run that belong together."""
 
@@ -47,6 +47,10 @@ class Composition:
     planner: Planner
     parts: Mapping[str, tuple[Any, ComponentConfig]] = field(default_factory=dict)
     """Backbone, encoders and connectors by their places in the run file, each with what it was built by."""
+
+    def __repr__(self) -> str:
+        made = {"backbone": self.model.backbone, **self.model.streams}
+        return f"<Composition: {', '.join(f'{n} {sum(p.numel() for p in m.parameters()):,}' for n, m in made.items())}>"
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -280,7 +280,7 @@ def _at_fault(told: str, first: Sequence[Mapping[str, Any]], where: str, over: s
 
 def dump_run(config: RunConfig) -> str:
     """The run as a YAML run file that makes it again."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return str(config)
 
 
 def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunConfig:

@@ -16,6 +16,12 @@ T = TypeVar("T", bound=BaseModel)
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
+    def __str__(self) -> str:
+        """As a run file has it."""
+        import yaml
+
+        return str(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
     @field_validator("*", mode="before")
     @classmethod
     def _true_is_no_number(cls, value: Any, field: ValidationInfo) -> Any:
