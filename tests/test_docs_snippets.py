@@ -7,6 +7,8 @@ import importlib
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from kosmos.plugins import load_plugins
 from kosmos.run_file import make_run
 from kosmos.run_sources import open_choices
 from kosmos.train.run import train_model
+from support.command import environment
 from support.pages import Block, blocks
 from support.pages import registry as registry
 
@@ -44,17 +47,20 @@ SHORTER = {
     "dtype=saved.dtype)": "dtype=saved.dtype, max_new_tokens=2)",
 }
 """What would take long, and what is run in its place."""
-PARTS = ("file: ", "put: ", "from: ", "board: ")
-"""Begin the markers of blocks that are parts of packages, or of the code."""
+PARTS = ("file: ", "put: ", "from: ", "board: ", "cells")
+"""Begin the markers of blocks that are parts of packages, or of the code, or the main module."""
 AFTER = {"chats": "with_runs", "after a run": "with_runs"}
 """Markers of blocks that want a run to be there, and the fixtures that make it."""
 
 
-def run_block(block: Block) -> None:
-    code = block.text
+def shorter(code: str) -> str:
     for long, short in SHORTER.items():
         code = code.replace(long, short)
-    exec(compile(code, str(block), "exec"), {"__name__": "snippet"})
+    return code
+
+
+def run_block(block: Block) -> None:
+    exec(compile(shorter(block.text), str(block), "exec"), {"__name__": "snippet"})
 
 
 @pytest.fixture
@@ -88,6 +94,17 @@ def test_a_snippet_runs(block: Block, request: pytest.FixtureRequest, capsys: py
     run_block(block)
     if "print(" in block.text:
         assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("block", blocks("python", "cells"), ids=str)
+def test_cells_that_are_a_plugin_run_as_the_main_module(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "cells.py").write_text(shorter(block.text), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "cells.py"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert float(done.stdout) > 0
 
 
 def test_a_chat_is_asked_as_the_page_says(with_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
