@@ -29,6 +29,7 @@ from kosmos.errors import (
     PluginError,
     TrainingError,
     cause,
+    debugs,
     is_out_of_memory,
     missing_package,
     say_interrupted,
@@ -193,7 +194,7 @@ def _take_debug(args: list[str]) -> bool:
     end = args.index("--") if "--" in args else len(args)
     found = "--debug" in args[:end]
     args[:end] = [argument for argument in args[:end] if argument != "--debug"]
-    return found or os.environ.get("KOSMOS_DEBUG", "") not in ("", "0")
+    return found or debugs()
 
 
 def _take_plugins(args: list[str]) -> list[str] | None:

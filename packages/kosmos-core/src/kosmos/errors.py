@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import takewhile
+from types import FrameType
 from typing import ClassVar
 
 
@@ -26,6 +28,19 @@ class KosmosError(Exception):
     def line(self) -> str:
         """The error as the one line that commands print."""
         return f"error[{self.code}]: {' '.join(str(self).split())}"
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the caller's own lines and the message. ``KOSMOS_DEBUG=1`` shows all, as in a terminal.
+
+        All is shown too where the code of a plugin has failed, which may stand in a cell.
+        """
+        import traceback
+
+        if debugs() or (isinstance(self, PluginError) and self.__cause__ is not None):
+            return traceback.format_exception(self)
+        steps = takewhile(lambda step: _package(step[0]) != "kosmos", traceback.walk_tb(self.__traceback__))
+        own = traceback.StackSummary.extract(step for step in steps if _package(step[0]) != "IPython")
+        return ["".join([*own.format(), f"{type(self).__name__}: {self}"])]
 
 
 class ConfigError(KosmosError):
@@ -107,6 +122,15 @@ def own_line(error: BaseException, module: str | None) -> str:
             found = f" ({os.path.basename(step.tb_frame.f_code.co_filename)}:{step.tb_lineno})"
         step = step.tb_next
     return found
+
+
+def debugs() -> bool:
+    """Whether all of a traceback is wanted."""
+    return os.environ.get("KOSMOS_DEBUG", "") not in ("", "0")
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
