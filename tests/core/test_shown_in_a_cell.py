@@ -63,4 +63,5 @@ def test_where_code_of_a_plugin_fails_all_is_shown():
             raise PluginError("it failed") from error
 
     assert 'raise ValueError("in a cell")' in raised(build)
-    assert raised(lambda: load_plugins().get("encoder", "nothing")).count("  File ") == 2
+    of_its_own = raised(lambda: load_plugins().get("encoder", "nothing"))
+    assert of_its_own.count("  File ") == 2
