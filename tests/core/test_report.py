@@ -16,7 +16,8 @@ from kosmos.cli import main
 from kosmos.commands.compared import differences
 from kosmos.commands.report import _steps
 from kosmos.train.goodput import Goodput
-from kosmos.train.output import RunFolder, rounded
+from kosmos.train.json_lines import rounded
+from kosmos.train.output import RunFolder
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 

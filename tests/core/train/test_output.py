@@ -14,7 +14,8 @@ import pytest
 
 from kosmos import ConfigError, TrainingError, train_model
 from kosmos.train import output
-from kosmos.train.output import RunFolder, as_json, printed_json
+from kosmos.train.json_lines import as_json, printed_json
+from kosmos.train.output import RunFolder
 from kosmos.train.run import resume_run
 from support.runs import small_run, ticks_registry
 

@@ -157,7 +157,7 @@ def as_line(row: Mapping[str, Any], stream: TextIO | None = None) -> str:
     Args:
         stream: where it is shown; None where UTF-8 can be written.
     """
-    from kosmos.train.output import printed_json, rounded
+    from kosmos.train.json_lines import printed_json, rounded
 
     plain = stream is not None and not is_utf8(stream)  # JSON has escapes of its own for what is not ASCII
     return json.dumps(rounded(row)) if plain else printed_json(row)

@@ -44,7 +44,7 @@ def list_all(
     """Step, size, time, held-out loss, and whether every file is as it was written. Newest last."""
     found = _look_at_all(output, list(reversed(_committed(output))))
     if as_json:
-        from kosmos.train.output import rounded
+        from kosmos.train.json_lines import rounded
 
         print(json.dumps(rounded([asdict(one) for one in found])))
         return

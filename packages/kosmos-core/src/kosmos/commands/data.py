@@ -87,7 +87,7 @@ def data_(
     from kosmos.plugins import load_plugins
     from kosmos.run_sources import open_both
     from kosmos.runtime.cores import helpers_of_rank
-    from kosmos.train.output import printed_json as one_line
+    from kosmos.train.json_lines import printed_json as one_line
 
     with aside():
         registry = load_plugins(config.plugins)

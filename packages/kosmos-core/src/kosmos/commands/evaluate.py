@@ -98,7 +98,7 @@ def evaluate(
     file names is now, or where to compute, such as data.sources.0.path=data/moved or train.device=cpu.
     """
     from kosmos.runtime.cores import helpers_of_rank
-    from kosmos.train.output import printed_json as one_line
+    from kosmos.train.json_lines import printed_json as one_line
     from kosmos.train.saved import load_run
 
     fields = _fields(output, context.args)

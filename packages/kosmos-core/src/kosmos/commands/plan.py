@@ -74,7 +74,7 @@ def plan(
     from kosmos.runtime.parallel import Parallel
     from kosmos.train.forecast.devices import device_here, device_named
     from kosmos.train.forecast.whole import forecast
-    from kosmos.train.output import printed_json as one_line
+    from kosmos.train.json_lines import printed_json as one_line
 
     with aside():
         precision = "bf16" if config.train.weights == "bf16" else config.train.precision

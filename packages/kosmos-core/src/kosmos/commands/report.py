@@ -33,7 +33,8 @@ def report(
 
     Of several runs: the settings in which they differ, and what each came to, side by side.
     """
-    from kosmos.train.output import RunFolder, printed_json
+    from kosmos.train.json_lines import printed_json
+    from kosmos.train.output import RunFolder
 
     folders = [RunFolder.open(Path(one)) for one in output]
     results = [collect(folder.path) for folder in folders]

@@ -142,7 +142,7 @@ def _commands(search: Search, context: typer.Context, write: str | None) -> list
 
 def _show(search: Search, commands: Sequence[str], *, as_json: bool, interrupted: bool = False) -> None:
     if as_json:
-        from kosmos.train.output import printed_json as one_line
+        from kosmos.train.json_lines import printed_json as one_line
 
         print(one_line(result_of(search, commands, interrupted=interrupted)), flush=True)
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import math
 import os
 import shlex
 import shutil
@@ -24,6 +23,7 @@ from kosmos.errors import CheckpointError, ConfigError, PluginError, TrainingErr
 from kosmos.files import replace_text
 from kosmos.lock import LOCK_FILE
 from kosmos.run_file import dump_run, lay_over, read_run_file
+from kosmos.train.json_lines import as_json
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
@@ -350,44 +350,6 @@ def _locked(file: TextIO, *, patience_s: float) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(0.1)
-
-
-def as_json(row: Mapping[str, Any]) -> str:
-    """One line of JSON; numbers that are not finite, for which it has no words, are null."""
-    try:
-        return json.dumps(row, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(row), ensure_ascii=False)
-
-
-DIGITS = 6
-"""Significant ones of a number that a command prints as JSON: more are noise of the sums that it comes from."""
-
-
-def printed_json(row: Mapping[str, Any]) -> str:
-    """As ``as_json``, for what a command prints: numbers have ``DIGITS`` digits, and whole ones all of theirs."""
-    return as_json(rounded(row))
-
-
-def rounded(value: Any) -> Any:
-    """Plain values, with their numbers as ``printed_json`` has them."""
-    if isinstance(value, float):
-        return _round(value) if math.isfinite(value) and value else value
-    if isinstance(value, Mapping):
-        return {key: rounded(inner) for key, inner in value.items()}
-    return [rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _round(value: float) -> float:
-    return round(value, max(0, DIGITS - 1 - math.floor(math.log10(abs(value)))))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _written(file: Path) -> list[str]:

@@ -1,0 +1,46 @@
+"""Rows as lines of JSON: of ledgers with all digits, as commands print them with those that mean something."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def as_json(row: Mapping[str, Any]) -> str:
+    """One line of JSON; numbers that are not finite, for which it has no words, are null."""
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(row), ensure_ascii=False)
+
+
+DIGITS = 6
+"""Significant ones of a number that a command prints as JSON: more are noise of the sums that it comes from."""
+
+
+def printed_json(row: Mapping[str, Any]) -> str:
+    """As ``as_json``, for what a command prints: numbers have ``DIGITS`` digits, and whole ones all of theirs."""
+    return as_json(rounded(row))
+
+
+def rounded(value: Any) -> Any:
+    """Plain values, with their numbers as ``printed_json`` has them."""
+    if isinstance(value, float):
+        return _round(value) if math.isfinite(value) and value else value
+    if isinstance(value, Mapping):
+        return {key: rounded(inner) for key, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _round(value: float) -> float:
+    return round(value, max(0, DIGITS - 1 - math.floor(math.log10(abs(value)))))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
