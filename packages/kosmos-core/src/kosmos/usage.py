@@ -8,6 +8,7 @@ from typing import Any
 from kosmos.names import did_you_mean, listed
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
+_NOT_EXPECTED = re.compile(r"Got unexpected extra argument\S* \((.*)\)$", re.DOTALL)
 
 
 def in_words(error: Any) -> str:
@@ -39,9 +40,8 @@ def in_words(error: Any) -> str:
         there = list(context.command.commands)
         hint = did_you_mean(name[1], there) or f"commands: {listed(there, at_most=len(there))}"
         return f"{name[1]}: unknown command; {hint}"
-    if error.message.startswith("Got unexpected extra argument"):
-        more = error.message.partition("(")[2] if "(s)" not in error.message else error.message.partition(") (")[2]
-        return f"{more.rstrip(')')}: not expected; see '{command} --help'"
+    if more := _NOT_EXPECTED.match(error.message):
+        return f"{_one_line(more[1])}: not expected; see '{command} --help'"
     return _one_line(error.format_message())
 
 
