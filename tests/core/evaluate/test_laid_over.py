@@ -77,7 +77,30 @@ def test_what_would_make_another_run_or_has_no_effect_is_refused(run: Path, caps
     assert line.startswith(f"error[config]: {REFUSED[field]}")
 
 
+def test_what_states_the_default_that_the_run_has_is_no_other_model(run: Path) -> None:
+    over = {"backbone": {"tie_embeddings": False, "ffn_width": 48}}
+    assert load_run(run / "run", overrides=over).composition.config.backbone.options["tie_embeddings"] is False
+    with pytest.raises(ConfigError, match=r"^backbone\.tie_embeddings: False in the run, True here: the model would"):
+        load_run(run / "run", overrides={"backbone": {"tie_embeddings": True}})
+
+
+def test_a_folder_may_be_called_like_a_field(run: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(run)
+    for name in ("lr=0.1", "train.lr=0.1", "runs/train.lr=0.1"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).symlink_to(run / "run")
+        given = ("eval", name, "--workers", "0", "data.sources.0.path=moved.jsonl", "--max-documents", "1", "--json")
+        assert main(list(given)) == 0
+        assert json.loads(capsys.readouterr().out)["output"] == name
+    assert main(["eval", "runs/lr=0.2"]) == 2
+    assert "comes first" not in (said := capsys.readouterr().err) and "runs/lr=0.2" in said
+
+
 def test_the_folder_comes_first(run: Path, capsys) -> None:
+    assert main(["eval", "--bogus", str(run / "run")]) == 2
+    assert "error[config]: --bogus: unknown option; options: " in capsys.readouterr().err
+    assert main(["eval", "--train.device", "cpu", str(run / "run")]) == 2
+    assert "--train.device: the run's folder comes first: kosmos eval OUTPUT" in capsys.readouterr().err
     assert main(["eval", "train.device=cpu", str(run / "run")]) == 2
     assert "train.device=cpu: the run's folder comes first: kosmos eval OUTPUT" in capsys.readouterr().err
 

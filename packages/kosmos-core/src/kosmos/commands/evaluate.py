@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.answers import AnswerLines, Resume
-from kosmos.commands.arguments import Step, as_step, aside, check_given_once, refuse_empty, refuse_ranks, split_extra
+from kosmos.commands.arguments import (
+    Step,
+    as_step,
+    aside,
+    check_given_once,
+    refuse_empty,
+    refuse_ranks,
+    split_extra,
+    split_fields,
+)
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
@@ -97,6 +106,7 @@ def evaluate(
     Loss, perplexity and exact match of the answers, by modality and source. FIELD.PATH=VALUE says where what the run
     file names is now, or where to compute, such as data.sources.0.path=data/moved or train.device=cpu.
     """
+    from kosmos.data.sources.opening import short_name
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.json_lines import printed_json as one_line
     from kosmos.train.saved import load_run
@@ -122,7 +132,8 @@ def evaluate(
             if not sources:
                 raise DataError(f"{output}: its data have no held-out part; name documents with --data")
         lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(choices or ())]
-        settings = {"command": "eval", "choices": choices, "root": root, "max_documents": max_documents}
+        asked = [short_name(path) for path in choices or ()]
+        settings = {"command": "eval", "choices": asked, "max_documents": max_documents}
         lines.begin(made_by(run, sources, paths, settings | wanted.settings()))
         chosen = _score_choices(run, choices, root, max_documents, helpers, result) if choices else []
         if sources:
@@ -142,12 +153,14 @@ def evaluate(
 
 def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:
     """What is laid over the run file. Raises ConfigError where an argument is neither a field nor an option."""
-    overrides, rest = split_extra([output, *arguments], OPTIONS)
-    if output not in rest:
+    if output.startswith("-"):
+        split_extra([output], OPTIONS)  # an option that is unknown
+    if split_fields([output])[0] and not Path(output).is_dir():
         raise ConfigError(f"{output}: the run's folder comes first: kosmos eval OUTPUT {output}")
-    if len(rest) > 1:
+    overrides, rest = split_extra(arguments, OPTIONS)
+    if rest:
         raise ConfigError(
-            f"{rest[1]}: belongs to no option; one run is scored, data are named as --data PATH, and fields are set as "
+            f"{rest[0]}: belongs to no option; one run is scored, data are named as --data PATH, and fields are set as "
             "FIELD.PATH=VALUE"
         )
     return parse_overrides(overrides)

@@ -12,8 +12,9 @@ from typing import Any
 from kosmos.config import RunConfig
 from kosmos.data.sources.opening import short_name
 from kosmos.errors import ConfigError
+from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import lay_over
-from kosmos.train.order import differences, made_of, model_fields, settings_of, shown, stated, why_not
+from kosmos.train.order import differences, made_of, other_model, other_order, settings_of, shown, why_not
 from kosmos.train.output import RunFolder
 
 TAKES_EFFECT = (
@@ -27,35 +28,43 @@ MODEL = "the model would be another"
 OPTIONS = {"data.workers": "--workers", "evaluate.max_documents": "--max-documents"}
 
 
-def laid_over(folder: RunFolder, overrides: Mapping[str, Any]) -> RunConfig:
+def laid_over(
+    folder: RunFolder, overrides: Mapping[str, Any], registry: Registry | None = None
+) -> tuple[RunConfig, Registry]:
     """The run of a folder, as its model is built, with ``overrides``. A source whose path they change keeps its name.
+
+    Args:
+        registry: of components; None loads the plugins that the run names.
 
     Raises:
         ConfigError: one of them is wrong, would make another model, or would have no effect.
+        PluginError: a plugin that it names is not installed.
     """
     where = str(folder.run_file)
     layers = [folder.read_config(), folder.read_model()]
     before = lay_over(layers, [], where=where, over=where)
     if not overrides:
-        return before
-    _check(lay_over(layers[:1], [], where=where, over=where), folder.goes_on_with(overrides))
+        return before, registry or load_plugins(before.plugins)
+    stated = folder.goes_on_with(overrides)
+    plugins = registry or load_plugins(stated.plugins)
+    _check(lay_over(layers[:1], [], where=where, over=where), stated, plugins)
     config = lay_over(layers, [overrides], where=where, over=f"changes to {where}")
     sources = [
         now if now.name is not None or now.path == then.path else now.model_copy(update={"name": _name(then)})
         for now, then in zip(config.data.sources, before.data.sources, strict=True)
     ]
-    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources})})
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": sources})}), plugins
 
 
 def _name(source: Any) -> str:
     return source.name or short_name(source.path)
 
 
-def _check(before: RunConfig, now: RunConfig) -> None:
-    for path, one, other in differences(stated(settings_of(before)), stated(settings_of(now)), ""):
+def _check(before: RunConfig, now: RunConfig, registry: Registry) -> None:
+    for path, one, other in other_order(settings_of(before), settings_of(now), registry):
         why = MODEL if path.split(".")[0] == "modalities" else "what is held out, or fills a row, would be another"
         _refuse(path, one, other, why_not(path, why))
-    for path, one, other in differences(*model_fields(made_of(before), made_of(now)), ""):
+    for path, one, other in other_model(made_of(before), made_of(now), registry):
         _refuse(path, one, other, MODEL)
     for path, _, _ in differences(_plain(before), _plain(now), ""):
         if path.split(".")[-1] in NO_EFFECT or not any(path == f or path.startswith(f"{f}.") for f in TAKES_EFFECT):

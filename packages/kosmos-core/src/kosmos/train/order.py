@@ -95,6 +95,13 @@ def check_same_order(
     Raises:
         CheckpointError: names the field that differs.
     """
+    _refuse_first(other_order(saved, now, registry), where, why_not)
+
+
+def other_order(
+    saved: Mapping[str, Any], now: Mapping[str, Any], registry: Registry | None
+) -> Iterator[tuple[str, Any, Any]]:
+    """Dotted path and both values of what differs in two of ``sample_order`` or of ``settings_of``."""
 
     def in_effect(path: str, value: Any, order: Mapping[str, Any]) -> Any:
         match path.split("."):
@@ -107,7 +114,7 @@ def check_same_order(
                 return _in_effect(kind, order["streams"][name][kind], option, registry, value)
         return value
 
-    _refuse_other(stated(saved), stated(now), where, why_not, in_effect)
+    return _others(stated(saved), stated(now), in_effect)
 
 
 def why_not(path: str, order: str = "the order of samples would not go on") -> str:
@@ -148,12 +155,17 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
         CheckpointError: names the field that differs.
     """
     saved = {"lora": {}, **saved}  # older ones lack it
+    _refuse_first(other_model(saved, now, registry), where, lambda path: "its weights are of another model")
+
+
+def other_model(saved: Mapping[str, Any], now: Mapping[str, Any], registry: Registry) -> Iterator[tuple[str, Any, Any]]:
+    """Dotted path and both values of what differs in two of ``made_of``."""
 
     def in_effect(path: str, value: Any, made: Mapping[str, Any]) -> Any:
         part, _, option = path.partition(".")
         return _in_effect(part, made[part], option, registry, value) if part == "backbone" else value
 
-    _refuse_other(*model_fields(saved, now), where, lambda path: "its weights are of another model", in_effect)
+    return _others(*model_fields(saved, now), in_effect)
 
 
 def _in_effect(kind: str, component: Mapping[str, Any], option: str, registry: Registry, value: Any) -> Any:
@@ -174,19 +186,20 @@ def _in_effect(kind: str, component: Mapping[str, Any], option: str, registry: R
         return value
 
 
-def _refuse_other(
-    saved: Mapping[str, Any],
-    now: Mapping[str, Any],
-    where: Path,
-    why: Callable[[str], str],
-    in_effect: Callable[[str, Any, Mapping[str, Any]], Any] = lambda path, value, of: value,
-) -> None:
-    """Raises CheckpointError of what differs; ``in_effect`` tells what a value of ``saved`` or ``now`` comes to."""
-    # A setting that was changed is the cause where what is there differs, too.
-    for path, one, other in sorted(differences(saved, now, ""), key=lambda found: found[0].endswith(FACTS)):
+def _others(
+    saved: Mapping[str, Any], now: Mapping[str, Any], in_effect: Callable[[str, Any, Mapping[str, Any]], Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """What differs; ``in_effect`` tells what a value of ``saved`` or ``now`` comes to."""
+    for path, one, other in differences(saved, now, ""):
         before, after = in_effect(path, one, saved), in_effect(path, other, now)
-        if before == after:  # one of them states what the other leaves to the component
-            continue
+        if before != after:  # else one of them states what the other leaves to the component
+            yield path, before, after
+
+
+def _refuse_first(others: Iterator[tuple[str, Any, Any]], where: Path, why: Callable[[str], str]) -> None:
+    """Raises CheckpointError of what differs, if anything does."""
+    # A setting that was changed is the cause where what is there differs, too.
+    for path, before, after in sorted(others, key=lambda found: found[0].endswith(FACTS)):
         suits = path.startswith("data.") or {"freeze", "lora", "processor"} & set(path.split("."))  # its weights do
         go_on = f" that begins with its weights (init={where.parent.parent})" if suits else ""
         raise CheckpointError(

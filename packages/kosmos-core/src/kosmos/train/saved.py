@@ -30,7 +30,7 @@ from kosmos.lock import check_lock
 from kosmos.model.lora import merge_updates
 from kosmos.model.weights import materialize
 from kosmos.names import listed
-from kosmos.plugins import Registry, check_registry, load_plugins
+from kosmos.plugins import Registry, check_registry
 from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
@@ -104,8 +104,7 @@ def load_run(
     check_registry(registry)
     collector.imported()
     folder, loaded = open_checkpoint(Path(output), step)
-    config = laid_over(folder, overrides or {})
-    plugins = registry or load_plugins(config.plugins)
+    config, plugins = laid_over(folder, overrides or {}, registry)
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
     states_device = "device" in (overrides or {}).get("train", {})
