@@ -13,13 +13,16 @@ from torch import Tensor
 
 from kosmos import Mark, Media, Text, load_run, make_run
 from kosmos.cli import main
+from kosmos.commands.answers import AnswerLines
+from kosmos.commands.choices import scored_choices
+from kosmos.commands.scored_answers import Wanted, write_answers
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.choices import _space
 from kosmos.data.document import Document
 from kosmos.data.plan import decode_cells
 from kosmos.data.sources.choices import read_offer
-from kosmos.errors import SampleError
-from kosmos.evaluate.choices import NOT_FINITE, score_choices
+from kosmos.errors import DataError, SampleError
+from kosmos.evaluate.choices import NOT_FINITE, Chosen, score_choices
 from kosmos.evaluate.score import score
 from kosmos.run_sources import open_choices
 from kosmos.train.run import train_model
@@ -310,6 +313,19 @@ def test_what_is_passed_over_is_told_and_held_out_parts_are_taken(run: Path, cap
 )
 def test_all_answers_stand_alike_behind_their_question(question: str, answers: list[str], space: str) -> None:
     assert _space([Text(question)], answers) == space
+
+
+def test_what_was_scored_stays_where_a_question_cannot_be_read_again(run: Path) -> None:
+    asked, answers = run.parent / "gone.jsonl", run.parent / "gone_answers.jsonl"
+    asked.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    saved = load_run(run, device="cpu")
+    chosen: list[Chosen] = []
+    scored_choices(saved, [str(asked)], None, 100, 0, chosen.append)
+    asked.write_bytes(b"x" * asked.stat().st_size)
+    lines, result = AnswerLines(str(answers)), {"choices": "scored"}
+    error = write_answers(saved, [], chosen, Wanted(0, 1, {}), lines, result)
+    assert isinstance(error, DataError) and result == {"choices": "scored"} and not answers.exists()
+    assert str(error).startswith(f"--answers {answers}: not written, as a question can no more be read: ")
 
 
 def test_weights_that_are_no_numbers_choose_nothing(run: Path) -> None:

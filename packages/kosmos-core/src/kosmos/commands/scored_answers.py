@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.arguments import refuse_empty
 from kosmos.commands.unfinished import check_answers
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, DataError, KosmosError, SampleError
 
 if TYPE_CHECKING:
     from kosmos.data.document import Source
@@ -71,7 +72,7 @@ def write_answers(
     wanted: Wanted,
     lines: AnswerLines,
     result: dict[str, Any],
-) -> ConfigError | None:
+) -> KosmosError | None:
     """Write what was chosen and what is generated as lines, if they go anywhere, and put its scores into ``result``.
 
     Returns:
@@ -80,16 +81,24 @@ def write_answers(
     with lines:
         try:
             if lines.file is not None and lines.answered(CHOICES) < 0:
-                lines.write([choice_row(question) for question in chosen], CHOICES, 0)
+                lines.write(_choice_rows(chosen, lines.file), CHOICES, 0)
             if wanted.documents:
                 result["generated"] = {
                     source.name: _scored(run, source, number, wanted, lines)
                     for number, source in enumerate(sources, start=CHOICES + 1)
                 }
             lines.finish()
-        except ConfigError as error:
+        except (ConfigError, DataError) as error:
             return error
     return None
+
+
+def _choice_rows(chosen: Sequence[Chosen], file: Path) -> list[dict[str, Any]]:
+    """Raises DataError where a row that was scored cannot be read again, as somebody has changed its file meanwhile."""
+    try:
+        return [choice_row(question) for question in chosen]
+    except SampleError as error:
+        raise DataError(f"--answers {file}: not written, as a question can no more be read: {error}") from error
 
 
 def _scored(run: SavedRun, source: Source, number: int, wanted: Wanted, lines: AnswerLines) -> dict[str, float]:
