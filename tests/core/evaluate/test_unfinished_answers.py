@@ -56,11 +56,13 @@ def stopped(arguments: list[str], answers: Path, number: signal.Signals, *, at_l
     return started.end()
 
 
-def test_a_file_that_was_killed_within_a_line_ends_as_one_that_was_not(run: Path, capsys) -> None:
+def test_a_file_that_was_killed_within_a_line_ends_as_one_that_was_not(run: Path, capsys, monkeypatch) -> None:
     whole, cut = run / "whole.jsonl", run / "cut.jsonl"
-    assert main(generate(run, whole.name)) == 0
-    assert stopped(generate(run, cut.name), cut, signal.SIGKILL, at_least=2)[0] == -signal.SIGKILL
-    assert 2 <= lines_in(cut) < ROWS - 1
+    assert main(generate(run, whole.name, "--json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"answers": str(whole), "documents": ROWS - 1, "left_out": 1}
+    assert stopped(generate(run, cut.name), cut, signal.SIGKILL, at_least=5)[0] == -signal.SIGKILL
+    assert 5 <= lines_in(cut) < ROWS - 1  # behind what is left out
     cut.write_bytes(cut.read_bytes() + b'{"source": "rows", "docu')
     capsys.readouterr()
 
@@ -78,8 +80,12 @@ def test_a_file_that_was_killed_within_a_line_ends_as_one_that_was_not(run: Path
     before, progress = rows.read_text(), progress_of(cut).read_bytes()
     rows.write_text(before + '{"prompt": "one more"}\n')
     assert main(generate(run, cut.name, "--resume")) == 2
+    rows.write_text(before.replace(" a number", " A number"))
+    assert main(generate(run, cut.name, "--resume")) == 2
     rows.write_text(before)
-    assert f"was begun with sources.0.documents {ROWS}, and this is {ROWS + 1}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "was begun with files.0.hash '" in said
+    assert f"was begun with sources.0.documents {ROWS}, and this is {ROWS + 1}" in said
     progress_of(cut).write_text("no JSON")
     assert main(generate(run, cut.name, "--resume")) == 2
     assert f"{progress_of(cut)} cannot be read; name another file than {cut}, or remove it" in capsys.readouterr().err
@@ -91,15 +97,17 @@ def test_a_file_that_was_killed_within_a_line_ends_as_one_that_was_not(run: Path
     assert len(cut.read_bytes()) == 20_000
     cut.write_bytes(answers)
 
-    assert main(generate(run, cut.name, "--resume")) == 0
-    assert capsys.readouterr().out == f"{ROWS - 1} answers in {cut}\n"
+    monkeypatch.chdir(run)  # where data lie does not count
+    moved = [argument.removeprefix(f"{run}/") for argument in generate(run, cut.name, "--resume", "--json")]
+    assert main([*moved, "--root", "."]) == 0
+    assert json.loads(capsys.readouterr().out) == {**told, "answers": cut.name}
     assert cut.read_bytes() == whole.read_bytes() and not progress_of(cut).exists()
     assert {row["seed"] for row in rows_of(cut)} == {3}
     assert main(generate(run, cut.name, "--resume")) == 2
     assert f"--resume: {cut} is finished, or was written by something else" in capsys.readouterr().err
 
 
-def test_scores_of_an_interrupted_file_are_those_of_one_that_was_not(run: Path, capsys) -> None:
+def test_scores_of_an_interrupted_file_are_those_of_one_that_was_not(run: Path, capsys, monkeypatch) -> None:
     whole, cut = run / "scored.jsonl", run / "stopped.jsonl"
     assert main(score(run, whole.name)) == 0
     expected = capsys.readouterr().out
@@ -107,7 +115,9 @@ def test_scores_of_an_interrupted_file_are_those_of_one_that_was_not(run: Path, 
     assert status == 130 and said.endswith(f"answers are in {cut}; --resume goes on there\n")
     assert 3 < lines_in(cut) < ROWS + 2
     cut.write_bytes(cut.read_bytes()[:-30])  # within a group of those that are continued together
-    assert main(score(run, cut.name, "--resume")) == 0
+    monkeypatch.chdir(run)
+    asked = [a.replace(f"{run}/asked", "./asked") for a in score(run, cut.name, "--resume")]
+    assert main(asked) == 0
     assert capsys.readouterr().out == expected
     assert cut.read_bytes() == whole.read_bytes() and not progress_of(cut).exists()
     assert json.loads(expected)["generated"]["others"]["documents"] == ROWS - 1

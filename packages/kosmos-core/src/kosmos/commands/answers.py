@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 
 import typer
 
-from kosmos.commands.unfinished import Progress, Reached
+from kosmos.commands.unfinished import Progress, Reached, hash_of
 from kosmos.errors import ConfigError, Interrupted
 
 if TYPE_CHECKING:
@@ -42,11 +42,17 @@ class AnswerLines:
         self._lines: BinaryIO | None = None
         self._shown = sys.stdout  # as it is now: meanwhile it may be another for what plugins print
         self._reached = Reached()
+        self._hash = hash_of(b"")
 
     @property
     def count(self) -> int:
         """Lines that were written, those of earlier calls among them."""
         return self._reached.answers
+
+    @property
+    def left_out(self) -> int:
+        """Rows up to the last answer that could not be used, those of earlier calls among them."""
+        return self._reached.left_out
 
     def begin(self, by: Mapping[str, Any]) -> None:
         """Say what the answers are made by, before the first of them.
@@ -57,6 +63,7 @@ class AnswerLines:
         self._made_by = by
         if self._resumed and self._progress is not None:
             self._reached = self._progress.read(by)
+            self._hash = hash_of(self._kept())
 
     def answered(self, source: int) -> int:
         """The last row of a source that is answered; -1 where none is."""
@@ -68,8 +75,12 @@ class AnswerLines:
         """The lines of a source that an earlier call has written."""
         if not self._resumed or self.file is None:
             return []
-        rows = map(json.loads, self.file.read_bytes()[: self._reached.bytes].split(b"\n")[:-1])
+        rows = map(json.loads, self._kept().split(b"\n")[:-1])
         return [row for row in rows if row["source"] == source and "choices" not in row]
+
+    def _kept(self) -> bytes:
+        """What an earlier call has written, as far as it stays."""
+        return b"" if self.file is None else self.file.read_bytes()[: self._reached.bytes]
 
     def __enter__(self) -> AnswerLines:
         return self
@@ -89,19 +100,22 @@ class AnswerLines:
                 are = "1 answer is" if count == 1 else f"{count:,} answers are"
                 raise Interrupted(f"stopped (SIGINT); {are} in {self.file}; --resume goes on there") from error
 
-    def write(self, rows: Sequence[Mapping[str, Any]], source: int, row: int) -> None:
+    def write(self, rows: Sequence[Mapping[str, Any]], source: int, row: int, *, left_out: int = 0) -> None:
         """Add lines, which stay there whatever happens next.
 
         Args:
             source: number of the source that they are of.
             row: the last of its rows that they answer.
+            left_out: rows up to that one which could not be used.
 
         Raises:
             ConfigError: the file cannot be written, or somebody has made it meanwhile.
         """
         text = "".join(as_line(row, self._shown if self.file is None else None) + "\n" for row in rows)
         done, data = self._reached, text.encode("utf-8", "backslashreplace")
-        reached = Reached(source, row, done.bytes + len(data), done.answers + len(rows))
+        self._hash.update(data)
+        counts = done.bytes + len(data), done.answers + len(rows), left_out
+        reached = Reached(source, row, *counts, self._hash.hexdigest())
         if self.file is None:
             print(text, end="", flush=True, file=self._shown)
         elif text:
@@ -127,14 +141,15 @@ class AnswerLines:
             raise ConfigError(f"--answers {file}: cannot write ({error.strerror}); {advice}") from error
 
     def _begun(self, progress: Progress, file: Path) -> BinaryIO:
-        """Neither is left where one cannot be made: beside a file of somebody else it would say that it is ours."""
+        """The file first: what stands beside that of another call, or of somebody else, is not touched."""
+        lines = file.open("xb")
         try:
             progress.begin(self._made_by)
-            return file.open("xb")
-        except OSError:
-            with suppress(OSError):
-                progress.finish()
+        except BaseException:  # an interrupt too: without what stands beside it, it could not be gone on with
+            lines.close()
+            file.unlink()
             raise
+        return lines
 
     def finish(self) -> None:
         """All answers are there: nothing is left to go on with. Raises ConfigError where what stands beside stays."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -86,22 +87,27 @@ def continue_data(
 
     config, registry = run.composition.config, run.composition.registry
     incidents: list[Incident] = []
+    places: list[tuple[int, int]] = []
+    """Source and row of each of them, in their order."""
     with AnswerLines(answers, resume=resume) as lines, aside():
         sources = open_asked(config, registry, paths, root=Path(root) if root else None)
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _say(line for source in sources for line in _of_texts(source))
         _hint_at_chats(run, sources, asking)
-        settings = {"command": "generate", "root": root, "max_documents": max_documents, **asdict(how)}
+        settings = {"command": "generate", "max_documents": max_documents, **asdict(how)}
         lines.begin(made_by(run, sources, paths, settings | asking.settings()))
+        before = lines.left_out
         try:
             for number, source in enumerate(sources):
                 last = len(source) if max_documents is None else min(max_documents, len(source))
                 rows = range(min(last, lines.answered(number) + 1), last)
                 for group in continue_documents(
                     run.composition, source, rows, asking, how, device=run.device, dtype=run.dtype,
-                    leave_out=partial(_note, incidents, source),
+                    leave_out=partial(_note, incidents, places, source, number),
                 ):  # fmt: skip
-                    lines.write([answer_row(answer, source.name) for answer in group], number, group[-1].row)
+                    row = group[-1].row
+                    left_out = before + bisect_right(places, (number, row))
+                    lines.write([answer_row(answer, source.name) for answer in group], number, row, left_out=left_out)
             lines.finish()
         finally:  # who stops it wants to know too
             _say(incident_lines(incidents, "left out", ""))
@@ -111,7 +117,7 @@ def continue_data(
             f"{', '.join(paths)}: no document could be continued; those left out are named with why{advice}"
         )
     if answers is not None:
-        told = {"answers": answers, "documents": lines.count, "left_out": len(incidents)}
+        told = {"answers": answers, "documents": lines.count, "left_out": before + len(incidents)}
         print(as_line(told, sys.stdout) if as_json else f"{lines.count:,} answers in {answers}")
 
 
@@ -120,7 +126,15 @@ def _say(lines: Iterator[str]) -> None:
         print(line, file=sys.stderr)
 
 
-def _note(incidents: list[Incident], source: Source, row: int, error: SampleError) -> None:
+def _note(
+    incidents: list[Incident],
+    places: list[tuple[int, int]],
+    source: Source,
+    number: int,
+    row: int,
+    error: SampleError,
+) -> None:
+    places.append((number, row))
     known = getattr(source, "origin", None)
     origin = str(known(row)) if known else f"{source.name}: row {row}"
     incidents.append(Incident(origin, source.name, error.code, str(error).removeprefix(f"{origin}: ")))

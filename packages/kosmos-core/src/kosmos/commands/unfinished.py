@@ -1,8 +1,9 @@
 """How far an unfinished file of answers has come, beside it in ``FILE.progress``: lines of JSON.
 
-The first line says what the answers are made by, each other one how many bytes of the file are whole and which row of
-which source was answered last. So a file that was cut anywhere goes on behind its last whole group of answers, and the
-groups that are continued together are those of a call that nobody interrupts.
+The first line says what the answers are made by, each other one how many bytes of the file are whole, their hash, and
+which row of which source was answered last. So a file that was cut anywhere goes on behind its last whole group of
+answers, and the groups that are continued together are those of a call that nobody interrupts. What is cut off is the
+rest of a group alone: a file that holds anything else is somebody's, and stays.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from kosmos.train.saved import SavedRun
 
 MADE_BY = "made_by"
+HASHED = 2**24
+"""Bytes of a data file up to which its content is compared too, and not its size alone."""
+_BEGINS = b'{"source": "'
+"""So does each line of answers."""
 
 
 class Reached(NamedTuple):
@@ -34,6 +40,10 @@ class Reached(NamedTuple):
     """Of the file, up to there."""
     answers: int = 0
     """Lines of the file, up to there."""
+    left_out: int = 0
+    """Rows up to there that could not be used."""
+    hash: str = ""
+    """Of the file, up to there."""
 
 
 def progress_of(answers: Path) -> Path:
@@ -44,10 +54,13 @@ def progress_of(answers: Path) -> Path:
 def check_answers(answers: str, *, resume: bool) -> None:
     """Raises ConfigError where the file cannot be begun, or with ``resume`` gone on with."""
     file = Path(answers)
+    if answers.strip() and os.path.isdir(file):
+        raise ConfigError(f"--answers {answers}: is a folder; name a file")
     if not answers.strip() or not os.path.lexists(file):
         check_writable("--answers", answers)
+        _check_beside(progress_of(file))
         return
-    unfinished = progress_of(file).is_file()
+    unfinished = os.path.isfile(progress_of(file))
     if not resume and unfinished:
         raise ConfigError(
             f"{file}: exists already, unfinished; go on with it by --resume, name another file, or remove it"
@@ -61,17 +74,60 @@ def check_answers(answers: str, *, resume: bool) -> None:
         )
 
 
+def _check_beside(progress: Path) -> None:
+    """Raises ConfigError where no file can be made there, unless an earlier call has left one."""
+    if not os.path.lexists(progress):
+        check_writable("--answers", str(progress))
+    elif not _is_ours(progress):
+        raise ConfigError(
+            f"{progress}: exists already, and says how far the answers are; name other answers, or move it"
+        )
+
+
+def _is_ours(progress: Path) -> bool:
+    """Whether a call like this one has written it. A link is its owner's."""
+    try:
+        _read(progress)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _read(progress: Path) -> tuple[dict[str, Any], list[Reached]]:
+    """What the answers are made by, and how far they came. Raises OSError, or ValueError where it says no such thing.
+
+    A line that says nothing, as the last may be cut short, is passed over.
+    """
+    if progress.is_symlink():
+        raise ValueError("a link")
+    first, *others = progress.read_bytes().split(b"\n")
+    begun = json.loads(first)
+    if not isinstance(begun, dict) or not isinstance(begun.get(MADE_BY), dict):
+        raise ValueError("no such line")
+    return begun[MADE_BY], [reached for line in others if (reached := _reached(line)) is not None]
+
+
+def _reached(line: bytes) -> Reached | None:
+    try:
+        reached = Reached(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
+    as_noted = all(type(value) is type(usual) for value, usual in zip(reached, Reached(), strict=True))
+    return reached if as_noted and min(reached[:-1]) >= 0 else None
+
+
 def made_by(
     run: SavedRun, sources: Sequence[Source], paths: Sequence[str], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What answers depend on, as plain values. Places of the run and its data do not count, as these may move.
+
+    The files of the data count by their size, and up to ``HASHED`` bytes by what they hold.
 
     Args:
         paths: of the sources, as they were named; empty where they are those of the run.
         settings: of the command.
     """
     config = run.composition.config
-    sizes = [path.stat().st_size if (path := Path(given)).is_file() else None for given in paths]
     opened = [{"name": source.name, "documents": len(source)} for source in sources]
     layouts = [
         entry.model_dump(mode="json", exclude={"name", "path", "root", "weight", "limit"})
@@ -82,7 +138,7 @@ def made_by(
         "checkpoint": run.checkpoint,
         **settings,
         "sources": opened,
-        "bytes": sizes,
+        "files": [_held(Path(path)) for path in paths],
         "layouts": layouts,
         "modalities": config.model_dump(mode="json")["modalities"],
         "tokens_per_pack": config.data.tokens_per_pack,
@@ -93,6 +149,19 @@ def made_by(
     return plain
 
 
+def _held(path: Path) -> dict[str, Any] | None:
+    """What counts of a file; None of a folder or a name."""
+    if not path.is_file():
+        return None
+    size = path.stat().st_size
+    return {"bytes": size, "hash": hash_of(path.read_bytes()).hexdigest() if size <= HASHED else None}
+
+
+def hash_of(data: bytes) -> blake2b:
+    """A short one, which can be gone on with."""
+    return blake2b(data, digest_size=8)
+
+
 class Progress:
     """The file of one that is written."""
 
@@ -101,9 +170,15 @@ class Progress:
         self._lines: BinaryIO | None = None
 
     def begin(self, by: Mapping[str, Any]) -> None:
-        """In the place of what an earlier file of the name has left. Raises OSError."""
-        self._lines = self._file.open("wb", buffering=0)
-        _put(self._lines, {MADE_BY: by})
+        """In the place of what an earlier call has left. Raises OSError, and then leaves none of its own."""
+        if _is_ours(self._file):
+            self._file.unlink()
+        self._lines = self._file.open("xb", buffering=0)
+        try:
+            _put(self._lines, {MADE_BY: by})
+        except BaseException:  # an interrupt too
+            self.finish()
+            raise
 
     def note(self, reached: Reached) -> None:
         """Raises OSError."""
@@ -125,35 +200,26 @@ class Progress:
         """Up to where the answers are whole.
 
         Raises:
-            ConfigError: it cannot be read, or the answers were made by something else.
+            ConfigError: it cannot be read, the answers were made by something else, or the file holds something else.
         """
         try:
-            size = self._answers.stat().st_size
-            first, *others = self._file.read_bytes().split(b"\n")
-            before = json.loads(first)[MADE_BY]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            content = self._answers.read_bytes()
+            before, noted = _read(self._file)
+        except (OSError, ValueError) as error:
             raise ConfigError(
                 f"--resume: {self._file} cannot be read; name another file than {self._answers}, or remove it"
             ) from error
         self._refuse_other(before, by)
-        for line in reversed(others):  # the last may be cut short
-            try:
-                reached = Reached(**json.loads(line))
-            except (ValueError, TypeError):
-                continue
-            if reached.bytes <= size:
-                self._check_lines(reached)
-                return reached
-        return Reached()
-
-    def _check_lines(self, reached: Reached) -> None:
-        """Raises ConfigError where the file holds something else up to there: it is somebody's, and is not cut."""
-        with self._answers.open("rb") as answers:
-            whole = answers.read(reached.bytes)
-        if whole.count(b"\n") != reached.answers or not whole.endswith(b"\n"):
+        fitting = [number for number, reached in enumerate(noted) if reached.bytes <= len(content)]
+        place = fitting[-1] if fitting else -1
+        reached = noted[place] if fitting else Reached()
+        behind = noted[place + 1].answers - reached.answers if place + 1 < len(noted) else None
+        whole, rest = content[: reached.bytes], content[reached.bytes :]
+        if (fitting and hash_of(whole).hexdigest() != reached.hash) or not _is_cut_group(rest, by, behind):
             raise ConfigError(
                 f"--resume: {self._answers} is not the file of which {self._file.name} tells; name another file"
             )
+        return reached
 
     def _refuse_other(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         from kosmos.train.order import differences, shown
@@ -166,6 +232,24 @@ class Progress:
                 f"--resume: {self._answers} was begun with {what}; go on with what it was begun with, or name another "
                 "file"
             )
+
+
+def _is_cut_group(rest: bytes, by: Mapping[str, Any], most: int | None) -> bool:
+    """Whether it can be a group of answers that was cut short, and not what somebody has written.
+
+    Args:
+        by: what the answers are made by.
+        most: answers of the group; None where that is not known.
+    """
+    *lines, cut = rest.split(b"\n")
+    names = [*(source["name"] for source in by["sources"]), *(by.get("choices") or ())]
+    try:
+        rows = [json.loads(line) for line in lines]
+    except ValueError:
+        return False
+    if not all(isinstance(row, dict) and row.get("source") in names and "answer" in row for row in rows):
+        return False
+    return (most is None or len(rows) <= most) and (cut.startswith(_BEGINS) or _BEGINS.startswith(cut))
 
 
 def _put(lines: BinaryIO, row: Mapping[str, Any]) -> None:
