@@ -41,6 +41,13 @@ def test_values_of_python_are_those_that_a_run_file_holds(given, written, tmp_pa
         ({"backbone": {"width": np.zeros(3)}}, "run: backbone: width: expected text, numbers, true"),
         ({"backbone": {"of": {"a": [1, object()]}}}, "run: backbone: of.a.1: expected text, numbers, true"),
         ({"train": {"optimizer": {"name": "lion", "betas": {0.9}}}}, "run: train.optimizer: betas: expected text"),
+        ({"backbone": {"rope_base": float("inf")}}, "run: backbone: rope_base: expected a finite number, got inf"),
+        (
+            {"backbone": {"of": {"a": [1, np.float64("nan")]}}},
+            "run: backbone: of.a.1: expected a finite number, got nan",
+        ),
+        ({"backbone": {"of": {np.int64(1): 2}}}, "run: backbone: of.1: expected text, numbers, true"),
+        ({"backbone": {"width": torch.tensor(1, device="meta")}}, "run: backbone: width: expected text, numbers, true"),
         ({"train": {"steps": np.True_}}, "run: train.steps: input should be a valid integer, got True"),
         ({"train": {"device": torch.device("cpu")}}, "run: train.device: input should be 'auto', 'cpu' or 'cuda'"),
     ],

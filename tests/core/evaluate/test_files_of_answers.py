@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kosmos import ConfigError
+from kosmos.commands import unfinished
 from kosmos.commands.answers import AnswerLines
 from kosmos.commands.unfinished import check_answers, progress_of
 
@@ -155,3 +156,15 @@ def test_a_name_that_none_can_be_written_under_is_refused_before_the_work(tmp_pa
         with pytest.raises(ConfigError, match=r"a\.progress: cannot write \(File name too long\); name another file"):
             check_answers("a" * 250, resume=resume)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_rows_is_known_by_what_they_hold(tmp_path: Path) -> None:
+    for name, word in (("a", "is"), ("b", "be"), ("c", "is")):
+        (tmp_path / name / "more").mkdir(parents=True)
+        (tmp_path / name / "rows.jsonl").write_text(json.dumps({"text": word}))
+        (tmp_path / name / "more" / "picture.png").write_bytes(b"x")
+    held = {name: unfinished._held(tmp_path / name) for name in "abc"}
+    assert held["a"] == held["c"] != held["b"]
+    (tmp_path / "c" / "more" / "picture.png").rename(tmp_path / "c" / "more" / "other.png")
+    assert unfinished._held(tmp_path / "c") != held["a"]
+    assert unfinished._held(tmp_path / "none") is None

@@ -245,3 +245,7 @@ def test_plugins_that_are_not_installed_stand_beside_those_that_are(write: Write
     assert registry.owner("encoder", "small").name == "mine"
     assert "small" not in load_plugins().specs("encoder")
     assert load_plugins(only=[], beside={"mine": module}).specs("modality") == {}
+    with pytest.raises(ConfigError, match="beside: vision is an installed plugin's name; give yours another"):
+        load_plugins(beside={"vision": module})
+    with pytest.raises(ConfigError, match="beside: expected a mapping of names to modules, got"):
+        load_plugins(beside=[module])  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,10 +74,11 @@ class Composition:
             ConfigError: ``documents`` are none.
             SampleError: one cannot be used, such as one that is longer than the run's rows and can not be cut.
         """
-        if isinstance(documents, Document) or not documents or not all(isinstance(d, Document) for d in documents):
+        given = list(documents) if isinstance(documents, Iterable) and not isinstance(documents, str | Document) else []
+        if not given or not all(isinstance(document, Document) for document in given):
             raise ConfigError(f"documents: expected a list of Documents, got {documents!r:.60}")
         planner = self.planner
-        plans = [plan for document in documents for plan in planner.plan(document)]
+        plans = [plan for document in given for plan in planner.plan(document)]
         return to_tensors(
             assemble([ready_document(plan, planner.routes, "packed") for plan in plans], planner.routes, self.streams)
         )

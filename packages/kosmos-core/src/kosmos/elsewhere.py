@@ -77,10 +77,13 @@ ELSEWHERE = {
     "train.warmup_steps": "warmup warmup_ratio lr_warmup_iters lr_warmup_fraction",
     "train.clip_norm": "grad_clip gradient_clipping max_grad_norm",
     "train.compile": "torch_compile",
-    "data.tokens_per_pack": "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length",
+    "data.tokens_per_pack": (
+        "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length model_max_length"
+    ),
     "data.held_out": "val_size val_ratio validation_split test_size split_dataset_ratio",
-    "streams.NAME.encoder": "encoder vision_tower vision_model audio_tower",
-    "init": "init_from pretrained_checkpoint load_from",
+    "streams.NAME.encoder": "encoder vision_tower vision_model audio_tower mm_vision_tower",
+    "init": "init_from pretrained_checkpoint load_from pretrain_mm_mlp_adapter",
+    "streams.NAME.connector": "mm_projector_type projector mm_projector",
     "data.workers": "num_workers dataloader_num_workers preprocessing_num_workers dataset_num_proc",
     "data.sources": "dataset datasets dataset_path train_data data_path manifest_filepath",
     "evaluate.every_steps": "eval_steps eval_interval val_check_interval",
@@ -105,7 +108,7 @@ ELSEWHERE = {
     ),
     "modalities split large media by an option of their processors; kosmos explain max_tiles": (
         "anyres image_aspect_ratio image_grid_pinpoints dynamic_image_size max_dynamic_patch max_num_tiles "
-        "max_image_tiles do_image_splitting image_splitting"
+        "max_image_tiles do_image_splitting image_splitting split_image dynamic_tiling any_resolution max_img_size"
     ),
     "a modality's processor changes media at random in training; kosmos explain time_masks": (
         "specaug specaugment spec_augment augment augmentation transforms data_augmentation"

@@ -364,8 +364,11 @@ def load_plugins(only: Sequence[str] | None = None, *, beside: Mapping[str, Any]
 
     Raises:
         PluginError: a plugin in ``only`` is not installed or not enabled.
-        ConfigError: the file that says what is disabled cannot be read.
+        ConfigError: the file that says what is disabled cannot be read, or ``beside`` is no mapping or has a name of an
+            installed plugin.
     """
+    if beside is not None and not isinstance(beside, Mapping):
+        raise ConfigError(f"beside: expected a mapping of names to modules, got {beside!r:.60}")
     rules, asked = enabling(), asked_plugins()
     if only is None and beside is None:
         return _load_once(asked, rules)
@@ -373,7 +376,10 @@ def load_plugins(only: Sequence[str] | None = None, *, beside: Mapping[str, Any]
 
 
 def _load(only: Sequence[str] | None, rules: Enabling, beside: Mapping[str, Any]) -> Registry:
-    chosen, off = choose(find_candidates(), only, rules)
+    found = find_candidates()
+    if taken := sorted({candidate.name for candidate in found} & beside.keys()):
+        raise ConfigError(f"beside: {taken[0]} is an installed plugin's name; give yours another")
+    chosen, off = choose(found, only, rules)
     return Registry(load([*chosen, *_not_installed(beside)]), off)
 
 

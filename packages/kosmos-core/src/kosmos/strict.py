@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Any, Literal, TypeVar, get_args
 
@@ -45,25 +46,29 @@ def as_written(value: Any) -> Any:
         return [as_written(one) for one in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    return value.item() if getattr(value, "shape", None) == () else value
+    try:
+        return value.item() if getattr(value, "shape", None) == () else value
+    except Exception:  # of a tensor that holds no value, such as one on PyTorch's meta device
+        return value
 
 
 def options_can_be_written(component: T) -> T:
     """Raises ValueError where a run file cannot hold an option of a component."""
-    if (place := _unwritten(component.model_extra or {})) is not None:
-        raise ValueError(f"{place}: expected text, numbers, true, false, null, or lists or mappings of these")
+    for place, name, value in _leaves(component.model_extra or {}):
+        if isinstance(value, float) and not math.isfinite(value):  # it would be written as null, and read as left out
+            raise ValueError(f"{place}: expected a finite number, got {value}")
+        if not isinstance(value, str | int | float | date | None) or not isinstance(name, str | int):
+            raise ValueError(f"{place}: expected text, numbers, true, false, null, or lists or mappings of these")
     return component
 
 
-def _unwritten(values: Mapping[Any, Any]) -> str | None:
-    """The place of the first value that a run file cannot hold; None where it can hold all."""
+def _leaves(values: Mapping[Any, Any], at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Place, name and value of what is no list or mapping itself."""
     for name, value in values.items():
         if isinstance(value, Mapping | list):
-            if (inner := _unwritten(value if isinstance(value, Mapping) else dict(enumerate(value)))) is not None:
-                return f"{name}.{inner}"
-        elif not isinstance(value, str | int | float | date | None):
-            return str(name)
-    return None
+            yield from _leaves(value if isinstance(value, Mapping) else dict(enumerate(value)), f"{at}{name}.")
+        else:
+            yield f"{at}{name}", name, value
 
 
 def at_home(path: Any) -> Any:

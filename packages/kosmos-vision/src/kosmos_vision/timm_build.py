@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
-from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -109,32 +108,36 @@ def load_weights(model: nn.Module, path: Path, *, name: str) -> None:
             )
 
 
-def resized_positions(model: nn.Module, name: str, stored: Tensor) -> Tensor | None:
+def resized_positions(model: nn.Module, name: str, stored: Tensor, size_px: tuple[int, ...]) -> Tensor | None:
     """Absolute position embeddings [1, tokens, width], or [1, height, width, D], brought to the shape of a model's own.
-
-    Args:
-        name: of the tensor in the model.
 
     Tokens in front of the grid, such as the class token, stay as they are.
 
+    Args:
+        name: of the tensor in the model.
+        size_px: (height, width) of the pictures that they were for; empty where it is not known.
+
     Returns:
-        None where it is another tensor, its width is another, or its grid was not square.
+        None where it is another tensor, or its width or number of tokens does not fit.
     """
     if name.rpartition(".")[2] != "pos_embed":
         return None
-    own, grid = model.state_dict().get(name), getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    own, embed = model.state_dict().get(name), getattr(model, "patch_embed", None)
     if own is None or own.ndim != stored.ndim or own.shape[-1] != stored.shape[-1]:
         return None
     if own.ndim == 4:  # NaFlex models
         whole = F.interpolate(stored.permute(0, 3, 1, 2).float(), own.shape[1:3], mode="bicubic", antialias=True)
         return whole.permute(0, 2, 3, 1).to(stored.dtype)
-    prefix = own.shape[1] - (grid[0] * grid[1] if grid else own.shape[1])
-    cells = stored.shape[1] - prefix
-    if not grid or cells < 1 or isqrt(cells) ** 2 != cells:
+    grid, patch = (getattr(embed, field, None) for field in ("grid_size", "patch_size"))
+    if not grid or not patch or len(size_px) != 2:
+        return None
+    before = [size // side for size, side in zip(size_px, patch, strict=True)]
+    prefix = own.shape[1] - grid[0] * grid[1]
+    if stored.shape[1] != before[0] * before[1] + prefix:
         return None
     from timm.layers import resample_abs_pos_embed
 
-    resampled: Tensor = resample_abs_pos_embed(stored, list(grid), num_prefix_tokens=prefix)
+    resampled: Tensor = resample_abs_pos_embed(stored, list(grid), before, num_prefix_tokens=prefix)
     return resampled
 
 

@@ -5,6 +5,7 @@ N = cells of all pictures, one feature each; B = pictures of one shape, of h x w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -136,10 +137,12 @@ class TimmEncoder(nn.Module):
             module.eval()
         return self
 
-    def resized(self, name: str, weight: Tensor) -> Tensor | None:
+    def resized(self, name: str, weight: Tensor, options: Mapping[str, Any]) -> Tensor | None:
         """Position embeddings of the model for pictures of another size, interpolated as timm does for its own
-        weights; None of other weights, and of pictures that were not square."""
-        return resized_positions(self.model, name.removeprefix("model."), weight)
+        weights; None of other weights, or where ``options`` do not tell the size."""
+        size = options.get("image_size") or (options.get("model_options") or {}).get("img_size")
+        sides = (size, size) if isinstance(size, int) else tuple(size or ())
+        return resized_positions(self.model, name.removeprefix("model."), weight, sides)
 
     @property
     def blocks(self) -> list[nn.Module]:

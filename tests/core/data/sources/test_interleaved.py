@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,7 +28,7 @@ def test_lists_of_two_modalities_and_a_column_of_another_name(open_, rows):
 
 
 def test_texts_without_media(open_, rows):
-    assert said(open_(rows({"texts": ["One", None, "two"], "images": [None, None, None]}))) == "[One] [two]"
+    assert said(open_(rows({"texts": ["One", None, "two"], "images": [None, None, None]}))) == "[One] [\ntwo]"
 
 
 def test_parquet(open_, tmp_path):
@@ -76,5 +78,8 @@ def test_a_document_is_its_places_that_hold_something(places):
             list(read_interleaved(texts, "texts", media, read))
         return
     found = list(read_interleaved(texts, "texts", media, read))
-    assert [part.text if isinstance(part, Text) else part.source for part in found] == [p for p in places if p]
+    assert [part.text if isinstance(part, Text) else part.source for part in found] == [
+        f"\n{place}" if isinstance(before, str) and isinstance(place, str) else place
+        for before, place in itertools.pairwise([None, *filter(None, places)])
+    ]
     assert all(part.train for part in found if isinstance(part, Text))

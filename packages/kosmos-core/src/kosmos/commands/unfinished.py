@@ -150,11 +150,26 @@ def made_by(
 
 
 def _held(path: Path) -> dict[str, Any] | None:
-    """What counts of a file; None of a folder or a name."""
+    """What counts of a file or a folder; None of a name."""
+    if path.is_dir():
+        return _held_by(path)
     if not path.is_file():
         return None
     size = path.stat().st_size
     return {"bytes": size, "hash": hash_of(path.read_bytes()).hexdigest() if size <= HASHED else None}
+
+
+def _held_by(folder: Path) -> dict[str, Any]:
+    """Of a folder: names and sizes of all files, and what files of rows hold, which change without another size."""
+    from kosmos.data.sources.glance import KINDS
+
+    told, bytes_ = hash_of(b""), 0
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        size = file.stat().st_size
+        told.update(f"{file.relative_to(folder)}\0{size}\0".encode())
+        told.update(file.read_bytes() if file.suffix.lower() in KINDS and size <= HASHED else b"")
+        bytes_ += size
+    return {"bytes": bytes_, "hash": told.hexdigest()}
 
 
 def hash_of(data: bytes) -> blake2b:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, cause
 from kosmos.model.lora import LoRALinear
 
 Recipe = Literal["tensorwise", "rowwise", "rowwise_with_gw_hp"]
@@ -39,12 +39,12 @@ def check_fp8(recipe: Recipe | None, backbone: nn.Module, device: torch.device) 
         name, least = torch.cuda.get_device_name(device), ".".join(map(str, LEAST_CAPABILITY))
         raise ConfigError(
             f"{WHERE}: {name} (compute capability {found[0]}.{found[1]}) has no products of 8 bits, which begin with "
-            f"{least}; leave {WHERE} out"
+            f"{least}; set {WHERE}=null"
         )
     if not products_of(backbone):
         raise ConfigError(
             f"{WHERE}: {type(backbone).__name__} has no blocks with linear layers whose sides are multiples of {STEP}; "
-            f"leave {WHERE} out"
+            f"set {WHERE}=null"
         )
 
 
@@ -129,12 +129,17 @@ class _Emulated(nn.Linear):
 
 
 def _torchao() -> Any:
-    """Raises ConfigError where torchao is missing."""
+    """Raises ConfigError where torchao is missing or cannot be imported."""
     try:
         import torchao.float8  # takes 1.6 s
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{WHERE}: is computed by torchao, which is not installed; pip install 'kosmos-core[fp8]', or leave "
-            f"{WHERE} out"
+            f"{WHERE}: is computed by torchao, which is not installed; pip install 'kosmos-core[fp8]', or set "
+            f"{WHERE}=null"
+        ) from error
+    except Exception as error:  # one made for another torch
+        raise ConfigError(
+            f"{WHERE}: is computed by torchao, whose import fails ({cause(error)}); install one for torch "
+            f"{torch.__version__}, or set {WHERE}=null"
         ) from error
     return torchao.float8

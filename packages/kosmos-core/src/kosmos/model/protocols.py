@@ -31,9 +31,10 @@ class Encoder(Protocol):
     # (a preset's sizes in the place of None), by which two runs are compared where one begins with the weights of the
     # other; and ``same_for_weights``, of the class: the options of which its weights are of no use if they are others,
     # though their shapes fit. Connectors and backbones may have all three.
-    # ``resized(name: str, weight: Tensor) -> Tensor | None``: a weight of the name from an encoder like this for inputs
-    # of another size, brought to the shape that it has here (positions, interpolated); None where it is not to be had.
-    # A run that begins with the weights of another asks for those whose shapes differ.
+    # ``resized(name: str, weight: Tensor, options: dict) -> Tensor | None``: a weight of the name from an encoder like
+    # this for inputs of another size, whose options in effect these are, brought to the shape that it has here
+    # (positions, interpolated); None where it is not to be had. A run that begins with the weights of another asks for
+    # those whose shapes differ.
 
     def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].

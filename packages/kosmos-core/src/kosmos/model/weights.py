@@ -35,7 +35,11 @@ SEEDS = 1 << 32
 
 def seed_part(seed: int, name: str) -> None:
     """Seed PyTorch for one part of a model, so that its weights do not depend on what else the model has."""
-    torch.manual_seed(int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest(), "little"))
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest()
+    # As torch.manual_seed does, but for a GPU that nobody has used yet, whose seed may be somebody else's.
+    torch.default_generator.manual_seed(drawn := int.from_bytes(digest, "little"))
+    if cast(Any, torch.cuda).is_initialized():
+        torch.cuda.manual_seed_all(drawn)
 
 
 class Normal(NamedTuple):

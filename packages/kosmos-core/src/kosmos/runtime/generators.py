@@ -5,6 +5,7 @@ A run seeds them, for weights and for dropout. In a notebook they are somebody e
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -13,6 +14,8 @@ from typing import Any, cast
 import torch
 
 _HELD = RLock()
+# Else a thread that a fork leaves behind would hold it for ever.
+os.register_at_fork(after_in_child=lambda: globals().update(_HELD=RLock()))
 
 
 @contextmanager

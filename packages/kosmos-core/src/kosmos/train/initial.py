@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -22,7 +23,7 @@ from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
 from kosmos.train.saved import config_of, open_checkpoint
-from kosmos.train.taken_parts import First, Other, other_options, other_processors
+from kosmos.train.taken_parts import First, Other, options_there, other_options, other_processors
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -37,8 +38,8 @@ class Initial(NamedTuple):
     """How chats were laid out."""
     others: tuple[str, ...] = ()
     """Options that are not what they were there, a line each."""
-    resized: frozenset[str] = frozenset()
-    """Tensors of another shape there, which an encoder brings to its own."""
+    resized: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    """Tensors of another shape there, which an encoder brings to its own, to the options of the encoder there."""
 
 
 def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Composition) -> Initial:
@@ -69,15 +70,19 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
     both = [part for part in ours if part in theirs]
     first = First(folder.path, config, config_of(folder, folder.read_model()))
     others = other_options(composition, first, both)
-    resized: set[str] = set()
+    resized: dict[str, dict[str, Any]] = {}
     for part in both:
-        brought = {name for name in ours[part] if _resizes(model, name, ours[part], theirs[part])}
-        there = {**theirs[part], **{name: ours[part][name] for name in brought}}
+        there = dict(theirs[part])
+        if unlike := [n for n, shape in ours[part].items() if there.get(n, shape) != shape and _encoder_of(model, n)]:
+            options = options_there(composition, first, part)
+            empty = {name: torch.empty(there[name], device="meta") for name in unlike}
+            brought = [n for n in unlike if _resized(model, n, empty[n], options, ours[part][n]) is not None]
+            resized |= dict.fromkeys(brought, options)
+            there |= {name: ours[part][name] for name in brought}
         _check_same(part, ours[part], there, loaded.folder, others.get(part, ()))
-        resized |= brought
     told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
     lines = tuple(other.line(folder.path) for other in told)
-    return initial._replace(others=lines, resized=frozenset(resized))
+    return initial._replace(others=lines, resized=resized)
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -114,7 +119,8 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
         as_stored = {MODEL + name: tensor for name, tensor in taken.items() if name not in initial.resized}
         read_into(folder, as_stored, alone=alone)
         for name, stored in read_whole(folder, MODEL, only=lambda n: n.removeprefix(MODEL) in initial.resized).items():
-            taken[name].copy_(_as_here(_resized(model, name, stored, own[name].shape), taken[name]))
+            whole = _resized(model, name, stored, initial.resized[name], own[name].shape)
+            taken[name].copy_(_as_here(whole, taken[name]))
         updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales)
         read = read_whole(folder, MODEL, only=lambda name: name.removeprefix(MODEL) in updates)
         for name, added in changes(read, initial.scales):
@@ -140,27 +146,24 @@ def _as_here(whole: Tensor, weight: Tensor) -> Tensor:
     return distribute_tensor(whole, weight.device_mesh, weight.placements) if isinstance(weight, DTensor) else whole
 
 
-def _resizes(model: nn.Module, name: str, ours: Shapes, theirs: Shapes) -> bool:
-    """Whether an encoder brings a tensor of that shape to its own."""
-    there = theirs.get(name, ours[name])
-    return there != ours[name] and _resized(model, name, torch.empty(there, device="meta"), ours[name]) is not None
+def _encoder_of(model: nn.Module, name: str) -> Any:
+    """The encoder that a tensor is of, if it brings any to its own shape; else None."""
+    match name.split(".", 3):
+        case ["streams", stream, "encoder", _]:
+            encoder = cast(Any, model).streams[stream].encoder
+            return encoder if hasattr(encoder, "resized") else None
+    return None
 
 
-def _resized(model: nn.Module, name: str, stored: Tensor, shape: Sequence[int]) -> Any:
+def _resized(model: nn.Module, name: str, stored: Tensor, options: Mapping[str, Any], shape: Sequence[int]) -> Any:
     """What ``resized`` of the encoder that a tensor is of makes of it; None where it makes nothing of it.
 
     Raises:
         PluginError: it fails, or the result has another shape.
     """
-    match name.split(".", 3):
-        case ["streams", stream, "encoder", own]:
-            encoder = cast(Any, model).streams[stream].encoder
-        case _:
-            return None
-    if (resize := getattr(encoder, "resized", None)) is None:
-        return None
+    encoder = _encoder_of(model, name)
     try:
-        found = resize(own, stored)
+        found = encoder.resized(name.split(".", 3)[3], stored, options)
     except Exception as error:
         raise PluginError(f"init: {name}: {called(encoder, 'resized')} fails: {first_line(error)}") from error
     if found is not None and tuple(found.shape) != tuple(shape):

@@ -25,6 +25,7 @@ from kosmos.model.failures import raise_as_its_own
 from kosmos.model.fp8 import use_fp8
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
+from kosmos.runtime.generators import own_draws
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
 from kosmos.train.backward import Backward
@@ -118,26 +119,26 @@ class Trainer:
         self.reading, self.noted = True, 0
         rows, targets = self._rows(should_stop)
         self.reading = False
-        batches = [to_tensors(row.arrays) for row in rows]
-        self._set_learning_rate()
-        self.optimizer.zero_grad(set_to_none=True)
-        batches, losses = self._backward_all(rows, batches, max(1, targets))
-        self.at("update")
-        norm_on_device = self._gradient_norm()
-        # While a GPU computes the gradients, all is done that does not depend on them.
-        if isinstance(self.optimizer, Parameterwise) and self.release is None:
-            self.optimizer.prepare()
-        spent = Spent(self.flops.count(batches), self.feeder.waited_s, memory.peak_bytes(self.device))
-        metrics, everyone = sum_up(
-            rows, batches, [arrived() for arrived in losses], spent,
-            targets=targets, parallel=self.parallel, settings=self.config.data,
-        )  # fmt: skip
-        norm = float(norm_on_device)
-        skipped = self._is_wrong(metrics["loss"], norm, batches)
-        if not skipped and self.release is None:
-            if (most := self.config.train.clip_norm) is not None:
-                gradients.clip(self.optimizer, norm, most)
-            self._update()
+        with own_draws():
+            self._set_learning_rate()
+            self.optimizer.zero_grad(set_to_none=True)
+            batches, losses = self._backward_all(rows, [to_tensors(row.arrays) for row in rows], max(1, targets))
+            self.at("update")
+            norm_on_device = self._gradient_norm()
+            # While a GPU computes the gradients, all is done that does not depend on them.
+            if isinstance(self.optimizer, Parameterwise) and self.release is None:
+                self.optimizer.prepare()
+            spent = Spent(self.flops.count(batches), self.feeder.waited_s, memory.peak_bytes(self.device))
+            metrics, everyone = sum_up(
+                rows, batches, [arrived() for arrived in losses], spent,
+                targets=targets, parallel=self.parallel, settings=self.config.data,
+            )  # fmt: skip
+            norm = float(norm_on_device)
+            skipped = self._is_wrong(metrics["loss"], norm, batches)
+            if not skipped and self.release is None:
+                if (most := self.config.train.clip_norm) is not None:
+                    gradients.clip(self.optimizer, norm, most)
+                self._update()
         self.step += 1
         self.data_state = self.feeder.state()
         elapsed = perf_counter() - begin

@@ -20,7 +20,6 @@ from kosmos.model.fp8 import slower_here
 from kosmos.plugins import Registry
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
-from kosmos.runtime.generators import own_draws
 from kosmos.runtime.launch import apart, launched_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_folder
@@ -229,7 +228,7 @@ class Session:
         contention = Contention(opened.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
-                with own_draws(), self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
+                with self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
                     row = self.trainer.train_step(self.stop.wanted)
             except StopWaiting:  # all ranks have it where one is asked to stop
                 self._stop_if_asked()

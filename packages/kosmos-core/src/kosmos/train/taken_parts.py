@@ -78,6 +78,12 @@ def other_processors(composition: Composition, first: First, paths: Iterable[str
     return found
 
 
+def options_there(composition: Composition, first: First, path: str) -> dict[str, Any]:
+    """The options in effect of a part in the first run, by today's component."""
+    there = _component(first.built, path, composition.registry)
+    return in_effect(composition.registry, path.rpartition(".")[2], there.name, there.options, path)
+
+
 def _others(composition: Composition, first: First, path: str) -> list[Other]:
     registry, kind = composition.registry, path.rpartition(".")[2]
     part, by = composition.parts[path]

@@ -75,6 +75,7 @@ def read_interleaved(
     read: Callable[[str, Any], Iterable[Segment]],
 ) -> Iterator[Segment]:
     """The segments of a row; all texts are learned. A place of nothing is passed over: a medium that was never there.
+    Of two texts with no medium between them the second begins a line.
 
     Args:
         texts: of each place, null where it holds a medium.
@@ -95,6 +96,7 @@ def read_interleaved(
             )
     if not any(text and text.strip() for text in texts):
         raise SampleError(f"{name} holds no text")
+    behind_text = False
     for place, text in enumerate(texts):
         there = [
             (modality, column, held[place]) for modality, (column, held) in media.items() if holds_medium(held[place])
@@ -103,6 +105,7 @@ def read_interleaved(
             both = [*([name] if text else []), *(column for _, column, _ in there)]
             raise SampleError(f"{' and '.join(both)} both hold something at place {place}; expected one of them")
         if text:
-            yield Text(checked_text(text, f"{name}[{place}]"), train=True)
+            yield Text(("\n" if behind_text else "") + checked_text(text, f"{name}[{place}]"), train=True)
+        behind_text = bool(text) or (behind_text and not there)
         for modality, _, medium in there:
             yield from read(modality, medium)
