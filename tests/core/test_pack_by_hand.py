@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,10 +40,15 @@ def test_a_row_has_a_gradient_for_every_part(composition):
     }
 
 
-@pytest.mark.parametrize("given", [[], Document("d", (Text("a"),)), ["a"], None])
+@pytest.mark.parametrize("given", [[], Document("d", (Text("a"),)), ["a"], None, "a", iter(()), np.array([1, 2])])
 def test_what_are_no_documents_is_no_row(composition, given):
     with pytest.raises(ConfigError, match="documents: expected a list of Documents, got "):
         composition.pack(given)
+
+
+def test_documents_may_come_one_by_one(composition):
+    documents = [Document(name, (Text(name, train=True),)) for name in ("a", "b")]
+    assert len(composition.pack(iter(documents)).documents) == len(composition.pack(documents).documents) == 2
 
 
 def test_a_document_that_cannot_be_used_is_named(composition):

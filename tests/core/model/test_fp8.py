@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -166,6 +167,17 @@ def test_all_blocks_run_the_code_that_is_compiled_for_one(made: Callable[[], nn.
     use_fp8(other, "rowwise", CPU)
     layers = [m.get_submodule(name) for m in (model, other) for name in products_of(made())]
     assert len({type(layer) for layer in layers}) == 1
+
+
+def test_a_torchao_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torchao").mkdir()
+    (tmp_path / "torchao" / "__init__.py").write_text("raise ImportError('made for another torch')")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchao"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    says = r"torchao, whose import fails \(ImportError: made for another torch\); .* or set train\.fp8=null"
+    with pytest.raises(ConfigError, match=says):
+        check_fp8("rowwise", decoder(), CPU)
 
 
 def test_a_user_without_a_gpu_is_told() -> None:

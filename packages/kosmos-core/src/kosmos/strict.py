@@ -48,7 +48,7 @@ def as_written(value: Any) -> Any:
         return os.fspath(value)
     try:
         return value.item() if getattr(value, "shape", None) == () else value
-    except Exception:  # of a tensor that holds no value, such as one on PyTorch's meta device
+    except RuntimeError:  # of a tensor on PyTorch's meta device, which holds no value
         return value
 
 
