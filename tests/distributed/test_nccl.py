@@ -38,6 +38,7 @@ Way = tuple[int, dict[str, Any], dict[str, Any], dict[str, Any]]
 ALONE: dict[str, Way] = {
     "whole": (1, {}, ADAMW, {}),
     "steady": (1, {}, ADAMW, STEADY),
+    "muon": (1, {}, {"optimizer": "muon"}, {}),
     "released": (1, {}, {**ADAMW, "clip_norm": None}, {}),
     "lora": (1, {}, ADAMW, LORA),
     "bf16": (1, {}, IN_BF16, {}),
@@ -53,6 +54,10 @@ SEVERAL: dict[str, Way] = {
     "steady, joined fsdp": (2, {"strategy": "fsdp"}, {**ADAMW, "lanes_at_once": 2}, STEADY),
     "steady, joined ddp": (2, {"strategy": "ddp"}, {**ADAMW, "lanes_at_once": 2}, STEADY),
     "released, fsdp": (4, {"strategy": "fsdp"}, RELEASED, {}),
+    "muon, fsdp": (4, {"strategy": "fsdp"}, {"optimizer": "muon"}, {}),
+    "muon, hsdp": (4, {"strategy": "hsdp", "shards": 2}, {"optimizer": "muon"}, {}),
+    "muon, ddp": (2, {"strategy": "ddp"}, {"optimizer": "muon"}, {}),
+    "muon, offloaded": (2, {"strategy": "fsdp", "offload": True}, {"optimizer": "muon"}, {}),
     "lora, ddp": (2, {"strategy": "ddp"}, ADAMW, LORA),
     "lora, fsdp": (2, {"strategy": "fsdp"}, ADAMW, LORA),
     "bf16, fsdp": (2, {"strategy": "fsdp"}, IN_BF16, {}),
@@ -92,14 +97,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return lambda name: folder / name
 
 
-@pytest.mark.parametrize("name", [name for name in SEVERAL if not name.startswith("bf16")])
+@pytest.mark.parametrize("name", [name for name in SEVERAL if name.partition(",")[0] not in ("bf16", "muon")])
 def test_ranks_that_pass_tensors_by_nccl_train_as_one_process_does(trained: Callable[[str], Path], name: str) -> None:
     assert_same_run(trained(name), trained(name.partition(",")[0]), rel=LOSS, weights=WEIGHTS)
 
 
-@pytest.mark.parametrize("name", [name for name in SEVERAL if name.startswith("bf16")])
-def test_compiled_ranks_in_bf16_come_near_one_process(trained: Callable[[str], Path], name: str) -> None:
-    rows, expected = (rows_of(trained(one) / "metrics.jsonl") for one in (name, "bf16"))
+@pytest.mark.parametrize("name", [name for name in SEVERAL if name.partition(",")[0] in ("bf16", "muon")])
+def test_ranks_that_round_to_bf16_come_near_one_process(trained: Callable[[str], Path], name: str) -> None:
+    """Compiled, and by steps that are."""
+    rows, expected = (rows_of(trained(one) / "metrics.jsonl") for one in (name, name.partition(",")[0]))
     assert [row["documents"] for row in rows] == [row["documents"] for row in expected]
     assert [row["loss"] for row in rows] == pytest.approx([row["loss"] for row in expected], rel=2e-2)
 

@@ -43,6 +43,7 @@ LLAMA = {
 
 
 LORA = [(1, "auto"), (2, "fsdp"), (2, "ddp")]
+MUON = [(1, "auto"), (4, "fsdp"), (4, "hsdp"), (2, "ddp")]
 IN_8_BITS = {"name": "lion8bit", "block": 64}
 ROWS_WITH_BLOCKS = {**SMALL["backbone"], "width": 64, "ffn_width": 128}  # type: ignore[dict-item]
 
@@ -125,6 +126,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         one["parallel"] = {"tensor": 2}
         one["data"] = {**one["data"], "lanes": 2}
         entries.append({"world": world, "run": {**one, "train": {**one["train"], **RELEASE, **release(world)}}})
+    for world, strategy in MUON:
+        one = run(folder / f"muon {world} {strategy}", strategy=strategy, workers=0, steps=3)
+        entries.append({"world": world, "run": {**one, "train": {**one["train"], "optimizer": "muon"}}})
     for world in (1, 2):
         output = folder / f"cut {world}"
         output.mkdir()
@@ -242,6 +246,17 @@ def test_released_gradients_of_a_sharded_model_have_the_norm_of_all(
     assert len(rows) == 3
     for name in ("loss", "grad_norm"):
         assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected], rel=LOSS)
+
+
+@pytest.mark.parametrize("way", MUON[1:], ids=lambda way: " ".join(map(str, way)))
+def test_ranks_that_share_matrices_out_train_as_one_that_has_all(
+    trained: Callable[..., Path], way: tuple[int, str]
+) -> None:
+    """Each makes some of them orthogonal, in bf16, which the order of a sum may round otherwise."""
+    rows, expected = (rows_of(trained("muon", *w) / "metrics.jsonl") for w in (way, MUON[0]))
+    assert len(rows) == 3
+    for name in ("loss", "grad_norm"):
+        assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected], rel=1e-3)
 
 
 def test_a_sharded_model_of_transformers_takes_rows_in_parts_some_of_which_are_empty(

@@ -1,4 +1,4 @@
-"""Lion, and AdamW for bf16 weights, on parameters sharded over processes."""
+"""Lion, Muon, and AdamW for bf16 weights, on parameters sharded over processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from kosmos.errors import CheckpointError
+from kosmos.errors import CheckpointError, ConfigError
 from kosmos.train.optim import blocks
 from kosmos.train.optim.lion import Lion
+from kosmos.train.optim.muon import Muon
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.optim.states import flat
 
@@ -45,7 +46,7 @@ def in_one_start(rank: int, world_size: int, folder: Path, jobs: Mapping[str, Jo
     for name, (act, arguments) in jobs.items():
         try:
             found = act(rank, world_size, *arguments)
-        except CheckpointError as refused:
+        except (CheckpointError, ConfigError) as refused:
             found = str(refused)
         torch.save(found, folder / f"{name} {rank}.pt")
     dist.destroy_process_group()
@@ -54,15 +55,17 @@ def in_one_start(rank: int, world_size: int, folder: Path, jobs: Mapping[str, Jo
 def together(rank: int, world_size: int, placement: str, options: Mapping[str, Any]) -> list[torch.Tensor]:
     """Parameters after the steps of one process of several, whole."""
     mesh = init_device_mesh("cpu", (world_size,))
-    placed = [{"rows": Shard(0), "columns": Shard(1), "copies": Replicate()}[placement]]
+    placed = [{"rows": Shard(0), "columns": Shard(1)}.get(placement, Replicate())]
     dtype, random = options["dtype"], torch.Generator().manual_seed(0)
 
     def spread(value: torch.Tensor, like: int) -> torch.Tensor:
+        if placement == "processes":  # as DDP has them: each knows nothing of the others' copies
+            return value.clone()
         return distribute_tensor(value, mesh, placed if value.ndim > 1 else [Replicate()])
 
     parameters = [nn.Parameter(spread(v, i)) for i, v in enumerate(values(dtype, random))]
     after = _step(parameters, options, random, dtype, spread)
-    return [p.full_tensor() for p in after]  # type: ignore[attr-defined]
+    return [p.full_tensor() if isinstance(p, DTensor) else p for p in after]
 
 
 def _step(parameters: Any, options: dict[str, Any], random: torch.Generator, dtype: torch.dtype, spread: Any) -> Any:
@@ -95,6 +98,21 @@ def cut_anew(rank: int, world_size: int, columns: int, block: int) -> tuple[torc
 def released(rank: int, world_size: int) -> list[list[torch.Tensor]]:
     """One process of FSDP2: its weights after steps during the backward pass, and after ordinary ones."""
     return [_fully_sharded(rank, world_size, release) for release in (True, False)]
+
+
+def cut_twice(rank: int, world_size: int) -> None:
+    """A matrix whose rows two groups of ranks share, as FSDP cuts what ``parallel.tensor`` has cut."""
+    mesh = init_device_mesh("cpu", (1, world_size), mesh_dim_names=("shard", "tensor"))
+    matrix = nn.Parameter(distribute_tensor(torch.zeros(8, 8), mesh["tensor"], [Shard(0)]))
+    layer = nn.Linear(8, 8, bias=False)
+    layer.weight = matrix
+    fully_shard(layer, mesh=mesh["shard"])
+    Muon(layer.parameters())
+
+
+def released_with_exchanges(rank: int, world_size: int) -> None:
+    """What a step needs of other processes, during the backward pass."""
+    GradientRelease(Muon([nn.Parameter(torch.zeros(4, 4))]))
 
 
 def _fully_sharded(rank: int, world_size: int, release: bool) -> list[torch.Tensor]:

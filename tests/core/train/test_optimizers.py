@@ -66,7 +66,7 @@ def test_an_optimizer_of_a_plugin_that_drops_its_groups_is_named(tmp_path, monke
         train_model(config, registry=ticks_registry(plugin=Flat))
 
 
-@pytest.mark.parametrize("name", ["lion", "lion8bit", "adamw"])
+@pytest.mark.parametrize("name", ["lion", "lion8bit", "muon", "adamw"])
 def test_master_bits_of_weights_that_are_not_bf16_are_refused(name):
     with pytest.raises(ConfigError, match=r"train\.optimizer\.master: bits16 .* no trained weight is bf16; leave"):
         build(name, groups_of(nn.Parameter(torch.zeros(3))), master="bits16")

@@ -7,6 +7,8 @@ from kosmos.compose import compose
 from kosmos.train.parameter_groups import _decays, parameter_groups
 from support.runs import small_run, ticks_registry
 
+HEAD = "backbone.model.lm_head.weight"
+
 
 def composed(**over):
     config = small_run(**over)
@@ -51,7 +53,19 @@ def test_matrices_of_experts_are_decayed():
     decayed = {n for g in parameter_groups(model, config) if g["weight_decay"] for n in g["names"]}
     plain = {n for g in parameter_groups(model, config) if not g["weight_decay"] for n in g["names"]}
     assert sum("mlp.experts" in name for name in decayed) == 2 and any("mlp.gate" in name for name in decayed)
+    assert {n for g in parameter_groups(model, config) for n in g["matrices"]} == decayed - {HEAD}
     assert not any("mlp" in name for name in plain) and any("norm" in name for name in plain)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_matrices_are_what_layers_multiply_by_but_for_the_head(tied):
+    model, config = composed(backbone={"tie_embeddings": tied})
+    groups = parameter_groups(model, config)
+    matrices = {name for g in groups for name in g["matrices"]}
+    assert all(g["matrices"] <= set(g["names"]) for g in groups)
+    expected = {f"backbone.blocks.0.{part}" for part in ("attention.query.weight", "feed_forward.inner.weight")}
+    assert expected < matrices and any(name.startswith("streams.ticks.connector") for name in matrices)
+    assert not any("embed" in name or "head" in name or "norm" in name or "bias" in name for name in matrices)
 
 
 def test_matrices_of_conv1d_are_decayed():

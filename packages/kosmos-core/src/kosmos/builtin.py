@@ -69,6 +69,7 @@ def kosmos_optimizers() -> Iterator[OptimizerSpec]:
     yield OptimizerSpec(name="lion", target=f"{at}:lion", summary="Sign of an interpolated momentum, in one pass.")
     yield OptimizerSpec(name="lion8bit", target=f"{at}:lion8bit", summary="Lion with one byte of state a parameter.")
     yield OptimizerSpec(name="lion-pytorch", target=f"{at}:lion_pytorch", summary="Lion of the package lion-pytorch.")
+    yield OptimizerSpec(name="muon", target=f"{at}:muon", summary="Orthogonal steps of matrices; else AdamW.")
     yield OptimizerSpec(name="adamw", target=f"{at}:adamw", summary="Adam with decoupled weight decay (torch, fused).")
 
 

@@ -28,6 +28,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "lion": {"train": {"optimizer": "lion"}},
     "lion8bit": {"train": {"optimizer": "lion8bit"}, "backbone": WIDE},
     "adamw": {"train": {"optimizer": "adamw"}},
+    "muon": {"train": {"optimizer": "muon"}},
     "rounded at random": {"train": {**BF16, "optimizer": {"name": "lion", "master": "stochastic"}}},
     "16 bits more": {"train": {**BF16, "optimizer": {"name": "adamw", "master": "bits16"}}},
     "updates": {"backbone": {"lora": 4}, "train": {"optimizer": "adamw"}},

@@ -9,6 +9,7 @@ from kosmos.errors import ConfigError
 from kosmos.testing.fake_gpu import CUDA, fake_gpu
 from kosmos.train.optim.adamw import MasterAdamW
 from kosmos.train.optim.lion import Lion
+from kosmos.train.optim.muon import Muon
 from kosmos.train.optim.release import GradientRelease, check_release
 
 STEPS = 4
@@ -18,6 +19,7 @@ OPTIMIZERS = {
     "lion8bit": lambda p: Lion(p, 1e-3, weight_decay=0.1, block=64),
     "lion, stochastic": lambda p: Lion(p, 1e-3, weight_decay=0.1, master="stochastic"),
     "adamw of torch": lambda p: torch.optim.AdamW(p, 1e-3, fused=True),
+    "muon": lambda p: Muon(p, 1e-3),
     "adamw, bits": lambda p: MasterAdamW(p, 1e-3, master="bits8"),
 }
 

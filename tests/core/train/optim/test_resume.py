@@ -14,7 +14,9 @@ WIDE = {"backbone": {"width": 64, "ffn_width": 96}}
 """Rows long enough for 8-bit momentum."""
 
 
-@pytest.mark.parametrize("optimizer", [{"name": "lion8bit", "block": 64}, {"name": "lion-pytorch"}], ids=str)
+@pytest.mark.parametrize(
+    "optimizer", [{"name": "lion8bit", "block": 64}, {"name": "muon"}, {"name": "lion-pytorch"}], ids=str
+)
 def test_losses_and_weights_after_a_resume_are_bit_identical(tmp_path, optimizer):
     over = {**WIDE, "train": {"optimizer": optimizer}, "checkpoint": {"every_steps": 3, "keep_last": 9}}
     registry, whole, cut = ticks_registry(), tmp_path / "whole", tmp_path / "cut"

@@ -1,4 +1,4 @@
-"""Lion and AdamW on DTensors of two processes are those on one. One start of two processes does it all."""
+"""Lion, AdamW and Muon on DTensors of two processes are those on one. One start of two processes does it all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import multiprocessing
 
 from kosmos.train.optim.adamw import MasterAdamW
+from kosmos.train.optim.muon import Muon
 from support import sharded_lion
 
 STEPPED = [
@@ -22,6 +23,10 @@ STEPPED = [
     ("copies", {"dtype": torch.bfloat16, "block": 64, "master": "stochastic"}),
     ("rows", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "stochastic"}),
     ("columns", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "bits16"}),
+    ("rows", {"dtype": torch.bfloat16, "kind": Muon, "master": "stochastic"}),
+    ("columns", {"dtype": torch.float32, "kind": Muon}),
+    ("copies", {"dtype": torch.bfloat16, "kind": Muon, "master": "bits16"}),
+    ("processes", {"dtype": torch.float32, "kind": Muon}),
 ]
 CUT = [(512, 256), (1280, 256), (768, 256), (128, 128)]
 """Columns and block."""
@@ -30,6 +35,8 @@ JOBS = {
     **{f"stepped {i}": (sharded_lion.together, way) for i, way in enumerate(STEPPED)},
     **{f"cut {columns} {block}": (sharded_lion.cut_anew, (columns, block)) for columns, block in [*CUT, UNEVEN]},
     "released": (sharded_lion.released, ()),
+    "cut twice": (sharded_lion.cut_twice, ()),
+    "exchanging": (sharded_lion.released_with_exchanges, ()),
 }
 
 
@@ -65,3 +72,14 @@ def test_8_bit_momentum_that_cannot_be_cut_is_refused(found):
 def test_released_steps_of_a_fully_sharded_model_equal_ordinary_ones(found):
     for during, after in found("released"):
         assert all(torch.equal(a, b) for a, b in zip(during, after, strict=True))
+
+
+def test_muon_tells_that_it_takes_no_matrices_that_are_cut_twice(found):
+    for said in found("cut twice"):
+        assert said.startswith("train.optimizer: muon needs whole matrices, and with parallel.tensor they are cut")
+
+
+def test_steps_in_which_processes_meet_are_not_released(found):
+    """Each process has its gradients in an order of its own: they would wait for each other."""
+    for said in found("exchanging"):
+        assert said.startswith("train.release_gradients: processes exchange matrices in a step of Muon")

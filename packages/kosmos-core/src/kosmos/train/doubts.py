@@ -27,7 +27,7 @@ from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.run_sources import chats_among, overlap
 
-KEEPS_UPDATES = ("lion", "lion8bit", "adamw")
+KEEPS_UPDATES = ("lion", "lion8bit", "muon", "adamw")
 """Optimizers with the option ``master``."""
 LEARNS_WITHIN = 5
 """Steps of a process within which an encoder has to meet a row that trains it, or ``learns_nothing`` names it."""

@@ -9,6 +9,7 @@ import torch
 from kosmos.train.optim.adamw import MasterAdamW
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.masters import Master
+from kosmos.train.optim.muon import Muon
 
 Group = dict[str, Any]
 
@@ -104,5 +105,37 @@ def adamw(
     return torch.optim.AdamW(_plain(groups), lr=learning_rate, betas=betas, eps=eps, fused=True)
 
 
-def _plain(groups: list[Group]) -> list[Group]:
-    return [{k: v for k, v in g.items() if k in ("params", "lr", "weight_decay")} for g in groups]
+def muon(
+    groups: list[Group],
+    learning_rate: float,
+    *,
+    momentum: float = 0.95,
+    steps: int = 5,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+    master: Master = "none",
+    seed: int = 0,
+) -> torch.optim.Optimizer:
+    """Muon (arXiv 2502.16982) for matrices; embeddings, the output head, norms and biases take AdamW.
+
+    Each process makes its share of the matrices orthogonal.
+
+    Args:
+        groups: see ``parameter_groups``.
+        learning_rate: peak, of AdamW's size: updates of matrices are scaled to it.
+        momentum: what a matrix's momentum keeps from step to step; Nesterov's.
+        steps: of the iteration that makes it orthogonal.
+        betas: of AdamW.
+        eps: of AdamW.
+        master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
+            bits (``bits8``, ``bits16``); momentum and means are fp32 always.
+        seed: of stochastic rounding.
+    """
+    return Muon(
+        _plain(groups, "names", "matrices"), learning_rate, momentum=momentum, steps=steps, betas=betas, eps=eps,
+        master=master, seed=seed,
+    )  # fmt: skip
+
+
+def _plain(groups: list[Group], *more: str) -> list[Group]:
+    return [{k: v for k, v in g.items() if k in ("params", "lr", "weight_decay", *more)} for g in groups]

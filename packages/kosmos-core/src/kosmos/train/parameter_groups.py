@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from kosmos.config import RunConfig, StreamConfig
 from kosmos.model.omni import OmniModel
+from kosmos.model.protocols import Backbone
 
 Group = dict[str, Any]
 UNDECAYED = " (no decay)"
@@ -17,20 +18,24 @@ UNDECAYED = " (no decay)"
 def parameter_groups(model: OmniModel, config: RunConfig) -> list[Group]:
     """Every trainable parameter in exactly one group, by the part and the module that own it.
 
-    A group has ``name``, ``params``, ``names``, ``lr`` (the peak) and ``weight_decay``. Matrices of linear
-    and convolution layers are decayed; norms, biases, embeddings and free parameters are not.
+    A group has ``name``, ``params``, ``names``, ``matrices`` (the names of those by which linear layers multiply, but
+    for the output head), ``lr`` (the peak) and ``weight_decay``. Matrices of linear and convolution layers are decayed;
+    norms, biases, embeddings and free parameters are not.
     """
-    train = config.train
+    train, head = config.train, id(cast(Backbone, model.backbone).output_weight())
     groups: list[Group] = []
     taken: set[int] = set()
     for part, module, rate in _parts(model, config):
         kinds: dict[bool, list[tuple[str, nn.Parameter]]] = {True: [], False: []}
+        matrices: set[str] = set()
         for owner_name, owner in module.named_modules():
             for name, parameter in owner.named_parameters(recurse=False):
                 if parameter.requires_grad and id(parameter) not in taken:
                     taken.add(id(parameter))
                     full = ".".join(filter(None, (part, owner_name, name)))
                     kinds[_decays(owner, parameter)].append((full, parameter))
+                    if id(parameter) != head and _is_matrix(owner, parameter):
+                        matrices.add(full)
         for decays, found in kinds.items():
             if found:
                 groups.append(
@@ -38,6 +43,7 @@ def parameter_groups(model: OmniModel, config: RunConfig) -> list[Group]:
                         "name": f"{part}{'' if decays else UNDECAYED}",
                         "names": [name for name, _ in found],
                         "params": [parameter for _, parameter in found],
+                        "matrices": matrices & {name for name, _ in found},
                         "lr": rate or train.learning_rate,
                         "weight_decay": train.weight_decay if decays else 0.0,
                     }
@@ -67,6 +73,11 @@ def _parts(model: OmniModel, config: RunConfig) -> list[tuple[str, nn.Module, fl
 
 def _decays(owner: nn.Module, parameter: nn.Parameter) -> bool:
     return parameter.ndim >= 2 and not isinstance(owner, nn.Embedding | nn.EmbeddingBag) and is_product(owner)
+
+
+def _is_matrix(owner: nn.Module, parameter: nn.Parameter) -> bool:
+    """Or a stack of them, as of experts; kernels of convolutions are none."""
+    return _decays(owner, parameter) and parameter.ndim <= 3 and not isinstance(owner, nn.modules.conv._ConvNd)
 
 
 def is_product(owner: nn.Module) -> bool:

@@ -1,10 +1,11 @@
 """AdamW for bf16 weights that lose no update: PyTorch's fused step on cache-sized parts of fp32 weights.
 
-fp32 weights take ``torch.optim.AdamW``; this one adds only what bf16 weights need. Both means are fp32.
+A run without bf16 weights takes ``torch.optim.AdamW``; this one adds only what they need. Both means are fp32.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,44 +56,98 @@ class MasterAdamW(Parameterwise):
         )
         self._passes = Passes()
 
+    def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Of fp32 weights nothing is rounded away: all of them take their steps in one call."""
+        exact = [parameter for parameter in parameters if parameter.dtype is torch.float32]
+        for parameter in parameters:
+            if parameter.dtype is not torch.float32:
+                self._update(parameter, group)
+        by_step: dict[int, list[Tensor]] = {}
+        for parameter in exact:
+            state = self._state(parameter)
+            state["step"] += 1
+            by_step.setdefault(state["step"], []).append(parameter)
+        for step, those in by_step.items():
+            weights = [flat(parameter) for parameter in those]
+            first, second = ([flat(self.state[p][key]) for p in those] for key in ("exp_avg", "exp_avg_sq"))
+            _adamw(weights, [flat(gradient_of(parameter)) for parameter in those], first, second, step, group)
+            for weight, parameter in zip(weights, those, strict=True):
+                put_back(weight, parameter)
+
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
-        state = self._state(parameter)
+        state, gradient = self._state(parameter), flat(gradient_of(parameter))
         state["step"] += 1
+        means = [flat(state[key]) for key in ("exp_avg", "exp_avg_sq")]
+
+        def move(part: slice, value: Tensor, slope: Tensor) -> None:
+            first, second = (mean[part] for mean in means)
+            _adamw([value], [slope.copy_(gradient[part])], [first], [second], state["step"], group)
+
+        self._move(parameter, state, move)
+
+    def _move(self, parameter: Tensor, state: dict[str, Any], move: Callable[[slice, Tensor, Tensor], None]) -> None:
+        """Have ``move`` change the weights in fp32, part by part, and round them as ``master`` says.
+
+        Args:
+            state: of the parameter; with stochastic rounding its ``step`` is counted, with extra bits it has ``low``.
+            move: takes which elements of this process, their weights in fp32, and as much memory, in fp32, to use.
+        """
         is_stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
         place = first_place(parameter) if is_stochastic else 0
         noise = noise_key(self.seed, self.numbers[parameter], state["step"], place) if is_stochastic else None
-        weight, gradient, low = flat(parameter), flat(parameter.grad), state.get("low")
-        means = flat(state["exp_avg"]), flat(state["exp_avg_sq"])
+        weight, low = flat(parameter), state.get("low")
         low = None if low is None else flat(low)
         scratch = self._passes.scratch(weight.device)
         for part in equal_parts(len(weight), scratch.shape[1]):
             rest = None if low is None else low[part]
-            value, slope, spare, other = scratch[:, : len(weight[part])]
+            value, room, spare, other = scratch[:, : len(weight[part])]
             masters.load(weight[part], rest, value, spare.view(torch.int32))
-            _adamw_part(value, slope.copy_(gradient[part]), [m[part] for m in means], state["step"], group)
+            move(part, value, room)
             spares = spare.view(torch.int32), other.view(torch.int32)
             masters.store(weight[part], rest, value, *spares, noise=noise, start=part.start)
         put_back(weight, parameter)
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
+        """Its state, made where it has none: see the class."""
+        return self._kept(parameter, ["exp_avg", "exp_avg_sq"], "AdamW", counts=True)
+
+    def _kept(self, parameter: Tensor, means: list[str], optimizer: str, *, counts: bool) -> dict[str, Any]:
+        """A state of ``means`` in fp32, of ``low`` with extra bits, and with ``counts`` of the steps taken.
+
+        Raises:
+            CheckpointError: the parameter has another one.
+        """
         state: dict[str, Any] = self.state[parameter]
         keeps_low = parameter.dtype is torch.bfloat16 and self.master in masters.LOW_DTYPES
-        wanted = ["exp_avg", "exp_avg_sq", "step", *(["low"] if keeps_low else [])]
         if state:
-            check_keys(state, wanted, "AdamW")
+            check_keys(state, [*means, *(["step"] if counts else []), *(["low"] if keeps_low else [])], optimizer)
             return state
-        state.update({key: zeros_like(parameter, torch.float32) for key in wanted[:2]}, step=0)
+        state.update({key: zeros_like(parameter, torch.float32) for key in means})
+        if counts:
+            state["step"] = 0
         if keeps_low:
             state["low"] = zeros_like(parameter, masters.LOW_DTYPES[self.master])
         return state
 
 
-def _adamw_part(value: Tensor, gradient: Tensor, means: list[Tensor], step: int, group: dict[str, Any]) -> None:
-    """PyTorch's fused AdamW counts the step itself, one up, in a tensor."""
-    (beta1, beta2), count = group["betas"], torch.full((), float(step - 1), device=value.device)
+def gradient_of(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
+    return parameter.grad
+
+
+def _adamw(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    step: int,
+    group: dict[str, Any],
+) -> None:
+    """PyTorch's fused AdamW counts the steps itself, one up, in tensors."""
+    beta1, beta2 = group["betas"]
+    counts = torch.full((len(weights),), float(step - 1), device=weights[0].device)
     adamw(
-        [value], [gradient], [means[0]], [means[1]], [], [count],
+        weights, gradients, means, squares, [], list(counts.unbind()),
         fused=True, amsgrad=False, beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"],
         eps=group["eps"], maximize=False,
     )  # fmt: skip

@@ -20,6 +20,8 @@ class Parameterwise(torch.optim.Optimizer, ABC):
     """Whether its step is compiled code, which rounds in its own way: processes that hold the same weights agree."""
     uncompiled: str | None = None
     """Why it is not, where it would pay."""
+    needs_others = False
+    """Whether processes exchange something in a step: all of them then step the same parameters in one order."""
 
     def __init__(self, params: Any, defaults: dict[str, Any], *, master: Master, seed: int) -> None:
         """

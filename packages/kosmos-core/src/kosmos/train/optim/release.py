@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from kosmos.errors import ConfigError
@@ -72,7 +73,16 @@ class GradientRelease:
         """
         Args:
             optimizer: one whose step for a parameter depends on no other parameter (Lion, AdamW, SGD).
+
+        Raises:
+            ConfigError: processes meet in its steps, and are several: each has its gradients in an order of its own.
         """
+        several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        if several and getattr(optimizer, "needs_others", False):
+            raise ConfigError(
+                f"train.release_gradients: processes exchange matrices in a step of {type(optimizer).__name__}, and "
+                "gradients are complete in another order on each; leave it out, or take another optimizer"
+            )
         self._optimizer = optimizer
         self._group_of = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         self._squares: dict[Tensor, Tensor] = {}
