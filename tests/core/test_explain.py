@@ -95,7 +95,7 @@ def test_a_section_is_told_with_all_in_it_and_where_components_stand_with_their_
 ) -> None:
     text = told(capsys, "guard")
     assert all(f"\n  {name}: " in text for name in RunConfig.model_fields["guard"].default.__class__.model_fields)
-    assert "optimizers: lion, lion8bit, lion-pytorch, adamw" in told(capsys, "train.optimizer")
+    assert "optimizers: lion, lion8bit, lion-pytorch, muon, adamw" in told(capsys, "train.optimizer")
 
 
 def test_a_broken_plugin_leaves_the_options_of_others_alone(registry: Registry) -> None:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 6
+Z = 1e-2
 CASES = {
     "bytes": (torch.float32, 300),
     "one block": (torch.float32, 4096),
@@ -43,7 +44,10 @@ def padded(logits: Tensor) -> Tensor:
 
 
 def differences(case: str, device: str = "cpu") -> dict[str, float]:
-    """Largest differences: of losses relative to one or to the loss, of gradients (at most 1), of what is to stay."""
+    """Largest differences: of losses relative to one or to the loss, of gradients (at most 1), of what is to stay.
+
+    With ``z`` too: of losses then, of what it adds, and of gradients relative to the largest.
+    """
     from kosmos.model.loss_kernels import cross_entropy_
 
     given, targets = (x.to(device) for x in logits(*CASES[case]))
@@ -55,11 +59,19 @@ def differences(case: str, device: str = "cpu") -> dict[str, float]:
     losses, scored = (torch.empty(ROWS, device=device) for _ in range(2))
     predictions = torch.empty(ROWS, dtype=torch.int64, device=device)
     kept, changed = given.clone(), padded(given)
-    cross_entropy_(kept, targets, scored, predictions, False)
-    cross_entropy_(changed, targets, losses, None, True)
+    cross_entropy_(kept, targets, scored, predictions, False, None, 0.0)
+    cross_entropy_(changed, targets, losses, None, True, None, 0.0)
+    also, added, pulled = torch.empty_like(losses), torch.empty_like(losses), padded(given)
+    cross_entropy_(pulled, targets, also, None, True, added, Z)
+    gradient = exact.grad.clone()
+    more = Z * exact.logsumexp(1).square()
+    more.sum().backward()
     return {
         "loss": float(((losses - expected).abs() / expected.abs().clamp(min=1)).max()),
-        "gradient": float((changed - exact.grad).abs().max()),
+        "gradient": float((changed - gradient).abs().max()),
+        "loss with z": float((also - losses).abs().max()),
+        "added": float(((added - more).abs() / more.abs().clamp(min=1)).max().detach()),
+        "gradient with z": float((pulled - exact.grad).abs().max() / exact.grad.abs().max()),
         "scored": float((scored - losses).abs().max()),
         "kept": float((kept - given).abs().max()),
         "predictions": float((predictions != given.float().argmax(1)).sum()),

@@ -28,6 +28,28 @@ def error(got: Tensor | None, expected: Tensor | None) -> float:
     return float((got - expected).norm() / expected.norm())
 
 
+@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize("dtype", list(TOLERANCES))
+def test_z_adds_the_squares_of_logsumexp_and_their_gradients(dtype: torch.dtype, chunk: int | None) -> None:
+    hidden, weight, targets = inputs(40, dtype)
+    got = linear_cross_entropy(hidden, weight, targets, z=0.1, chunk=chunk)
+    (3 * got.total).backward()
+    exact_hidden, exact_weight = (x.detach().double().requires_grad_() for x in (hidden, weight))
+    logits = exact_hidden @ exact_weight.T
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    expected = (losses + 0.1 * logits.logsumexp(1).square()).sum()
+    (3 * expected).backward()
+    for mine, exact in (
+        (got.total, expected),
+        (got.per_token, losses),
+        (hidden.grad, exact_hidden.grad),
+        (weight.grad, exact_weight.grad),
+    ):
+        assert error(mine, exact) < TOLERANCES[dtype]
+    with torch.no_grad():  # what is scored is the loss alone
+        assert error(linear_cross_entropy(hidden, weight, targets, z=0.1).total, losses.sum()) < TOLERANCES[dtype]
+
+
 @pytest.mark.parametrize("chunk", [None, 1, 7, 40])
 @pytest.mark.parametrize("dtype", list(TOLERANCES))
 def test_loss_and_gradients_equal_those_of_cross_entropy(dtype: torch.dtype, chunk: int | None) -> None:

@@ -169,3 +169,14 @@ def test_an_encoder_that_takes_no_empty_row_is_decayed_too(tmp_path, monkeypatch
     before = compose(config, ticks_registry()).model.state_dict()[name]
     after = read_whole(load_newest(tmp_path / "run" / "checkpoints").tensors, MODEL)[name]
     assert torch.allclose(after, before * (1 - 0.1 * 0.1) ** 2, rtol=1e-5)
+
+
+def test_z_loss_moves_weights_and_stands_in_no_loss(tmp_path):
+    rows = {}
+    for weight in (0.0, 0.1):
+        output = tmp_path / str(weight)
+        train_model(small_run(output, train={"steps": 1, "z_loss": weight}), registry=ticks_registry())
+        rows[weight] = rows_of(output / "metrics.jsonl")[0], rows_of(output / "held_out.jsonl")[0]
+    (plain, before), (pulled, before_too) = rows.values()
+    assert pulled["loss"] == plain["loss"] and before == before_too
+    assert pulled["grad_norm"] > 1.02 * plain["grad_norm"]  # measured: 1.04

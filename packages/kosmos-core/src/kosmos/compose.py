@@ -131,7 +131,7 @@ def compose(
             streams[name] = _stream(config, registry, name, specs, backbone.width, parts)
     if config.backbone.lora is not None:
         _add_lora(config, "backbone", backbone, config.backbone, leave=(backbone.output_weight(),))
-    model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze)
+    model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze, z_loss=config.train.z_loss)
     if not any(p.requires_grad for p in model.parameters()):
         raise ConfigError(NOTHING_LEARNS)
     if config.train.gradient_checkpointing:

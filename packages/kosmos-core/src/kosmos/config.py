@@ -198,6 +198,8 @@ class TrainConfig(Strict):
     """Steps of linear warmup. A run of fewer steps never reaches the peak."""
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Largest norm of the gradient of all parameters; None does not clip."""
+    z_loss: float = Field(default=0.0, ge=0)
+    """Weight of the squared log of softmax's denominator in what is minimized, 1e-5 to 1e-4: logits do not drift."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Type of matrix products. ``auto`` takes bf16 if the hardware multiplies it faster than fp32, and always with
     ``weights: bf16``, which allows nothing else."""

@@ -6,7 +6,8 @@ Letters: n = trained positions, D = model width, V = vocabulary, c = positions o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, library
@@ -31,14 +32,16 @@ class TokenLosses(NamedTuple):
     """What ``linear_cross_entropy`` returns."""
 
     total: Tensor
-    """Scalar, the sum of the losses, with a gradient; fp32, or fp64 where the inputs are fp64."""
+    """Scalar, the sum of the losses and what ``z`` adds, with a gradient; fp32, or fp64 where the inputs are fp64."""
     per_token: Tensor
-    """[n], without gradient, in the type of ``total``."""
+    """[n], the cross entropies alone, without gradient, in the type of ``total``."""
     predictions: Tensor
     """int64 [n]: the likeliest token at each position. Empty where gradients are taken: training does not ask."""
 
 
-def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chunk: int | None = None) -> TokenLosses:
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, z: float = 0.0, chunk: int | None = None
+) -> TokenLosses:
     """Sum of the cross entropies of ``hidden @ weight.T`` against ``targets``.
 
     The logits are made a chunk of positions at a time, and their gradients at once with them, so that memory holds
@@ -49,6 +52,8 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
         hidden: [n, D]; n may be 0.
         weight: [V, D].
         targets: int64 [n], all of them trained.
+        z: where gradients are taken, so many times the square of the logarithm of softmax's denominator is added to
+            each loss, which keeps logits from drifting (PaLM, arXiv 2204.02311; Chameleon, arXiv 2405.09818).
         chunk: positions at a time; by default what ``CHUNK_LOGITS`` allows.
     """
     assert hidden.shape[0] == targets.shape[0], (hidden.shape, targets.shape)
@@ -56,7 +61,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, chu
     dtype = product_type(hidden)
     rows = chunk or _rows(hidden.device, dtype, weight.shape[0])
     train = torch.is_grad_enabled()
-    return TokenLosses(*_Loss.apply(hidden, weight, targets, dtype, rows, train))  # type: ignore[no-untyped-call]
+    return TokenLosses(*_Loss.apply(hidden, weight, targets, dtype, rows, train, z))  # type: ignore[no-untyped-call]
 
 
 def computed_positions(count: int, weight: Tensor) -> int:
@@ -81,17 +86,18 @@ def _rows(device: torch.device, dtype: torch.dtype, vocabulary: int) -> int:
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, dtype: torch.dtype, rows: int, train: bool
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, dtype: torch.dtype, rows: int, train: bool, z: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = exact_type(hidden)
         grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
         grad_weight = _Total(weight, exact) if train and ctx.needs_input_grad[1] else None
         wanted = grad_hidden is not None or grad_weight is not None
         losses = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
+        added = torch.empty_like(losses) if z and wanted else None
         predictions = torch.empty(0 if train else len(targets), dtype=torch.int64, device=hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
             projection = weight.to(dtype)
-            arithmetic = _arithmetic(hidden.device, dtype)
+            arithmetic = _arithmetic(hidden.device, dtype, z)
             # Memory of all chunks: fresh pages for each would take a CPU as long as a pass over them.
             most = rows if len(hidden) > rows else min(recurring_size(len(hidden), projection), rows)
             given = _room(projection, most)
@@ -101,8 +107,8 @@ class _Loss(torch.autograd.Function):
                 x = hidden[part].to(dtype)
                 x = padded_rows(x, min(recurring_size(count, x), rows))
                 logits = torch.mm(x, projection.T, out=given[: len(x)])
-                likeliest = None if train else predictions[part]
-                gradient = arithmetic(logits, targets[part], losses[part], likeliest, wanted)
+                likeliest, more = None if train else predictions[part], None if added is None else added[part]
+                gradient = arithmetic(logits, targets[part], losses[part], likeliest, wanted, more)
                 if grad_hidden is not None:
                     grad_hidden[part] = (gradient @ projection)[:count]
                 if grad_weight is not None:
@@ -110,7 +116,7 @@ class _Loss(torch.autograd.Function):
         ctx.gradients = grad_hidden, None if grad_weight is None else grad_weight.value
         ctx.weight_dtype = weight.dtype
         ctx.mark_non_differentiable(losses, predictions)
-        return losses.sum(), losses, predictions
+        return losses.sum() if added is None else losses.sum() + added.sum(), losses, predictions
 
     @staticmethod
     @once_differentiable
@@ -121,7 +127,7 @@ class _Loss(torch.autograd.Function):
             hidden = (hidden.to(grad_total.dtype) * grad_total).to(hidden.dtype)
         if weight is not None:
             weight = torch.mul(weight, grad_total, out=torch.empty_like(weight, dtype=ctx.weight_dtype))
-        return hidden, weight, None, None, None, None
+        return hidden, weight, None, None, None, None, None
 
 
 def _room(projection: Tensor, rows: int) -> Tensor:
@@ -163,27 +169,42 @@ def _(total: Tensor, a: Tensor, b: Tensor) -> None:
     """Shapes are given."""
 
 
-def _arithmetic(device: torch.device, dtype: torch.dtype) -> Callable[..., Tensor]:
+def _arithmetic(device: torch.device, dtype: torch.dtype, z: float) -> Callable[..., Tensor]:
     """What makes losses and gradients of the logits of one chunk after another; see ``_Passes``."""
-    return _by_kernel if _has_kernel(device, dtype) else _Passes()
+    return partial(_by_kernel, z) if _has_kernel(device, dtype) else _Passes(z)
 
 
-def _by_kernel(logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, wanted: bool) -> Tensor:
+def _by_kernel(
+    z: float,
+    logits: Tensor,
+    targets: Tensor,
+    losses: Tensor,
+    predictions: Tensor | None,
+    wanted: bool,
+    added: Tensor | None,
+) -> Tensor:
     from kosmos.model.loss_kernels import cross_entropy_
 
-    cross_entropy_(logits, targets, losses, predictions, wanted)
+    cross_entropy_(logits, targets, losses, predictions, wanted, added, z)
     return logits
 
 
 class _Passes:
     """By PyTorch's operations."""
 
-    room: Tensor | None = None
+    def __init__(self, z: float) -> None:
+        self.z, self.room = z, cast("Tensor | None", None)
 
     def __call__(
-        self, logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, wanted: bool
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        losses: Tensor,
+        predictions: Tensor | None,
+        wanted: bool,
+        added: Tensor | None,
     ) -> Tensor:
-        """Write the losses, and where it is asked for the likeliest tokens, of the logits' first rows.
+        """Write the losses, and where it is asked for the likeliest tokens and what ``z`` adds, of the first rows.
 
         Returns:
             With ``wanted`` the gradient of the losses' sum, in place of the logits or beside them. It is zero in rows
@@ -201,6 +222,10 @@ class _Passes:
             return logits
         # Softmax minus one at the target, in the memory of its logarithm.
         shares = log_shares.exp_()
+        if added is not None:
+            logsumexp = logits[:count].gather(1, target)[:, 0].to(exact) + losses
+            torch.mul(logsumexp.square(), self.z, out=added)
+            shares[:count] *= (1 + 2 * self.z * logsumexp)[:, None]
         shares[:count].scatter_add_(1, target, shares.new_full(target.shape, -1.0))
         shares[count:] = 0
         return shares if logits.dtype == exact else logits.copy_(shares)

@@ -27,8 +27,16 @@ def padded_width(vocabulary: int) -> int:
     return -(-vocabulary // ALIGNED) * ALIGNED
 
 
-@library.custom_op("kosmos::cross_entropy_", mutates_args=("logits", "losses", "predictions"))
-def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, gradient: bool) -> None:
+@library.custom_op("kosmos::cross_entropy_", mutates_args=("logits", "losses", "predictions", "added"))
+def cross_entropy_(
+    logits: Tensor,
+    targets: Tensor,
+    losses: Tensor,
+    predictions: Tensor | None,
+    gradient: bool,
+    added: Tensor | None,
+    z: float,
+) -> None:
     """Losses of positions and, in place of their logits, the gradients of the losses' sum.
 
     Args:
@@ -38,6 +46,7 @@ def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, predictions:
         losses: fp32 [c], written.
         predictions: int64 [c], written: the likeliest tokens.
         gradient: whether gradients are wanted; else logits stay.
+        added: fp32 [c], written: ``z`` times the square of each logsumexp, of which there are gradients then too.
     """
     rows, vocabulary = logits.shape
     width = padded_width(vocabulary)
@@ -46,21 +55,30 @@ def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, predictions:
     wide = logits.stride(0) == width
     with current(logits.device):
         _cross_entropy_kernel[(rows,)](
-            logits, targets, losses, predictions, VOCABULARY=vocabulary, PADDED=width if wide else vocabulary,
+            logits, targets, losses, predictions, added, z, VOCABULARY=vocabulary, PADDED=width if wide else vocabulary,
             WIDTH=min(WIDTH, triton.next_power_of_2(vocabulary)), GRADIENT=gradient, PREDICT=predictions is not None,
-            num_warps=8,
+            ADD=added is not None, num_warps=8,
         )  # fmt: skip
 
 
 @cross_entropy_.register_fake
-def _(logits: Tensor, targets: Tensor, losses: Tensor, predictions: Tensor | None, gradient: bool) -> None:
+def _(
+    logits: Tensor,
+    targets: Tensor,
+    losses: Tensor,
+    predictions: Tensor | None,
+    gradient: bool,
+    added: Tensor | None,
+    z: float,
+) -> None:
     """Shapes are given."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _cross_entropy_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations too, and knows none but its own
-    logits_ptr, targets_ptr, losses_ptr, predictions_ptr,
+    logits_ptr, targets_ptr, losses_ptr, predictions_ptr, added_ptr, z,
     VOCABULARY: tl.constexpr, PADDED: tl.constexpr, WIDTH: tl.constexpr, GRADIENT: tl.constexpr, PREDICT: tl.constexpr,
+    ADD: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     logits_ptr += row * PADDED
@@ -83,6 +101,8 @@ def _cross_entropy_kernel(  # type: ignore[no-untyped-def]  # Triton compiles an
     logsumexp = highest + tl.log(tl.sum(total * tl.exp(most - highest), axis=0))
     target = tl.load(targets_ptr + row)
     tl.store(losses_ptr + row, logsumexp - tl.load(logits_ptr + target).to(tl.float32))
+    if ADD:
+        tl.store(added_ptr + row, z * logsumexp * logsumexp)
     if PREDICT:
         first = tl.min(tl.where(most == highest, likeliest, VOCABULARY), axis=0)
         tl.store(predictions_ptr + row, first.to(tl.int64))
@@ -92,5 +112,7 @@ def _cross_entropy_kernel(  # type: ignore[no-untyped-def]  # Triton compiles an
             place = start + column
             logit = tl.load(logits_ptr + place, mask=place < PADDED, other=0).to(tl.float32)
             share = tl.exp(logit - logsumexp)
+            if ADD:
+                share = share * (1 + 2 * z * logsumexp)
             share = tl.where(place == target, share - 1, share)
             tl.store(logits_ptr + place, share.to(logits_ptr.dtype.element_ty), mask=place < PADDED)

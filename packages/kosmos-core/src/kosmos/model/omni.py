@@ -175,15 +175,19 @@ def _with_padding(values: Tensor, grids: Tensor, cells: int) -> tuple[Tensor, Te
 class OmniModel(nn.Module):
     """A backbone and its streams."""
 
-    def __init__(self, backbone: Backbone, streams: Mapping[str, Stream], *, freeze_backbone: bool = False) -> None:
+    def __init__(
+        self, backbone: Backbone, streams: Mapping[str, Stream], *, freeze_backbone: bool = False, z_loss: float = 0.0
+    ) -> None:
         """
         Args:
+            z_loss: ``z`` of ``linear_cross_entropy``.
             freeze_backbone: train none of the backbone's parameters; it then runs in evaluation mode.
         """
         super().__init__()
         self.backbone = cast(nn.Module, backbone)
         self.streams = nn.ModuleDict(streams)
         self.frozen_backbone = freeze_backbone
+        self.z_loss = z_loss
         self.touch_backbone = False
         self.row_ranks: SequenceGroup | None = None
         """The ranks that share each row; None where every rank has its own. All of a group call the model alike."""
@@ -234,4 +238,5 @@ class OmniModel(nn.Module):
 
     def _losses(self, hidden: Tensor, labels: Tensor, trained: Tensor) -> TokenLosses:
         weight = cast(Backbone, self.backbone).output_weight()
-        return linear_cross_entropy(hidden.index_select(0, trained), weight, labels.index_select(0, trained))
+        hidden, targets = hidden.index_select(0, trained), labels.index_select(0, trained)
+        return linear_cross_entropy(hidden, weight, targets, z=self.z_loss)
