@@ -25,7 +25,6 @@ from kosmos.config import (
     DocumentsConfig,
     EvaluateConfig,
     GuardConfig,
-    LoRAConfig,
     ModalityConfig,
     ParallelConfig,
     ProfileConfig,
@@ -36,6 +35,7 @@ from kosmos.config import (
     TrainConfig,
 )
 from kosmos.config_turns import TurnsConfig
+from kosmos.config_weights import InitConfig, LoRAConfig
 from kosmos.plugins import PluginRecord, Registry, load_plugins
 from kosmos.reference.entries import Entry, entries_of_fields, entries_of_options
 from kosmos.testing.check import RULES
@@ -49,6 +49,7 @@ WIDTH = 92
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top of the file", RunConfig),
+    ("init", InitConfig),
     ("modalities.NAME", ModalityConfig),
     ("streams.NAME", StreamConfig),
     ("A component", ComponentConfig),

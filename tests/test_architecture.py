@@ -18,7 +18,17 @@ MODALITY_PACKAGES = sorted(path.name for path in PACKAGES.glob("*/src/*") if pat
 
 SURFACE = {"errors", "names", "components", "hookspecs"}
 FOUND = SURFACE | {"options", "enabled", "discovery", "selection", "plugins"}
-RUN = FOUND | {"config", "config_turns", "run_file", "runtime", "data", "model", "compose", "run_sources"}
+RUN = FOUND | {
+    "config",
+    "config_turns",
+    "config_weights",
+    "run_file",
+    "runtime",
+    "data",
+    "model",
+    "compose",
+    "run_sources",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "interrupts": set(),
@@ -40,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "builtin": {"components", "hookspecs"},
     "strict": set(),
     "config_turns": {"chats", "names", "strict"},
-    "config": FOUND | {"config_turns", "strict"},
+    "config_weights": {"strict"},
+    "config": FOUND | {"config_turns", "config_weights", "strict"},
     "mistakes": {"config", "elsewhere", "names"},
     "run_file": FOUND | {"config", "mistakes", "chats", "strict"},
     "runtime": SURFACE | {"collector", "ending"},

@@ -110,7 +110,8 @@ def test_paths_may_begin_at_home(monkeypatch):
     run = make_run(
         {"output": "~/run", "init": "~/first", "data": {"sources": ["~/a", {"path": "~/b"}]}, "tokenizer": "~/t"}
     )
-    assert (str(run.output), str(run.init), run.tokenizer.name) == ("/home/me/run", "/home/me/first", "/home/me/t")
+    begun = str(run.init.path)
+    assert (str(run.output), begun, run.tokenizer.name) == ("/home/me/run", "/home/me/first", "/home/me/t")
     assert [source.path for source in run.data.sources] == ["/home/me/a", "/home/me/b"]
 
 

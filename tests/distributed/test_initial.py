@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,12 +33,12 @@ def two_ranks(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     home = tmp_path_factory.mktemp("second")
     site = install_plugin(home / "site", "ticks", None, module=ticks.__name__)
     more = {
-        "still": ("train.learning_rate=1e-12", "train.weight_decay=0", "train.seed=3"),
+        "still": ("init.optimizer=true", "train.learning_rate=1e-12", "train.weight_decay=0", "train.seed=3"),
         "another": ("backbone.ffn_width=32",),
     }
     cases = {}
     for name, options in more.items():
-        sharded = ("parallel.strategy=fsdp", f"init={first}", "--output", home / name)
+        sharded = ("parallel.strategy=fsdp", f"init.path={first}", "--output", home / name)
         cases[name] = [(*RUN, *sharded, *options)] * 2
     ends = train_in_turn(home, cases, path=[site])
     return lambda name: (home / name, ends[name])
@@ -50,6 +51,8 @@ def test_two_ranks_begin_with_the_weights_of_one(
     assert [status for status, _ in ends] == [0, 0], ends
     told = "begins with backbone, streams.ticks.encoder, streams.ticks.connector of"
     assert sum(said.count(told) for _, said in ends) == 1
+    taken = r"takes the optimizer's state of (\d+) of the \d+ tensors"  # of the streams: the backbone's were updates
+    assert sum(len(re.findall(taken, " ".join(said.split()))) for _, said in ends) == 1
     one, other = (
         load_run(path, device="cpu", registry=ticks_registry(), merge=True).composition.model.state_dict()
         for path in (first, output)

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from kosmos import load_run, make_run, resume_run, train_model
+from kosmos.checkpoint.tensors import OPTIMIZER, read_whole
 from kosmos.compose import compose
 from kosmos.errors import ConfigError, PluginError
 from kosmos.train.initial import Initial, open_initial, take_weights
+from kosmos.train.progress import ConsoleReporter
 from kosmos.train.saved import open_checkpoint
 from support.runs import rows_of, small_run, ticks_registry
 from support.ticks_encoder import TicksEncoder
@@ -62,7 +64,7 @@ def test_what_the_first_had_not_is_drawn_and_the_rest_taken(first: Path, tmp_pat
         small_run(streams={"other": STREAM}, modalities={"ticks": {"stream": "other"}}), ticks_registry()
     ).model
     drawn = {name: t.clone() for name, t in model.state_dict().items()}
-    said = list(take_weights(model, Initial(loaded, {}), alone=True))
+    said = list(take_weights(model, Initial(loaded, "lion", {}), alone=True))
     assert said[0].startswith("begins with backbone of ") and said[1:] == [
         "drawn anew: streams.other.connector, streams.other.encoder",
         "left there: streams.ticks.connector, streams.ticks.encoder",
@@ -124,6 +126,56 @@ def test_a_run_that_goes_on_has_its_own_weights(first: Path, tmp_path: Path) -> 
     assert [row["loss"] for row in rows_of(whole / "metrics.jsonl")] == [
         row["loss"] for row in rows_of(parts / "metrics.jsonl")
     ]
+
+
+STILL = {"name": "lion", "betas": [0.9, 1.0]}
+"""Whose momentum stays as it is."""
+
+
+def momenta(output: Path, step: int | None = None) -> dict[str, torch.Tensor]:
+    tensors = open_checkpoint(output, step)[1].tensors
+    return {name.removesuffix("/exp_avg"): t for name, t in read_whole(tensors, OPTIMIZER).items()}
+
+
+def test_a_stage_goes_on_with_the_state_of_the_optimizer(first: Path, tmp_path: Path, capsys) -> None:
+    init = {"path": str(first / "checkpoints" / "step-00000002"), "optimizer": True}
+    config = small_run(tmp_path / "second", init=init, train={"steps": 1, "optimizer": STILL}, data={"seed": 7})
+    train_model(config, registry=ticks_registry(), reporter=ConsoleReporter())
+    before, after = momenta(first, 2), momenta(tmp_path / "second")
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert all(before[name].any() for name in before if "ffn" in name or "query" in name)
+    told = f"takes the optimizer's state of {len(before)} of the {len(before)} tensors that are trained"
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_was_frozen_begins_without_a_state(first: Path, tmp_path: Path) -> None:
+    trained(tmp_path / "a", train={"steps": 1}, streams={"ticks": {"freeze": True}})
+    trained(
+        tmp_path / "b", init={"path": str(tmp_path / "a"), "optimizer": True}, train={"steps": 1, "optimizer": STILL}
+    )
+    before, after = momenta(tmp_path / "a"), momenta(tmp_path / "b")
+    anew = after.keys() - before.keys()
+    assert anew and all(name.startswith("streams.ticks.encoder") for name in anew)
+    assert not any(after[name].any() for name in anew) and all(torch.equal(after[n], before[n]) for n in before)
+
+
+@pytest.mark.parametrize(
+    ("over", "line"),
+    [
+        (
+            {"train": {"optimizer": "adamw"}},
+            r"init\.optimizer: .* was trained with lion, whose state is none of adamw; ",
+        ),
+        (
+            {"backbone": {"lora": 4}, "streams": {"other": STREAM}, "modalities": {"ticks": {"stream": "other"}}},
+            r"init\.optimizer: .* has the optimizer's state of no parameter that this run trains; leave it out",
+        ),
+    ],
+)
+def test_the_state_of_another_optimizer_is_refused(first: Path, tmp_path: Path, over, line) -> None:
+    with pytest.raises(ConfigError, match=line):
+        trained(tmp_path / "second", init={"path": str(first), "optimizer": True}, **over)
+    assert not (tmp_path / "second").exists()
 
 
 def test_bf16_weights_begin_with_those_of_fp32(first: Path, tmp_path: Path) -> None:

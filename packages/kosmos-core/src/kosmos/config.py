@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from kosmos.config_turns import TurnsConfig
+from kosmos.config_weights import InitConfig, LoRAConfig
 from kosmos.strict import Strict, at_home, names_are_a_list, names_or_none, one_is_a_list, options_can_be_written
 
 
@@ -54,32 +55,6 @@ class PartConfig(ComponentConfig):
 
     name: str = ""
     """Name under which a plugin registers it; empty is the one of the modality that owns the stream."""
-
-
-class LoRAConfig(Strict):
-    """Low-rank updates beside linear layers, which stay as they are (arXiv 2106.09685). A number alone is ``rank``,
-    ``true`` all defaults."""
-
-    rank: int = Field(default=16, ge=1)
-    """Rank of an update: beside a layer of ``in`` and ``out`` features it has ``rank * (in + out)`` parameters."""
-    alpha: float = Field(default=32, gt=0)
-    """An update counts ``alpha / rank`` times."""
-    layers: list[str] = Field(default_factory=list)
-    """Linear layers that get one, by their names or the last parts of these, such as ``q_proj``; none named takes all
-    but a backbone's projection to the vocabulary."""
-    whole: list[str] = Field(default_factory=list)
-    """Modules that are trained whole beside them, named likewise, such as ``embed_tokens`` for the marks of media."""
-
-    _lists = field_validator("layers", "whole", mode="before")(names_are_a_list)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_rank(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            if value:
-                return {}
-            raise ValueError("leave it out, or give null, for none")
-        return {"rank": value} if isinstance(value, int) else value
 
 
 class BackboneConfig(ComponentConfig):
@@ -370,12 +345,12 @@ class RunConfig(Strict):
     """Plugins to load beside core, by the names that ``kosmos plugins`` shows; None loads all that are enabled."""
     output: Path | None = None
     """Folder of the run; None makes a new one under ``runs/``."""
-    init: Path | None = None
-    """Folder of a run or of its checkpoint, with whose weights this one begins; what it has besides is drawn."""
+    init: InitConfig | None = None
+    """The run whose weights this one begins with; what it has besides is drawn."""
 
     _lists = field_validator("trackers", "observers", mode="before")(names_are_a_list)
     _names = field_validator("plugins", mode="before")(names_or_none)
-    _home = field_validator("output", "init", mode="before")(at_home)
+    _home = field_validator("output", mode="before")(at_home)
 
     @model_validator(mode="before")
     @classmethod

@@ -299,7 +299,9 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
     def moved(entries: Sequence[_Entry]) -> list[_Entry]:
         return [entry.model_copy(update=_places(entry, absolute)) for entry in entries]
 
-    init = Path(os.path.abspath(config.init)) if config.init is not None else None
+    init = config.init
+    if init is not None:
+        init = init.model_copy(update={"path": Path(os.path.abspath(init.path))})
     streams = {
         name: stream.model_copy(update={"encoder": _with_absolute(stream.encoder, "weights", absolute)})
         for name, stream in config.streams.items()

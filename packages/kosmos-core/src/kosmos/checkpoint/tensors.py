@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -199,17 +199,22 @@ def load_optimizer(
     values: Mapping[str, Any],
     *,
     alone: bool = False,
+    only: Container[str] | None = None,
 ) -> None:
     """Read back what ``optimizer_tensors`` gave, in the sharding of the parameters.
+
+    Args:
+        only: names of the parameters whose state is read; None reads that of all.
 
     Raises:
         CheckpointError: it holds the state of a parameter that is not trained now.
     """
     parameters = {names[id(p)]: p for group in optimizer.param_groups for p in group["params"]}
     targets: dict[str, Tensor] = {}
+    values = {path: value for path, value in values.items() if only is None or parameter_of(path) in only}
     for name, entry in _stored(folder).items():
-        if name.startswith(OPTIMIZER):
-            path = name.removeprefix(OPTIMIZER)
+        path = name.removeprefix(OPTIMIZER)
+        if name.startswith(OPTIMIZER) and (only is None or parameter_of(path) in only):
             parameter = _parameter(parameters, path)
             targets[path] = _like(parameter, tuple(entry.size), entry.properties.dtype)
     read_into(folder, {OPTIMIZER + path: t for path, t in targets.items()}, alone=alone)
@@ -218,8 +223,13 @@ def load_optimizer(
         state[path.rpartition("/")[2]] = value
 
 
+def parameter_of(path: str) -> str:
+    """Name of the parameter that a state is of, by the path that ``optimizer_tensors`` gave it."""
+    return path.rpartition("/")[0]
+
+
 def _parameter(parameters: Mapping[str, nn.Parameter], path: str) -> nn.Parameter:
-    name = path.rpartition("/")[0]
+    name = parameter_of(path)
     if name not in parameters:
         raise CheckpointError(
             f"optimizer state of {name}: the run trains no such parameter; was something frozen since?"

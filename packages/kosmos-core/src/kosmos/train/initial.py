@@ -32,6 +32,8 @@ class Initial(NamedTuple):
     """What a run begins with."""
 
     loaded: Loaded
+    optimizer: str
+    """The name of its optimizer."""
     scales: dict[str, float]
     """How often its low-rank updates count, by part."""
     turns: TurnsConfig | None = None
@@ -65,7 +67,7 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
             f"{folder.tokenizer}, with the same turns) and name in both the modalities of both, whose marks are tokens"
         )
     config = config_of(folder)
-    initial = Initial(loaded, update_scales(config), config.tokenizer.turns)
+    initial = Initial(loaded, config.train.optimizer.name, update_scales(config), config.tokenizer.turns)
     ours, theirs = _parts(model, initial)
     both = [part for part in ours if part in theirs]
     first = First(folder.path, config, config_of(folder, folder.read_model()))

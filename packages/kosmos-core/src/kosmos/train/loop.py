@@ -19,7 +19,7 @@ from kosmos.data.batch import IGNORED, PackedBatch, to_tensors
 from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, Incident, incident_row
-from kosmos.errors import CheckpointError, PluginError, TrainingError, is_out_of_memory
+from kosmos.errors import PluginError, TrainingError, is_out_of_memory
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.failures import raise_as_its_own
 from kosmos.model.fp8 import use_fp8
@@ -34,6 +34,7 @@ from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard, whence
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
+from kosmos.train.optim.states import check_made_with, made_with
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import learning_rates, parameter_groups
 from kosmos.train.passes import open_passes
@@ -324,7 +325,7 @@ class Trainer:
         return tensors, {
             "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(),
             "parts": self.passes.parts, "order": self.order, "optimizer": values,
-            "made_with_options": self._made_with(), "costs": self.parallel.gather(self.flops.state()),
+            "made_with_options": made_with(self.optimizer), "costs": self.parallel.gather(self.flops.state()),
         }  # fmt: skip
 
     def frozen(self) -> frozenset[str]:
@@ -334,7 +335,7 @@ class Trainer:
 
     def load(self, loaded: Loaded) -> None:
         """Go on from a checkpoint. Where its data are to be gone on with too, the feeder was opened with them."""
-        self._check_options(loaded)
+        check_made_with(self.optimizer, loaded, "leave it as it was, or start a new run")
         settle(self.model)
         alone = self.parallel.world_size == 1
         stored.load_model(self.model, loaded.tensors, alone=alone)
@@ -346,19 +347,6 @@ class Trainer:
         every = {name: cost for theirs in costs for name, cost in theirs.items()}
         self.flops.load(costs[self.parallel.rank] if len(costs) == self.parallel.world_size else every)
         self.step = self.first_step = loaded.state["step"]
-
-    def _made_with(self) -> dict[str, Any]:
-        """Options of the optimizer that its state depends on, where it tells them."""
-        return dict(getattr(self.optimizer, "made_with", {}))
-
-    def _check_options(self, loaded: Loaded) -> None:
-        now = self._made_with()
-        for option, before in loaded.state.get("made_with_options", {}).items():  # older ones lack it
-            if now.get(option, before) != before:
-                raise CheckpointError(
-                    f"{loaded.folder}: was made with train.optimizer.{option} {before}, the run now has {now[option]}; "
-                    "leave it as it was, or start a new run"
-                )
 
     def go_back(self, loaded: Loaded) -> None:
         """Weights, optimizer and step of a checkpoint; the data, and what was counted of them, go on where they are."""

@@ -205,7 +205,8 @@ class RunFolder:
         if (now := config.tokenizer) != (then := before.tokenizer):
             what = "tokenizer.turns" if now.name == then.name else f"tokenizer: {now.name} in place of {then.name}"
             raise ConfigError(f"{what}: the run in {self.path} keeps what it began with; leave it out")
-        if config.init is not None and (before.init is None or config.init.resolve() != before.init.resolve()):
+        began, named = (None if run.init is None else run.init.path.resolve() for run in (before, config))
+        if named not in (None, began):
             raise ConfigError(
                 f"init: the run in {self.path} goes on with its own weights; leave it out, or start a new run"
             )

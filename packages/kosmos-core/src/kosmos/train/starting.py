@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from kosmos.checkpoint.folder import Loaded, reading
+from kosmos.config_weights import InitConfig
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
 from kosmos.train.initial import open_initial, take_weights
+from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
 from kosmos.train.output import RunFolder
@@ -57,9 +58,11 @@ def _open_feeder(opened: Opened, watch: Watch, loaded: Loaded | None) -> Feeder:
         )
 
 
-def begin_with(init: Path, trainer: Trainer, folder: RunFolder) -> None:
-    """Give a trainer that has taken no step the weights of the run in ``init``, and report them. All ranks call it."""
+def begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder) -> None:
+    """Give a trainer that has taken no step what ``init`` names of another run, and report it. All ranks call it."""
     model, turns, parallel = trainer.model, trainer.config.tokenizer.turns, trainer.parallel
-    initial = parallel.main_only(lambda: open_initial(init, folder.tokenizer, model, trainer.composition))
+    initial = parallel.main_only(lambda: open_initial(init.path, folder.tokenizer, model, trainer.composition))
     for line in take_weights(model, initial, alone=parallel.world_size == 1, turns=turns):
         trainer.report(line)
+    if init.optimizer:
+        trainer.report(take_optimizer(trainer, initial))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from kosmos.checkpoint.folder import Loaded
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.train.optim.masters import Master
 from kosmos.train.optim.operands import local
@@ -52,6 +53,26 @@ def check_keys(state: Mapping[str, Any], wanted: Iterable[str], optimizer: str) 
             f"the optimizer state holds {', '.join(sorted(state))}, {optimizer} keeps {', '.join(sorted(wanted))}: "
             "it is of another optimizer or of other options; go on with those of the checkpoint"
         )
+
+
+def made_with(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Options of an optimizer that its state depends on, where it tells them."""
+    return dict(getattr(optimizer, "made_with", {}))
+
+
+def check_made_with(optimizer: torch.optim.Optimizer, loaded: Loaded, advice: str) -> None:
+    """Refuse the state of an optimizer with other options that it depends on.
+
+    Raises:
+        CheckpointError: names one and ends with ``advice``.
+    """
+    now = made_with(optimizer)
+    for option, before in loaded.state.get("made_with_options", {}).items():  # older ones lack it
+        if now.get(option, before) != before:
+            raise CheckpointError(
+                f"{loaded.folder}: was made with train.optimizer.{option} {before}, the run now has {now[option]}; "
+                f"{advice}"
+            )
 
 
 def check_master(master: Master, parameters: Iterable[Tensor]) -> None:

@@ -1,0 +1,54 @@
+"""What weights a run begins with, and which updates of them it trains: a part of ``kosmos.config``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from kosmos.strict import Strict, at_home, names_are_a_list
+
+
+class InitConfig(Strict):
+    """Another run to begin with. A bare string is the path."""
+
+    path: Path
+    """Folder of a run, of which the newest checkpoint is taken, or of one of its checkpoints."""
+    optimizer: bool = False
+    """Take the state of its optimizer too, of the parameters that both train: for a stage that goes on with other data,
+    such as a cooldown. It has to be the same optimizer."""
+
+    _home = field_validator("path", mode="before")(at_home)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: Any) -> Any:
+        return {"path": os.fspath(value)} if isinstance(value, str | os.PathLike) else value
+
+
+class LoRAConfig(Strict):
+    """Low-rank updates beside linear layers, which stay as they are (arXiv 2106.09685). A number alone is ``rank``,
+    ``true`` all defaults."""
+
+    rank: int = Field(default=16, ge=1)
+    """Rank of an update: beside a layer of ``in`` and ``out`` features it has ``rank * (in + out)`` parameters."""
+    alpha: float = Field(default=32, gt=0)
+    """An update counts ``alpha / rank`` times."""
+    layers: list[str] = Field(default_factory=list)
+    """Linear layers that get one, by their names or the last parts of these, such as ``q_proj``; none named takes all
+    but a backbone's projection to the vocabulary."""
+    whole: list[str] = Field(default_factory=list)
+    """Modules that are trained whole beside them, named likewise, such as ``embed_tokens`` for the marks of media."""
+
+    _lists = field_validator("layers", "whole", mode="before")(names_are_a_list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_rank(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            if value:
+                return {}
+            raise ValueError("leave it out, or give null, for none")
+        return {"rank": value} if isinstance(value, int) else value

@@ -1,0 +1,45 @@
+"""The state of an optimizer that a stage goes on with: other data, other learning rates, the same parameters."""
+
+from __future__ import annotations
+
+from kosmos.checkpoint import tensors as stored
+from kosmos.errors import ConfigError
+from kosmos.model.lora import updates_in
+from kosmos.train.initial import Initial
+from kosmos.train.loop import Trainer
+from kosmos.train.optim.states import check_made_with
+
+
+def take_optimizer(trainer: Trainer, initial: Initial) -> str:
+    """Give a trainer that has taken no step the optimizer's state of a checkpoint, and tell of how many parameters.
+
+    A parameter that was frozen there, or has another shape, begins without one, as do low-rank updates, which are
+    drawn anew.
+
+    Args:
+        initial: what ``open_initial`` gave.
+
+    Raises:
+        ConfigError: the optimizer is another, or there is no state of any of the trainer's parameters.
+    """
+    folder, train = initial.loaded.folder, trainer.config.train
+    if initial.optimizer != train.optimizer.name:
+        raise ConfigError(
+            f"init.optimizer: {folder} was trained with {initial.optimizer}, whose state is none of "
+            f"{train.optimizer.name}; set train.optimizer={initial.optimizer}, or leave init.optimizer out"
+        )
+    check_made_with(trainer.optimizer, initial.loaded, "leave it as it was, or leave init.optimizer out")
+    found = stored.shapes(initial.loaded.tensors)
+    there = {stored.parameter_of(n.removeprefix(stored.OPTIMIZER)) for n in found if n.startswith(stored.OPTIMIZER)}
+    anew = updates_in(trainer.model)
+    shapes = {trainer.names[id(parameter)]: tuple(parameter.shape) for parameter in trainer.parameters}
+    names = {n for n in there - anew if found.get(stored.MODEL + n) == shapes.get(n, ())}
+    if not names:
+        raise ConfigError(
+            f"init.optimizer: {folder} has the optimizer's state of no parameter that this run trains; leave it out"
+        )
+    stored.load_optimizer(
+        trainer.optimizer, trainer.names, initial.loaded.tensors, initial.loaded.state["optimizer"],
+        alone=trainer.parallel.world_size == 1, only=names,
+    )  # fmt: skip
+    return f"takes the optimizer's state of {len(names)} of the {len(shapes)} tensors that are trained"
