@@ -57,6 +57,28 @@ def test_a_longer_run_has_the_same_rates_before_its_decay():
     assert [short(step) for step in range(80)] == [long(step) for step in range(80)]
 
 
+@pytest.mark.parametrize(("shape", "half_way"), [("linear", 0.5), ("cosine", 0.5), ("sqrt", 1 - 0.5**0.5)])
+def test_the_way_down_has_a_shape_and_so_many_steps(shape, half_way):
+    share = wsd(1000, 10, decay_steps=100, shape=shape, final=0.1)
+    assert share(900) == pytest.approx(1.0) and share(1000) == pytest.approx(0.1)
+    assert share(950) == pytest.approx(0.1 + 0.9 * half_way)
+    assert [share(step) for step in range(890, 1000)] == pytest.approx(
+        [wsd(5000, 10, decay_steps=100, shape=shape, final=0.1)(4000 + step) for step in range(890, 1000)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"decay": 0.1, "decay_steps": 5}, "decay_steps: decay says how"),
+        ({"decay_steps": -1}, "decay_steps: expected 0"),
+    ],
+)
+def test_lengths_that_say_nothing_are_refused(options, line):
+    with pytest.raises(ConfigError, match=f"^{line}"):
+        wsd(100, 0, **options)
+
+
 def test_the_inverse_root_knows_no_end():
     share = inverse_sqrt(10, 3)
     assert [share(step) for step in (3, 15, 35)] == pytest.approx([1.0, 0.5, 1 / 3])
