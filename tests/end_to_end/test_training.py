@@ -62,6 +62,9 @@ def test_stream_and_backbone_move_by_learning_rates_of_their_own(tmp_path: Path)
         assert step == pytest.approx(1e-4 if name.startswith("streams.") else 1e-2, abs=1e-7), name
     (row,) = rows_of(tmp_path / "run" / "metrics.jsonl")
     assert row["learning_rate_by_part"] == {"backbone": 1e-2, "streams.ticks": 1e-4}
+    norms = row["grad_norm_by_part"]
+    assert norms.keys() == {"backbone", "streams.ticks"} and all(norm > 0 for norm in norms.values())
+    assert sum(norm**2 for norm in norms.values()) ** 0.5 == pytest.approx(row["grad_norm"])
 
 
 def test_the_loss_of_a_step_is_the_sum_over_its_lanes_divided_by_all_their_targets(tmp_path: Path) -> None:

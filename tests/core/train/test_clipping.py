@@ -23,7 +23,7 @@ def parameters(norm: float) -> list[nn.Parameter]:
 @pytest.mark.parametrize("most", [1.0, 1e30])
 def test_gradients_are_clipped_as_by_torch_to_the_bit(norm, most):
     ours, theirs = parameters(norm), parameters(norm)
-    found, expected = float(gradients.norm_of(ours)), float(clip_grad_norm_(theirs, most))
+    found, expected = float(gradients.norms_of([ours])[0]), float(clip_grad_norm_(theirs, most))
     gradients.clip(torch.optim.SGD(ours), found, most)
     assert found == expected or (math.isnan(found) and math.isnan(expected))
     for mine, its in zip(ours, theirs, strict=True):
@@ -37,7 +37,7 @@ def test_the_norm_of_bf16_gradients_is_that_of_their_values():
     for number, parameter in enumerate(made):
         parameter.grad = torch.randn(1000, generator=torch.Generator().manual_seed(number)).bfloat16()
     exact = math.sqrt(sum(float(p.grad.double().square().sum()) for p in made))
-    assert float(gradients.norm_of(made)) == pytest.approx(exact, rel=1e-6)  # in bf16 it is off by 4e-5
+    assert float(gradients.norms_of([made])[0]) == pytest.approx(exact, rel=1e-6)  # in bf16 it is off by 4e-5
 
 
 def test_an_optimizer_that_scales_as_it_reads_is_told_the_factor_and_nothing_is_written():
@@ -50,7 +50,7 @@ def test_an_optimizer_that_scales_as_it_reads_is_told_the_factor_and_nothing_is_
 
     ours, theirs = parameters(7.0), parameters(7.0)
     optimizer = Scaling(ours)
-    gradients.clip(optimizer, float(gradients.norm_of(ours)), 1.0)
+    gradients.clip(optimizer, float(gradients.norms_of([ours])[0]), 1.0)
     clip_grad_norm_(theirs, 1.0)
     assert ours[0].grad is not None and theirs[0].grad is not None
     assert torch.equal(ours[0].grad * optimizer.told, theirs[0].grad)
@@ -58,5 +58,17 @@ def test_an_optimizer_that_scales_as_it_reads_is_told_the_factor_and_nothing_is_
 
 def test_without_a_limit_gradients_stay_as_they_are_even_without_end():
     ours = parameters(math.inf)
-    gradients.clip(torch.optim.SGD(ours), float(gradients.norm_of(ours)), math.inf)
+    gradients.clip(torch.optim.SGD(ours), float(gradients.norms_of([ours])[0]), math.inf)
     assert ours[0].grad is not None and ours[0].grad.isinf().all()  # torch would make NaN of them
+
+
+def test_each_part_has_a_norm_and_one_without_gradients_has_none():
+    ours, alone, bare = parameters(7.0), parameters(3.0)[:2], [nn.Parameter(torch.zeros(4))]
+    alone[1].grad = torch.ones(2, dtype=torch.float32)
+    low = nn.Parameter(torch.zeros(5, dtype=torch.bfloat16))
+    low.grad = torch.full((5,), 2.0).bfloat16()
+    several = [ours, [*alone, low], bare]
+    whole, *parts = gradients.norms_of(several).tolist()
+    squares = [sum(float(p.grad.double().square().sum()) for p in one if p.grad is not None) for one in several]
+    assert parts == pytest.approx([square**0.5 for square in squares])
+    assert whole == pytest.approx(sum(squares) ** 0.5)

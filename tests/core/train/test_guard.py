@@ -45,6 +45,17 @@ def test_the_seventeenth_step_may_be_a_spike():
     assert one.look(9.0, 1.0).kind == "spike"
 
 
+def test_a_gradient_norm_may_be_a_spike_where_the_loss_is_none():
+    first = guard(norm_spike=3.0)
+    for _ in range(16):
+        assert first.look(1.0, 2.0) is None
+    second = guard(norm_spike=3.0, on_spike="stop")
+    second.load(first.state())
+    found = second.look(1.0, 6.5)
+    assert (found.kind, found.action, found.text) == ("spike", "stop", "gradient norm 6.5, usually 2: a spike")
+    assert second.look(99.0, 5.9) is None
+
+
 def test_what_was_wrong_is_no_measure():
     one = guard(spike=2.0, at_most=100)
     for _ in range(20):

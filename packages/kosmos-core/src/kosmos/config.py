@@ -216,6 +216,8 @@ class GuardConfig(Strict):
     and on with the data that follow."""
     spike: float | None = Field(default=None, gt=1)
     """A loss above this many times the median of the last 64 steps is a spike; None looks for none."""
+    norm_spike: float | None = Field(default=None, gt=1)
+    """A gradient norm, before it is clipped, above this many times the median of theirs is a spike too."""
     on_spike: Literal["stop", "skip", "roll_back"] = "skip"
     """What to do about a spike."""
     at_most: int = Field(default=10, ge=1)

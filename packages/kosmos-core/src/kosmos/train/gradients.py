@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,23 +21,31 @@ def fill_missing(parameters: Iterable[nn.Parameter]) -> None:
             parameter.grad = torch.zeros_like(parameter)
 
 
-def norm_of(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """The norm of all gradients, where they are: a GPU is not waited for. All ranks call this."""
-    norms = [_norm(gradients, cut) for (cut, _), gradients in _alike(parameters).items()]
+def norms_of(parts: Sequence[Sequence[nn.Parameter]]) -> Tensor:
+    """[1 + parts]: the norm of all gradients, then that of each part, where they are: a GPU is not waited for.
+
+    All ranks call this.
+    """
+    kinds: dict[tuple[Cut, torch.dtype], list[list[Tensor]]] = {}
+    for number, part in enumerate(parts):
+        for (cut, dtype), found in _alike(part).items():
+            kinds.setdefault((cut, dtype), [[] for _ in parts])[number] = found
+    norms = [_norms(alike, cut) for (cut, _), alike in kinds.items()]
     if not norms:
-        return torch.zeros(())
-    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+        return torch.zeros(1 + len(parts))
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 
-def _norm(gradients: list[Tensor], cut: Cut) -> Tensor:
-    """In fp32 at least: in bf16 it would be rounded to three digits.
+def _norms(parts: list[list[Tensor]], cut: Cut) -> Tensor:
+    """Of gradients that are cut alike, in fp32 at least: in bf16 they would be rounded to three digits.
 
     Of what each rank has of them: DTensor's own norms take no ``dtype`` with torch 2.14.
     """
-    parts = [local(gradient) for gradient in gradients]
-    norms = torch._foreach_norm(parts, 2.0, dtype=torch.promote_types(parts[0].dtype, torch.float32))
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
-    return norm if cut is None else summed(norm.square(), cut).sqrt()
+    own = [local(gradient) for part in parts for gradient in part]
+    found = torch.stack(torch._foreach_norm(own, 2.0, dtype=torch.promote_types(own[0].dtype, torch.float32)))
+    parted = torch.split(found, [len(part) for part in parts])
+    norms = torch.stack([torch.linalg.vector_norm(norms) for norms in (found, *parted)])
+    return norms if cut is None else summed(norms.square(), cut).sqrt()
 
 
 def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:

@@ -1,4 +1,4 @@
-"""Steps that went wrong: a loss or gradient that is not finite, a loss that jumps."""
+"""Steps that went wrong: a loss or gradient that is not finite, a loss or gradient that jumps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import autocast
 
 WINDOW = 64
-"""Steps whose losses a spike is measured against."""
+"""Steps whose losses and norms a spike is measured against."""
 LEAST = 16
 """Below so many steps nothing is called a spike."""
 Action = Literal["stop", "skip", "roll_back"]
@@ -46,6 +46,7 @@ class Guard:
     def __init__(self, config: GuardConfig) -> None:
         self.config = config
         self.losses: deque[float] = deque(maxlen=WINDOW)
+        self.norms: deque[float] = deque(maxlen=WINDOW)
         self.in_turn = 0
 
     def look(self, loss: float, norm: float) -> Finding | None:
@@ -53,6 +54,7 @@ class Guard:
         found = self._find(loss, norm)
         if found is None:
             self.losses.append(loss)
+            self.norms.append(norm)
             self.in_turn = 0
             return None
         self.in_turn += 1
@@ -63,15 +65,18 @@ class Guard:
     def _find(self, loss: float, norm: float) -> Finding | None:
         if not (math.isfinite(loss) and math.isfinite(norm)):
             return Finding("non_finite", self.config.non_finite, f"loss {loss:g}, gradient norm {norm:g}: not finite")
-        if self.config.spike is not None and len(self.losses) >= LEAST:
-            usual = median(self.losses)
-            if loss > self.config.spike * usual:
-                return Finding("spike", self.config.on_spike, f"loss {loss:g}, usually {usual:g}: a spike")
+        for what, value, before, times in (
+            ("loss", loss, self.losses, self.config.spike),
+            ("gradient norm", norm, self.norms, self.config.norm_spike),
+        ):
+            if times is not None and len(before) >= LEAST and value > times * (usual := median(before)):
+                return Finding("spike", self.config.on_spike, f"{what} {value:g}, usually {usual:g}: a spike")
         return None
 
     def state(self) -> dict[str, Any]:
-        return {"losses": list(self.losses), "in_turn": self.in_turn}
+        return {"losses": list(self.losses), "norms": list(self.norms), "in_turn": self.in_turn}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.losses = deque(state["losses"], maxlen=WINDOW)
+        self.norms = deque(state.get("norms", ()), maxlen=WINDOW)  # older checkpoints hold none
         self.in_turn = state["in_turn"]

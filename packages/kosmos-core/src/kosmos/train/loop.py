@@ -36,7 +36,7 @@ from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.optim.states import check_made_with, made_with
 from kosmos.train.output import RunFolder
-from kosmos.train.parameter_groups import learning_rates, parameter_groups
+from kosmos.train.parameter_groups import by_part, learning_rates, parameter_groups
 from kosmos.train.passes import open_passes
 from kosmos.train.schedules import share_at
 from kosmos.train.sharding import distribute, settle
@@ -87,6 +87,7 @@ class Trainer:
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
         self.parameters, self.groups = [p for g in groups for p in g["params"]], [g["name"] for g in groups]
+        self.parts = by_part(groups)
         self._agree_on_compiling(parallel.agreed(lambda: self._open_optimizer(groups)))
         self.budget = Budget(self.config.data.quarantine)
         self.guard = Guard(self.config.guard)
@@ -125,7 +126,7 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
             batches, losses = self._backward_all(rows, [to_tensors(row.arrays) for row in rows], max(1, targets))
             self.at("update")
-            norm_on_device = self._gradient_norm()
+            norms_on_device = self._gradient_norms()
             # While a GPU computes the gradients, all is done that does not depend on them.
             if isinstance(self.optimizer, Parameterwise) and self.release is None:
                 self.optimizer.prepare()
@@ -134,7 +135,7 @@ class Trainer:
                 rows, batches, [arrived() for arrived in losses], spent,
                 targets=targets, parallel=self.parallel, settings=self.config.data,
             )  # fmt: skip
-            norm = float(norm_on_device)
+            norm, *by_part = norms_on_device.tolist()
             skipped = self._is_wrong(metrics["loss"], norm, batches)
             if not skipped and self.release is None:
                 if (most := self.config.train.clip_norm) is not None:
@@ -146,6 +147,7 @@ class Trainer:
         timing = {
             **learning_rates(self.groups, [group["lr"] for group in self.optimizer.param_groups]),
             "grad_norm": norm,
+            **({"grad_norm_by_part": dict(zip(self.parts, by_part, strict=True))} if len(by_part) > 1 else {}),
             "step_s": elapsed,
             "data_wait_s": max(one.waited_s for one in everyone),
             **{f"{what}_per_s": metrics[what] / elapsed for what in ("tokens", "text_tokens", "media_tokens")},
@@ -307,12 +309,13 @@ class Trainer:
         )  # fmt: skip
         return self.optimizer.uncompiled if isinstance(self.optimizer, Parameterwise) else None
 
-    def _gradient_norm(self) -> Tensor:
-        """Of all gradients, before they are clipped; a GPU may still be computing it."""
+    def _gradient_norms(self) -> Tensor:
+        """Of all gradients, before they are clipped, then of each part's, unless they are released; a GPU may still be
+        computing them."""
         if self.release is not None:
-            return self.release.finish()
+            return self.release.finish()[None]
         gradients.fill_missing(self.parameters)
-        return gradients.norm_of(self.parameters)
+        return gradients.norms_of(list(self.parts.values()))
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """(tensors, plain values) that a checkpoint of this step holds; of tensors every rank has its shards."""

@@ -53,6 +53,14 @@ def parameter_groups(model: OmniModel, config: RunConfig) -> list[Group]:
     return groups
 
 
+def by_part(groups: Sequence[Group]) -> dict[str, list[nn.Parameter]]:
+    """Parameters by the part that owns them, decayed or not."""
+    parts: dict[str, list[nn.Parameter]] = {}
+    for group in groups:
+        parts.setdefault(group["name"].removesuffix(UNDECAYED), []).extend(group["params"])
+    return parts
+
+
 def learning_rates(names: Sequence[str], rates: Sequence[float]) -> dict[str, Any]:
     """What a row of metrics tells: the rate of the first group, and those of all parts where they differ.
 

@@ -96,5 +96,5 @@ def cut_of(tensor: Tensor) -> Cut:
 
 
 def summed(part: Tensor, cut: Cut) -> Tensor:
-    """The sum of ``part``, of no dimension, over the processes that share what was cut so. All of them call this."""
+    """The sum of ``part``, element by element, over the processes that share what was cut so. All of them call this."""
     return part if cut is None else DTensor.from_local(part, *cut, run_check=False).full_tensor()
