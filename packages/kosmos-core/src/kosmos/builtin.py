@@ -103,7 +103,9 @@ def kosmos_commands() -> Iterator[CommandSpec]:
     yield CommandSpec(
         name="report", target=f"{at}.report:report", summary="Sum up a run: steps, losses, bad samples, goodput."
     )
-    yield CommandSpec(name="checkpoint", target=f"{at}.checkpoint:app", summary="List, verify and prune checkpoints.")
+    yield CommandSpec(
+        name="checkpoint", target=f"{at}.checkpoint:app", summary="List, verify, prune or average checkpoints."
+    )
     yield CommandSpec(name="export", target=f"{at}.export:export", summary="Write a model as one file of safetensors.")
     yield CommandSpec(name="launch", target=f"{at}.launch:app", summary="Write launch files for clusters.")
     yield CommandSpec(name="tokenizer", target=f"{at}.tokenizer:app", summary="Train a tokenizer on your texts.")

@@ -39,6 +39,8 @@ _SHARD = re.compile(TENSORS + r"/[^/]+\.safetensors")
 _NAME = re.compile(r"step-[0-9]{8,}")
 _SHORT = re.compile(r"step-[0-9]+")
 """As a person writes it."""
+AVERAGED = "averaged"
+"""In the state of a mean of checkpoints: their steps. There is no state of an optimizer beside it."""
 
 
 @dataclass(frozen=True)

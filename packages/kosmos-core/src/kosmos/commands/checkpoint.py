@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,13 +13,14 @@ from typing import Annotated
 
 import typer
 
-from kosmos.errors import CheckpointError
+from kosmos.errors import CheckpointError, ConfigError
+from kosmos.names import listed
 
 Output = Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")]
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False,
-    help="List, verify and prune the checkpoints of a run.",
+    help="List, verify, prune and average the checkpoints of a run.",
 )  # fmt: skip
 
 
@@ -106,6 +108,34 @@ def prune(
         print(f"{'would delete' if dry_run else 'deleted'} {checkpoint}")
     many = "1 checkpoint" if len(checkpoints) == 1 else f"{len(checkpoints)} checkpoints"
     print(f"{len(checkpoints) - len(old)} of {many} {'would be ' if dry_run else ''}kept")
+
+
+@app.command()
+def average(
+    output: Output,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Folder to make, which is a run's with one checkpoint.")],
+    last: Annotated[int | None, typer.Option(min=2, help="How many of the newest; by default all.")] = None,
+    steps: Annotated[str | None, typer.Option(help="Those of these steps, such as 1000,2000,3000.")] = None,
+) -> None:
+    """Average the weights of checkpoints: what they come to is scored, exported and begun with as a run.
+
+    No optimizer's state is averaged, so that nothing goes on from it: init begins a run with it.
+    """
+    from kosmos.commands.arguments import check_free
+    from kosmos.train.averaging import average_run
+
+    if last is not None and steps is not None:
+        raise ConfigError("--last: --steps names the checkpoints; leave one of them out")
+    check_free("NEW", new.rstrip(os.sep) or new)
+    taken = average_run(Path(output), Path(new), last=last, steps=_numbers(steps))
+    print(f"{new}: the mean of steps {listed(f'{step:,}' for step in taken)}; kosmos eval {new} scores it")
+
+
+def _numbers(steps: str | None) -> list[int]:
+    try:
+        return [int(step) for step in steps.split(",")] if steps is not None else []
+    except ValueError:
+        raise ConfigError(f"--steps: expected numbers of steps, such as 1000,2000, got {steps!r}") from None
 
 
 def _newest_whole(output: str, checkpoints: list[Path], wanted: int) -> tuple[Path, int]:

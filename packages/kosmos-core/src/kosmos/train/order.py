@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kosmos.checkpoint.folder import AVERAGED
 from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.shuffle import blocks_of, digest
 from kosmos.errors import CheckpointError, KosmosError
+from kosmos.names import listed
 from kosmos.plugins import Registry
 
 PARTS = ("encoder", "connector")
@@ -73,6 +75,11 @@ def check_goes_on(
     Raises:
         CheckpointError: names the field that differs.
     """
+    if AVERAGED in state:
+        raise CheckpointError(
+            f"{where}: is the mean of the checkpoints of steps {listed(map(str, state[AVERAGED]))}, without the "
+            f"state of an optimizer; begin a run with it (init={where.parent.parent})"
+        )
     check_same_order(state["order"], order, where, registry)
     if (made := state.get("made_of")) is not None:  # older ones lack it
         check_same_model(made, made_of(config), where, registry)

@@ -1,0 +1,56 @@
+"""The mean of the weights of several checkpoints, as a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from kosmos.checkpoint import folder as folders
+from kosmos.checkpoint.folder import AVERAGED, Loaded
+from kosmos.checkpoint.tensors import MODEL, ShardWriter, read_whole
+
+
+def write_average(loaded: Sequence[Loaded], checkpoints: Path) -> Path:
+    """Write the mean of checkpoints of one run as that of the step of the last.
+
+    Args:
+        loaded: verified, two or more.
+        checkpoints: the folder to write it in.
+
+    Returns:
+        Its folder.
+
+    Raises:
+        CheckpointError: one cannot be read, or what was written does not match its hashes.
+        OSError: the disk is full or not writable.
+    """
+    last = loaded[-1]
+    tensors = {MODEL + name: tensor for name, tensor in mean([one.tensors for one in loaded]).items()}
+    step: int = last.state["step"]
+    partial = folders.begin(checkpoints, step)
+    writer = ShardWriter(partial / folders.TENSORS)
+    save(dict(tensors), storage_writer=writer, no_dist=True)
+    hashes = folders.hash_and_sync(partial, writer.names)
+    steps = [one.state["step"] for one in loaded]
+    return folders.commit(partial, step, {**last.state, "optimizer": {}, AVERAGED: steps}, hashes)
+
+
+def mean(folders_of_tensors: Sequence[Path]) -> dict[str, Tensor]:
+    """Of the model's tensors by name, in their types. What are no floats, such as counts, are those of the last.
+
+    Sums are fp32 (fp64 of fp64): memory holds them and the tensors of one checkpoint.
+    """
+    number = len(folders_of_tensors)
+    sums: dict[str, Tensor] = {}
+    for place, tensors in enumerate(folders_of_tensors):
+        found = read_whole(tensors, MODEL)
+        for name, tensor in found.items():
+            if not tensor.is_floating_point():
+                continue
+            exact = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+            sums[name] = sums[name].add_(exact) if place else exact.clone()
+    return {n: sums[n].div_(number).to(tensor.dtype) if n in sums else tensor for n, tensor in found.items()}
