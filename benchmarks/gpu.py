@@ -63,6 +63,15 @@ def optimizers(place: Place) -> None:
         print(optim.table(name, *found), flush=True)
 
 
+def orthogonal(place: Place) -> None:
+    """``muon.py`` on the GPU, over the matrices of a decoder of 124 M and of 1.2 B."""
+    import muon
+
+    for width, layers, ffn_width in ((64, 2, 128),) if place.tiny else ((768, 12, 2048), (2048, 24, 5632)):
+        shapes = muon.shapes_of(width, layers, ffn_width)
+        print(muon.table(shapes, muon.measure(shapes, place.device, 1 if place.tiny else 5)), flush=True)
+
+
 TINY = {"width": 64, "layers": 2, "heads": 2, "ffn_width": 128}
 WIDE = {"width": 2048, "layers": 24, "heads": 16, "ffn_width": 5632, "tie_embeddings": True}
 """A decoder of 1.2 B in Llama's shape."""
@@ -270,6 +279,7 @@ PARTS: dict[str, Callable[[Place], None]] = {
     "attention": attention,
     "loss": loss,
     "optimizers": optimizers,
+    "muon": orthogonal,
     "pictures": pictures,
     "lane": lane,
     "joined": joined,

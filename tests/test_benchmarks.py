@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PRINTS = {
     "attention": "% of the products' limit",
     "loss": "of the limit",
+    "muon": "| PyTorch's Muon |",
     "generation": "generation of 3 together, transformers",
     "fp8": "rowwise: ",
     "lora": "text 7 B, bf16 weights, LoRA 16: ",
