@@ -34,6 +34,9 @@ def test_guard_and_budget_go_on_after_a_resume(tmp_path):
     assert state(cut)["guard"] == state(whole)["guard"]
     assert state(cut)["budget"] == state(whole)["budget"]
     assert len(state(whole)["guard"]["losses"]) == 8
+    for run in (whole, cut):
+        rows = rows_of(run / "metrics.jsonl")
+        assert [row["tokens_so_far"] for row in rows] == [sum(r["tokens"] for r in rows[: n + 1]) for n in range(8)]
     assert state(whole)["budget"]["bad"] > 0
 
 

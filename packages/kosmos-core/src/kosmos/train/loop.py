@@ -97,6 +97,8 @@ class Trainer:
         self.step = self.first_step = 0
         self.reading = False
         """Whether a step is at its data, where all ranks fail together and nothing has changed yet."""
+        self.tokens: int | None = 0
+        """Of all steps so far, also before a resume; None where a checkpoint of an older version did not count them."""
         self.noted = 0
         """Bad samples of that step which are in the ledger for the first time."""
         self.passes = open_passes(self.config, composition.planner, device, parallel)
@@ -142,6 +144,9 @@ class Trainer:
                     gradients.clip(self.optimizer, norm, most)
                 self._update()
         self.step += 1
+        if self.tokens is not None:
+            self.tokens += metrics["tokens"]
+            metrics["tokens_so_far"] = self.tokens
         self.data_state = self.feeder.state()
         elapsed = perf_counter() - begin
         timing = {
@@ -326,8 +331,8 @@ class Trainer:
         feeds = self.parallel.gather(self.data_state)
         data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
         return tensors, {
-            "step": self.step, "data": data, "budget": self.budget.state(), "guard": self.guard.state(),
-            "parts": self.passes.parts, "order": self.order, "optimizer": values,
+            "step": self.step, "tokens": self.tokens, "data": data, "budget": self.budget.state(),
+            "guard": self.guard.state(), "parts": self.passes.parts, "order": self.order, "optimizer": values,
             "made_with_options": made_with(self.optimizer), "costs": self.parallel.gather(self.flops.state()),
         }  # fmt: skip
 
@@ -350,15 +355,17 @@ class Trainer:
         every = {name: cost for theirs in costs for name, cost in theirs.items()}
         self.flops.load(costs[self.parallel.rank] if len(costs) == self.parallel.world_size else every)
         self.step = self.first_step = loaded.state["step"]
+        self.tokens = loaded.state.get("tokens")
 
     def go_back(self, loaded: Loaded) -> None:
         """Weights, optimizer and step of a checkpoint; the data, and what was counted of them, go on where they are."""
         self.data_state = self.feeder.state()
-        budget, guard, costs = self.budget.state(), self.guard.state(), self.flops.state()
+        budget, guard, costs, tokens = self.budget.state(), self.guard.state(), self.flops.state(), self.tokens
         self.load(loaded)
         self.budget.load(budget)
         self.guard.load(guard)
         self.flops.load(costs)
+        self.tokens = tokens
 
 
 class _Taken(NamedTuple):
