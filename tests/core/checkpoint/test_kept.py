@@ -14,6 +14,8 @@ from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint.folder import committed, load_newest, step_of, verify
 from kosmos.checkpoint.saver import Saver
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.run import train_model
+from support.runs import small_run, ticks_registry
 from support.saving import save, saver
 
 
@@ -121,3 +123,9 @@ def test_checkpoints_of_every_so_many_steps_are_kept_besides_the_last(tmp_path: 
         one.save(step, {"model.w": torch.zeros(2)}, {"step": step})
     one.wait()
     assert [c.name[-2:] for c in committed(tmp_path)] == ["50", "40", "20"]
+
+
+def test_a_run_saves_the_steps_that_it_is_to_keep_though_they_are_none_of_every_steps(tmp_path: Path) -> None:
+    kept = {"every_steps": 4, "keep_every": 5, "keep_last": 1}
+    train_model(small_run(tmp_path / "run", train={"steps": 11}, checkpoint=kept), registry=ticks_registry())
+    assert [step_of(c) for c in committed(tmp_path / "run" / "checkpoints")] == [11, 10, 5]

@@ -282,7 +282,8 @@ class CheckpointConfig(Strict):
     keep_last: int = Field(default=2, ge=1)
     """How many of the newest checkpoints are kept."""
     keep_every: int | None = Field(default=None, ge=1)
-    """Also keep the checkpoints of every so many steps; None keeps no others."""
+    """Also save every so many steps, whether or not ``every_steps`` does, and keep those checkpoints; None keeps no
+    others."""
     keep_best: bool = False
     """Save whenever the held-out loss is the lowest so far, and keep that checkpoint too, until one scores better:
     ``--step best``. Needs ``evaluate.every_steps``."""

@@ -251,7 +251,7 @@ class Session:
                 told = True
             self._keep_settings()
             scored = self.scorings.after(step)
-            if step % self.config.checkpoint.every_steps == 0 or (scored and self._is_best(step)):
+            if self._is_due(step) or (scored and self._is_best(step)):
                 self._save()
         self._save()
         self._wait_for_save()
@@ -329,6 +329,11 @@ class Session:
             self.reporter.say(f"the data failed after step {self.trainer.step}, which is saved; {again}")
         except TrainingError as error:
             self.reporter.say(f"warning: {error}")
+
+    def _is_due(self, step: int) -> bool:
+        """Whether the settings ask for a checkpoint of this step: one that is to be kept has to be saved first."""
+        settings = self.config.checkpoint
+        return any(step % every == 0 for every in (settings.every_steps, settings.keep_every) if every)
 
     def _is_best(self, step: int) -> bool:
         return self.parallel.main_only(lambda: self.best.is_to_be_saved(step, self.saver.newest))
