@@ -70,6 +70,7 @@ def collect(folder: Path) -> dict[str, Any]:
         "last_losses": _losses(steps[-1]) if steps else None,
         "held_out": {"step": held_out[-1]["step"], **held_out[-1]["held_out"]} if held_out else None,
         "held_out_best": _best(held_out),
+        "changes": _changes(run.changes),
         "goodput": _goodput(folder / "goodput.jsonl"),
         "guards": _guards(folder / "guards.jsonl"),
         "bad_samples": _bad_samples(run.quarantine),
@@ -168,6 +169,11 @@ def _finite(loss: float | None) -> float | None:
     return loss if loss is not None and math.isfinite(loss) else None
 
 
+def _changes(file: Path) -> list[dict[str, Any]]:
+    """Settings that the run went on with in place of others, each from the first step that was taken with them."""
+    return [row for row in _rows(file) if isinstance(row.get("changed"), dict)]
+
+
 def _goodput(file: Path) -> dict[str, Any] | None:
     from kosmos.train.goodput_report import read_rows, summary
 
@@ -227,7 +233,10 @@ def _checkpoint(folder: Path) -> dict[str, Any]:
 
 def table(result: Mapping[str, Any]) -> list[str]:
     """The figures as plain lines."""
+    from kosmos.train.changes import told
+
     lines = [f"run        {result['output']}", *_step_lines(result["steps"])]
+    lines += [f"changed    from step {row['step']:,} on: {told(row['changed'])}" for row in result["changes"]]
     if result["last_losses"]:
         lines += ["", *_loss_lines(result["last_losses"], result["held_out"])]
     if (best := result["held_out_best"]) and best["step"] != result["held_out"]["step"]:

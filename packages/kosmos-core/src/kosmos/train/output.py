@@ -52,6 +52,7 @@ class RunFolder:
         self.held_out = path / "held_out.jsonl"
         self.guards = path / "guards.jsonl"
         self.goodput = path / "goodput.jsonl"
+        self.changes = path / "changes.jsonl"
         self.parts = path / "parts.json"
         self.model = path / MODEL_FILE
         self.checkpoints = path / CHECKPOINTS
@@ -331,6 +332,13 @@ class RunFolder:
                 rows = ((number < stay, line, _row(line)) for number, line in enumerate(lines))
                 kept = [line for stays, line, row in rows if row is not None and (stays or row["step"] <= step)]
                 self._replace(file, "".join(line + "\n" for line in kept))
+        if (
+            self.changes.exists()
+        ):  # the run file has them and keeps them, so that steps are taken with them from here on
+            changes = [row for line in self._lines(self.changes) if (row := _row(line)) is not None]
+            self._waiting.pop(self.changes, None)
+            moved = (as_json({**row, "step": min(row["step"], max(0, step) + 1)}) for row in changes)
+            self._replace(self.changes, "".join(line + "\n" for line in moved))
         self._known_bad = None
 
     @staticmethod

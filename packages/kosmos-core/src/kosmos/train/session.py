@@ -24,6 +24,7 @@ from kosmos.runtime.launch import apart, launched_here
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_folder
 from kosmos.train.best import Best
+from kosmos.train.changes import Changed, changed_settings, told
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
@@ -79,6 +80,7 @@ class Session:
         self.config = made.config.model_copy(update={"output": self.folder.path})
         self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
         self.best = Best(self.folder, wanted=self.config.checkpoint.keep_best)
+        self.changed: Changed = {}  # what it goes on with in place of what its run file has
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
         self.stop = StopRequest(asked=self.reporter.wants_stop)
 
@@ -119,8 +121,8 @@ class Session:
         self.stop.go_on = resume_command(self.folder.path, launched_here())
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
-        if told := self.trainer.passes.told():
-            self.reporter.say(told)
+        if passes := self.trainer.passes.told():
+            self.reporter.say(passes)
         if self.parallel.is_main:
             self.clock.open(self.folder.goodput, self.trainer.step)
         tracked = self.config
@@ -201,6 +203,10 @@ class Session:
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
         if self.trainer.step >= (steps := self.config.train.steps):
             self.reporter.say(f"step {self.trainer.step} of {steps} was taken already: nothing is trained")
+        if self.trainer.step <= steps:  # else nothing is kept of it
+            self.changed = self.parallel.main_only(lambda: changed_settings(self.folder.goes_on_with({}), self.config))
+        if self.changed:
+            self.reporter.say(f"changed: {told(self.changed)}")
 
     def _keep_settings(self) -> None:
         """Those of a run that goes on become its own once a step was taken with them: none that fail stay behind."""
@@ -211,6 +217,9 @@ class Session:
     def _write_settings(self) -> None:
         if self.opened.from_files:  # else built by what stands there, the parts know of no files
             self.folder.write_model(self.opened.composition.without_files())
+        if self.changed:
+            row = {"step": self.trainer.first_step + 1, "launch": self.clock.launch, "changed": self.changed}
+            self.folder.append(self.folder.changes, [row])
         self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
         keep_lock(self.folder.path, self.registry)
 
@@ -224,7 +233,7 @@ class Session:
         step = self.trainer.step
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
-        opened, told = self.opened, False
+        opened, said = self.opened, False
         contention = Contention(opened.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
@@ -246,9 +255,9 @@ class Session:
                 self.reporter.say(f"warning: {warning}")
             if step == self.trainer.first_step + LEARNS_WITHIN:
                 self._warn(learns_nothing(self.trainer.model))
-            if not told and (origin := self.trainer.feeder.torn):
+            if not said and (origin := self.trainer.feeder.torn):
                 self._warn([torn(f"documents such as {origin}", opened.composition.planner)])
-                told = True
+                said = True
             self._keep_settings()
             scored = self.scorings.after(step)
             if self._is_due(step) or (scored and self._is_best(step)):
