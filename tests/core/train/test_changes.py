@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kosmos import ScheduleSpec, hookimpl
 from kosmos.checkpoint.folder import committed
 from kosmos.cli import main
 from kosmos.train.progress import Reporter
@@ -35,11 +39,27 @@ class Gone(Exception):
     """As of a process that is killed."""
 
 
+def stairs(steps: int, warmup_steps: int) -> Callable[[int], float]:
+    """Twice as much from the sixth step on."""
+    return lambda step: 0.5 if step < 5 else 1.0
+
+
+class Stairs:
+    KOSMOS_API = 1
+
+    @hookimpl
+    def kosmos_schedules():
+        return [ScheduleSpec(name="stairs", target=f"{__name__}:stairs", summary="Rises by itself.")]
+
+
+REGISTRY = ticks_registry(stairs=Stairs)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of six steps, with checkpoints of the third and the last."""
     output = tmp_path_factory.mktemp("changes") / "run"
-    train_model(small_run(output, checkpoint={"every_steps": 3}), registry=ticks_registry())
+    train_model(small_run(output, checkpoint={"every_steps": 3}), registry=REGISTRY)
     return output
 
 
@@ -49,14 +69,16 @@ def run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
-def resume(run: Path, over: dict[str, Any] | None = None, gone_after: int | None = None) -> list[str]:
-    """What it said of changes."""
+def resume(
+    run: Path, over: dict[str, Any] | None = None, gone_after: int | None = None, of: str = "changed: "
+) -> list[str]:
+    """Lines that it said of changes."""
     said = Said(gone_after)
     try:
-        resume_run(run, over, registry=ticks_registry(), reporter=said)
+        resume_run(run, over, registry=REGISTRY, reporter=said)
     except Gone:
         assert gone_after is not None
-    return [line for line in said.lines if line.startswith("changed: ")]
+    return [line for line in said.lines if line.startswith(of)]
 
 
 def changes(run: Path) -> list[tuple[int, Any]]:
@@ -101,3 +123,54 @@ def test_what_no_step_was_taken_with_is_no_change(run: Path) -> None:
     assert resume(run, {"train": {"steps": 5}}) == []
     resume(run, {"train": {"steps": 5, "weight_decay": 0.2}})
     assert not (run / "changes.jsonl").exists()
+
+
+RATE = "warning: the learning rate"
+WSD = {"steps": 10, "warmup_steps": 2, "schedule": "wsd", "learning_rate": 3e-4}
+
+
+def rates(run: Path) -> list[float]:
+    return [row["learning_rate"] for row in rows_of(run / "metrics.jsonl")]
+
+
+def test_a_learning_rate_that_jumps_up_as_a_run_goes_on_is_warned_of_once(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_model(small_run(run, train=WSD), registry=REGISTRY)
+    (line,) = resume(run, {"train": {"steps": 13, "learning_rate": 5e-4}}, of=RATE)
+    assert (rates(run)[9], rates(run)[10]) == pytest.approx((1.5e-4, 5e-4))
+    assert line == (
+        "warning: the learning rate was 1.50e-04 at step 10 and is 5.00e-04 at step 11: wsd over 13 steps now has 100% "
+        "of the peak 5.00e-04 there, and the loss may rise. To go on evenly set train.learning_rate=1.50e-04; if the "
+        "rate had come down before, go on from a checkpoint from before that"
+    )
+
+
+def test_the_part_whose_learning_rate_jumps_is_named(tmp_path: Path) -> None:
+    run, own = tmp_path / "run", {"streams": {"ticks": {"learning_rate": 1e-4}}}
+    train_model(small_run(run, train={**WSD, "schedule": "constant"}, **own), registry=REGISTRY)
+    (line,) = resume(run, {"train": {"steps": 11}, "streams": {"ticks": {"learning_rate": 2e-4}}}, of=RATE)
+    assert line.startswith(f"{RATE} of streams.ticks was 1.00e-04 at step 10 and is 2.00e-04 at step 11: constant over")
+    assert "set streams.ticks.learning_rate=1.00e-04;" in line
+
+
+@pytest.mark.parametrize(
+    ("schedule", "step", "over"),
+    [
+        ("wsd", 1, {}), ("wsd", 3, {}), ("wsd", 8, {}), ("wsd", 8, {"steps": 9, "learning_rate": 2e-4}),
+        ("wsd", 10, {"learning_rate": 9.0}), ("stairs", 5, {}),
+    ],
+    ids=["in the warmup", "as it was", "on the way down", "lower", "after the last step", "a schedule that rises"],
+)  # fmt: skip
+def test_of_other_learning_rates_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, step: int, over: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(stairs=stairs))
+    run = tmp_path / "run"
+    train = {**WSD, "schedule": schedule}
+    config = small_run(run, train=train, checkpoint={"keep_every": 1}, data={"lanes": 1})
+    train_model(config, registry=REGISTRY)
+    for checkpoint in committed(run / "checkpoints")[: 10 - step]:
+        shutil.rmtree(checkpoint)
+    before = rates(run)
+    assert resume(run, {"train": over}, gone_after=min(step + 1, 10), of=RATE) == []
+    assert over or rates(run)[: step + 1] == before[: step + 1]

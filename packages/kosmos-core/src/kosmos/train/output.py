@@ -288,6 +288,10 @@ class RunFolder:
         """The rows of ``held_out.jsonl``, of those that can be read."""
         return [row for line in _written(self.held_out) if (row := _row(line)) is not None]
 
+    def last_step(self) -> dict[str, Any] | None:
+        """The last row of ``metrics.jsonl`` that can be read."""
+        return next((row for line in reversed(_written(self.metrics)) if (row := _row(line)) is not None), None)
+
     def noted(self, *, but: int = 0) -> dict[str, int]:
         """Rows of the ledgers of documents, for ``truncate``, but for so many bad samples that were noted last."""
         rows = {file.name: self._count_lines(file) for file in (self.quarantine, self.guards)}

@@ -28,6 +28,7 @@ from kosmos.train.changes import Changed, changed_settings, told
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
 from kosmos.train.goodput import Goodput
 from kosmos.train.held_out import row_of
+from kosmos.train.jumps import jumps
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import open_run
@@ -207,6 +208,7 @@ class Session:
             self.changed = self.parallel.main_only(lambda: changed_settings(self.folder.goes_on_with({}), self.config))
         if self.changed:
             self.reporter.say(f"changed: {told(self.changed)}")
+        self._warn(jumps(self.trainer, self.parallel.main_only(self.folder.last_step)))
 
     def _keep_settings(self) -> None:
         """Those of a run that goes on become its own once a step was taken with them: none that fail stay behind."""

@@ -1,0 +1,53 @@
+"""A learning rate that jumps up where a run goes on, since its settings are others now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kosmos.config import RunConfig
+from kosmos.train.parameter_groups import UNDECAYED
+from kosmos.train.schedules import share_at
+
+if TYPE_CHECKING:
+    from kosmos.train.loop import Trainer
+
+JUMP = 1.5
+"""A rate above so many times that of the step before is warned of."""
+
+
+def jumps(trainer: Trainer, last: Mapping[str, Any] | None) -> Iterator[str]:
+    """A warning where the next step of a trainer that goes on has a far higher rate than its last one had.
+
+    None within the warmup, nor where the settings of now would have given the last step its rate: then the schedule
+    rises there by itself.
+
+    Args:
+        last: the row of metrics of the last step.
+    """
+    train, step = trainer.config.train, trainer.step
+    if last is None or last["step"] != step or not max(1, train.warmup_steps) <= step < train.steps:
+        return
+    names = [name.removesuffix(UNDECAYED) for name in trainer.groups]
+    peaks = dict(zip(names, trainer.peaks, strict=True))
+    then, now = (share_at(trainer.schedule, at, train.schedule.name) for at in (step - 1, step))
+    before = {part: last.get("learning_rate_by_part", {}).get(part, last.get("learning_rate")) for part in peaks}
+    risen = {part: min(then, now) * peaks[part] / rate for part, rate in before.items() if rate}
+    part = max(risen, key=lambda name: risen[name], default="")
+    if risen.get(part, 0.0) <= JUMP:
+        return
+    evenly = f"{_field(trainer.config, part)}={before[part] / now:.2e}"
+    of = f" of {part}" if len({*peaks.values()}) > 1 or len({*before.values()}) > 1 else ""
+    yield (
+        f"the learning rate{of} was {before[part]:.2e} at step {step} and is {now * peaks[part]:.2e} at step "
+        f"{step + 1}: {train.schedule.name} over {train.steps} steps now has {now:.0%} of the peak {peaks[part]:.2e} "
+        f"there, and the loss may rise. To go on evenly set {evenly}; if the rate had come down before, "
+        "go on from a checkpoint from before that"
+    )
+
+
+def _field(config: RunConfig, part: str) -> str:
+    """That which states the peak of a part."""
+    own = {"backbone": config.backbone.learning_rate}
+    own |= {f"streams.{name}": stream.learning_rate for name, stream in config.streams.items()}
+    return f"{part if own.get(part) else 'train'}.learning_rate"
