@@ -141,7 +141,7 @@ def test_a_learning_rate_that_jumps_up_as_a_run_goes_on_is_warned_of_once(tmp_pa
     assert line == (
         "warning: the learning rate was 1.50e-04 at step 10 and is 5.00e-04 at step 11: wsd over 13 steps now has 100% "
         "of the peak 5.00e-04 there, and the loss may rise. To go on evenly set train.learning_rate=1.50e-04; if the "
-        "rate had come down before, go on from a checkpoint from before that"
+        "rate had come down before, begin from a checkpoint from before that (kosmos checkpoint branch)"
     )
 
 

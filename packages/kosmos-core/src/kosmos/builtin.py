@@ -104,7 +104,7 @@ def kosmos_commands() -> Iterator[CommandSpec]:
         name="report", target=f"{at}.report:report", summary="Sum up a run: steps, losses, bad samples, goodput."
     )
     yield CommandSpec(
-        name="checkpoint", target=f"{at}.checkpoint:app", summary="List, verify, prune or average checkpoints."
+        name="checkpoint", target=f"{at}.checkpoint:app", summary="List, verify, prune, average, branch off."
     )
     yield CommandSpec(name="export", target=f"{at}.export:export", summary="Write a model as one file of safetensors.")
     yield CommandSpec(name="launch", target=f"{at}.launch:app", summary="Write launch files for clusters.")

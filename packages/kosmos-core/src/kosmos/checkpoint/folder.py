@@ -335,6 +335,12 @@ def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
     return None
 
 
+def manifest_of(checkpoint: Path) -> dict[str, str]:
+    """SHA-256 by relative path, as the manifest of a whole checkpoint tells."""
+    hashes: dict[str, str] = _mapping(checkpoint / MANIFEST)["sha256"]
+    return hashes
+
+
 def mismatch(checkpoint: Path, file: str, wanted: str) -> str | None:
     """What is wrong with a file of a checkpoint whose SHA-256 should be ``wanted``, or None."""
     try:

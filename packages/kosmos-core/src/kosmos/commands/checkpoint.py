@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ Output = Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run."
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False,
-    help="List, verify, prune and average the checkpoints of a run.",
+    help="List, verify, prune and average the checkpoints of a run, or branch off from one.",
 )  # fmt: skip
 
 
@@ -121,12 +120,10 @@ def average(
 
     No optimizer's state is averaged, so that nothing goes on from it: init begins a run with it.
     """
-    from kosmos.commands.arguments import check_free
     from kosmos.train.averaging import average_run
 
     if last is not None and steps is not None:
         raise ConfigError("--last: --steps names the checkpoints; leave one of them out")
-    check_free("NEW", new.rstrip(os.sep) or new)
     taken = average_run(Path(output), Path(new), last=last, steps=_numbers(steps))
     print(f"{new}: the mean of steps {listed(f'{step:,}' for step in taken)}; kosmos eval {new} scores it")
 
@@ -136,6 +133,22 @@ def _numbers(steps: str | None) -> list[int]:
         return [int(step) for step in steps.split(",")] if steps is not None else []
     except ValueError:
         raise ConfigError(f"--steps: expected numbers of steps, such as 1000,2000, got {steps!r}") from None
+
+
+@app.command("branch")
+def branch_off(
+    output: Output,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Folder of the new run, which must not be there yet.")],
+    step: Annotated[int, typer.Option(help="Step of the checkpoint that it goes on from.")],
+) -> None:
+    """Make a run of its own that goes on from a checkpoint of this one, which stays as it is."""
+    from kosmos.train.branch import branch
+    from kosmos.train.output import RunFolder, resume_command
+
+    later = branch(RunFolder.open(Path(output)), step, Path(new))
+    print(f"{new}: has the steps of {output} up to {step:,}; go on with: {resume_command(Path(new))}")
+    if later:
+        print(f"hint: it has the settings of today, with what was changed since: {'; '.join(later)}", file=sys.stderr)
 
 
 def _newest_whole(output: str, checkpoints: list[Path], wanted: int) -> tuple[Path, int]:

@@ -59,6 +59,7 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
 
 def collect(folder: Path) -> dict[str, Any]:
     """All figures of the run in ``folder``; what it has no file for is None or empty."""
+    from kosmos.train.changes import changes_of
     from kosmos.train.output import RunFolder
 
     run = RunFolder(folder)
@@ -70,7 +71,7 @@ def collect(folder: Path) -> dict[str, Any]:
         "last_losses": _losses(steps[-1]) if steps else None,
         "held_out": {"step": held_out[-1]["step"], **held_out[-1]["held_out"]} if held_out else None,
         "held_out_best": _best(held_out),
-        "changes": _changes(run.changes),
+        "changes": changes_of(run.changes),
         "goodput": _goodput(folder / "goodput.jsonl"),
         "guards": _guards(folder / "guards.jsonl"),
         "bad_samples": _bad_samples(run.quarantine),
@@ -167,11 +168,6 @@ def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
 def _finite(loss: float | None) -> float | None:
     """None for what JSON has no number for, which ledgers of today say with null and older ones with NaN."""
     return loss if loss is not None and math.isfinite(loss) else None
-
-
-def _changes(file: Path) -> list[dict[str, Any]]:
-    """Settings that the run went on with in place of others, each from the first step that was taken with them."""
-    return [row for row in _rows(file) if isinstance(row.get("changed"), dict)]
 
 
 def _goodput(file: Path) -> dict[str, Any] | None:

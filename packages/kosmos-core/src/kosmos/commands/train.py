@@ -75,9 +75,10 @@ def train(
         refuse_said_twice(short, given)
         if resume is not None:
             if file or modalities or data or output:
+                elsewhere = "; into another folder a run goes on by kosmos checkpoint branch" if output else ""
                 raise ConfigError(
                     "--resume takes the run file of its folder; only --steps, --nproc, --accept-plugins and "
-                    "FIELD.PATH=VALUE go with it"
+                    f"FIELD.PATH=VALUE go with it{elsewhere}"
                 )
             config, run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
         else:

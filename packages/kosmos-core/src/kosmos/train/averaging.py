@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from uuid import uuid4
 
 from kosmos.checkpoint.averaging import write_average
 from kosmos.checkpoint.folder import committed, load_step, step_of
-from kosmos.errors import CheckpointError, ConfigError
-from kosmos.lock import LOCK_FILE
+from kosmos.errors import CheckpointError
 from kosmos.names import listed
+from kosmos.train.branch import new_run
 from kosmos.train.output import RunFolder
-from kosmos.train.saved import config_of
 
 
 def average_run(output: Path, new: Path, *, last: int | None = None, steps: Sequence[int] = ()) -> list[int]:
@@ -34,6 +31,7 @@ def average_run(output: Path, new: Path, *, last: int | None = None, steps: Sequ
     Raises:
         ConfigError: ``output`` is no run, or there is something at ``new``.
         CheckpointError: fewer than two checkpoints, none of a step, or a damaged one.
+        TrainingError: the disk is full or not writable; nothing is left at ``new``.
     """
     folder = RunFolder.open(output)
     folder.check_checkpoints()
@@ -45,28 +43,6 @@ def average_run(output: Path, new: Path, *, last: int | None = None, steps: Sequ
             f"{listed(map(str, there))}; checkpoint.keep_last and checkpoint.keep_every say which are kept"
         )
     loaded = [load_step(folder.checkpoints, step) for step in chosen]
-    partial = new.with_name(f".{new.name}.{uuid4().hex[:8]}")
-    try:
-        partial.mkdir()
-    except OSError as error:
-        raise ConfigError(f"{new}: cannot write ({error.strerror}); name another folder") from error
-    try:
-        _make(folder, partial, new)
-        write_average(loaded, RunFolder(partial).checkpoints)
-        partial.rename(new)
-    except OSError as error:
-        raise ConfigError(f"{new}: cannot write ({error.strerror}); name another folder") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with new_run(folder, new) as made:
+        write_average(loaded, made.checkpoints)
     return chosen
-
-
-def _make(folder: RunFolder, partial: Path, new: Path) -> None:
-    """What a run's folder has beside its checkpoints and ledgers."""
-    made = RunFolder(partial)
-    made.checkpoints.mkdir()
-    shutil.copytree(folder.tokenizer, made.tokenizer)
-    for file in (folder.path / LOCK_FILE, folder.model):
-        if file.is_file():
-            shutil.copy(file, partial / file.name)
-    made.write_config(config_of(folder).model_copy(update={"output": new.resolve()}))

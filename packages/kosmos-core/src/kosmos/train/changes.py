@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig
@@ -22,6 +24,16 @@ def changed_settings(before: RunConfig, now: RunConfig) -> Changed:
 def told(changed: Mapping[str, Sequence[Any]]) -> str:
     """For a person: ``train.weight_decay 0.1 -> 0.2, train.steps 40 -> 46``."""
     return ", ".join(f"{path} {_word(old)} -> {_word(new)}" for path, (old, new) in changed.items())
+
+
+def changes_of(file: Path) -> list[dict[str, Any]]:
+    """The rows of a ledger of changes; a line that a crash cut short is passed over."""
+    rows: list[dict[str, Any]] = []
+    for line in file.read_text(encoding="utf-8", errors="replace").split("\n") if file.exists() else ():
+        with suppress(ValueError):
+            row = json.loads(line)
+            rows += [row] if isinstance(row, dict) and {"step", "changed"} <= row.keys() else []
+    return rows
 
 
 def _word(value: Any) -> str:

@@ -42,7 +42,7 @@ def jumps(trainer: Trainer, last: Mapping[str, Any] | None) -> Iterator[str]:
         f"the learning rate{of} was {before[part]:.2e} at step {step} and is {now * peaks[part]:.2e} at step "
         f"{step + 1}: {train.schedule.name} over {train.steps} steps now has {now:.0%} of the peak {peaks[part]:.2e} "
         f"there, and the loss may rise. To go on evenly set {evenly}; if the rate had come down before, "
-        "go on from a checkpoint from before that"
+        "begin from a checkpoint from before that (kosmos checkpoint branch)"
     )
 
 
