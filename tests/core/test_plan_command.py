@@ -83,6 +83,7 @@ def test_a_plan_for_machines_is_one_object(capsys: CaptureFixture) -> None:
     (["--device", "abacus"], "--device abacus: no GPU of this name is known; known: A100, "),
     (["--device", ""], "--device: the value is empty"),
     (["train.stepz=3"], "command line: train.stepz: unknown field; did you mean steps?"),
+    (["train.schedule=wsd", "train.schedule.decay=7"], "train.schedule.decay: expected a share of the steps from 0 to"),
     (["--procs", 2], "--procs: unknown option; did you mean "),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(capsys: CaptureFixture, more: list[object], expected: str) -> None:
@@ -90,6 +91,13 @@ def test_what_cannot_be_is_refused_in_one_line(capsys: CaptureFixture, more: lis
     assert (status, out) == (2, "")
     assert err.startswith(f"error[config]: {expected}"), err
     assert err.count("\n") == 1
+
+
+def test_what_waits_for_scores_that_there_will_not_be_is_refused(capsys: CaptureFixture, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a text\n")
+    waits = "data.held_out=0", "evaluate.patience=2", "evaluate.every_steps=9"
+    status, _, err = plan(capsys, "--data", tmp_path / "a.txt", *waits)
+    assert (status, err.partition(";")[0]) == (2, "error[config]: evaluate.patience: nothing is held out to go by")
 
 
 def test_nothing_is_written(capsys: CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

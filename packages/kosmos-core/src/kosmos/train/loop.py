@@ -39,6 +39,7 @@ from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import by_part, learning_rates, parameter_groups
 from kosmos.train.passes import open_passes
 from kosmos.train.schedules import share_at
+from kosmos.train.settings import open_schedule
 from kosmos.train.sharding import distribute, settle
 from kosmos.train.side_by_side import open_side_by_side
 from kosmos.train.step_sums import Spent, sum_up
@@ -308,10 +309,7 @@ class Trainer:
             raise PluginError(f"train.optimizer: {name} keeps {kept} groups of parameters, {len(groups)} were given")
         self.peaks = [g["lr"] for g in groups]
         self.release = GradientRelease(self.optimizer) if train.release_gradients else None
-        self.schedule: Callable[[int], float] = registry.build(
-            "schedule", train.schedule.name, train.steps, train.warmup_steps,
-            options=train.schedule.options, path="train.schedule",
-        )  # fmt: skip
+        self.schedule = open_schedule(train, registry)
         return self.optimizer.uncompiled if isinstance(self.optimizer, Parameterwise) else None
 
     def _gradient_norms(self) -> Tensor:

@@ -88,7 +88,7 @@ def _open(
     check_fp8(config.train.fp8, composition.model.backbone, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)
     sources, held_out = open_both(config, registry)
-    _check_scored(config, held_out)
+    check_scored(config, held_out)
     feed = make_feed(composition, sources)
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
@@ -96,7 +96,7 @@ def _open(
     )  # fmt: skip
 
 
-def _check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
+def check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
     """Raises ConfigError where something waits for scores and there is nothing to score."""
     waits = {"evaluate.patience": config.evaluate.patience, "checkpoint.keep_best": config.checkpoint.keep_best}
     if not held_out and (field := next((name for name, value in waits.items() if value), None)):

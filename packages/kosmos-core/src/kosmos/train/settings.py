@@ -10,7 +10,7 @@ from inspect import isclass
 import torch
 
 from kosmos.compose import Absent, check_components, check_parts, check_weights, decoder_alone
-from kosmos.config import RunConfig
+from kosmos.config import RunConfig, TrainConfig
 from kosmos.errors import ConfigError, PluginError
 from kosmos.model.fp8 import WHERE as FP8
 from kosmos.plugins import Registry
@@ -19,6 +19,7 @@ from kosmos.runtime.devices import pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.optim.release import check_release
 from kosmos.train.profiling import check_profile
+from kosmos.train.schedules import Schedule
 from kosmos.train.sharding import check_strategy
 from kosmos.train.sharing import check_kind, check_sharing
 
@@ -53,8 +54,19 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
             is_offloaded=config.parallel.offload,
         )
     check_components(config, registry, absent)
+    if registry.peek("schedule", train.schedule.name) is not None:  # else that has been told
+        open_schedule(train, registry)
     check_parts(config, registry, absent)
     _check_backbone(config, registry, processes)
+
+
+def open_schedule(train: TrainConfig, registry: Registry) -> Schedule:
+    """The learning rate over the steps of a run. Raises ConfigError or PluginError where its options make none."""
+    schedule: Schedule = registry.build(
+        "schedule", train.schedule.name, train.steps, train.warmup_steps,
+        options=train.schedule.options, path="train.schedule",
+    )  # fmt: skip
+    return schedule
 
 
 def _check_fp8(config: RunConfig, processes: int) -> None:

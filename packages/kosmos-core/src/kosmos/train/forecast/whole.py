@@ -17,12 +17,14 @@ from kosmos.run_sources import open_both
 from kosmos.runtime.dealing import num_groups
 from kosmos.runtime.devices import pick_precision
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.compiling import check_compile
 from kosmos.train.doubts import doubts
 from kosmos.train.forecast.devices import GIB, Device
 from kosmos.train.forecast.memory import Memory, memory_of
 from kosmos.train.forecast.parts import Part, parts_of
 from kosmos.train.forecast.rows import SECONDS, STEPS, Passes, PlannedRows, passes_of, plan_rows
 from kosmos.train.forecast.work import Work, work_of_step
+from kosmos.train.opening import check_scored
 from kosmos.train.settings import check_settings
 from kosmos.train.sharding import check_types, layout
 from kosmos.train.sharing import check_sharing
@@ -178,7 +180,9 @@ def forecast(
     if config.train.weights == "fp32":  # else all are made one
         check_types(composition.model, config.parallel, parallel)
     check_sharing(composition.model.backbone, config.parallel, parallel.world_size)
-    sources, _ = open_both(config, registry)
+    check_compile(composition.model, config.train.compile, torch.device("meta"))  # what compiles may not be here
+    sources, held_out = open_both(config, registry)
+    check_scored(config, held_out)
     feed = make_feed(composition, sources)
     looked = look_at_all(feed)
     rows = plan_rows(feed, lanes=config.data.lanes, steps=steps, seconds=seconds)
