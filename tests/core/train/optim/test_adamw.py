@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kosmos.errors import ConfigError
 from kosmos.testing.fake_gpu import CUDA, fake_gpu
 from kosmos.train.optim.adamw import MasterAdamW
+from kosmos.train.optimizers import adamw, muon
 from support.steps import state_bytes, stepped
 
 
@@ -46,3 +48,10 @@ def test_its_step_on_a_gpu_waits_for_nothing(master):
                 parameter.grad = torch.ones_like(parameter)
             optimizer.step()
     assert gpu.waits == []
+
+
+@pytest.mark.parametrize("make", [adamw, muon])
+@pytest.mark.parametrize(("option", "value"), [("betas", (0.9, 1.0)), ("betas", (-0.1, 0.9)), ("eps", -1.0)])
+def test_means_that_adamw_cannot_step_by_are_named(make, option: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"^train\.optimizer\.{option}: expected "):
+        make([], 1e-3, **{option: value})

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from kosmos.errors import ConfigError
 from kosmos.train.optim import masters
 from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import equal_parts
@@ -46,8 +47,9 @@ class MasterAdamW(Parameterwise):
             seed: of stochastic rounding.
 
         Raises:
-            ConfigError: ``master`` without bf16 weights.
+            ConfigError: ``betas`` or ``eps`` that ``check_means`` refuses, or ``master`` without bf16 weights.
         """
+        check_means(betas, eps)
         super().__init__(
             params,
             {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay},
@@ -128,6 +130,14 @@ class MasterAdamW(Parameterwise):
         if keeps_low:
             state["low"] = zeros_like(parameter, masters.LOW_DTYPES[self.master])
         return state
+
+
+def check_means(betas: tuple[float, float], eps: float) -> None:
+    """Raises ConfigError where AdamW cannot step by them: a mean that keeps all would be divided by 0."""
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ConfigError(f"train.optimizer.betas: expected two numbers of 0 or more, below 1, got {list(betas)}")
+    if eps < 0:
+        raise ConfigError(f"train.optimizer.eps: expected 0 or more, got {eps}")
 
 
 def gradient_of(parameter: Tensor) -> Tensor:

@@ -63,8 +63,8 @@ class Muon(MasterAdamW):
             seed: of stochastic rounding.
 
         Raises:
-            ConfigError: ``momentum`` outside [0, 1), no step, ``master`` without bf16 weights, or a matrix that
-                ``parallel.tensor`` cuts.
+            ConfigError: ``momentum`` or ``betas`` outside [0, 1), a negative ``eps``, no step, ``master`` without bf16
+                weights, or a matrix that ``parallel.tensor`` cuts.
         """
         if not 0 <= momentum < 1:
             raise ConfigError(f"train.optimizer.momentum: expected 0 or more, below 1, got {momentum}")
