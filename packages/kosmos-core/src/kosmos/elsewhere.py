@@ -9,7 +9,11 @@ ELSEWHERE = {
         "batch_size micro_batch_size global_batch_size per_device_batch_size per_device_train_batch_size"
     ),
     "data.lanes says what a step takes, and each process accumulates its part": (
-        "gradient_accumulation_steps accumulate_grad_batches accum_grad"
+        "gradient_accumulation_steps accumulate_grad_batches accum_grad grad_accum grad_accum_steps "
+        "gradient_accumulation"
+    ),
+    "train.steps says how long; a step takes at most data.lanes x data.tokens_per_pack tokens": (
+        "tokens max_tokens train_tokens num_tokens total_tokens token_budget"
     ),
     "train.steps says how long; kosmos data tells how many steps take every document once": (
         "epochs num_epochs num_train_epochs max_epochs max_epoch"
@@ -58,6 +62,11 @@ ELSEWHERE = {
     "attention is chosen by the hardware, and documents never see each other": (
         "attn_impl attn_implementation flash_attn use_flash_attention_2"
     ),
+    "there is no moving average of the weights; checkpoint.keep_best keeps those that scored best": (
+        "ema ema_decay use_ema ema_model model_ema"
+    ),
+    "weights are drawn by train.seed, and built-in parts take no other scale of them; init and pretrained parts begin "
+    "with weights that there are": "init_std initializer_range init_method init_method_std",
     "each run has a folder of its own, and none is written over": "overwrite_output_dir",
     "data.sources.N.template lays out rows, tokenizer.turns the turns of chats": (
         "chat_template template template_type turns apply_chat_template"
@@ -73,10 +82,16 @@ ELSEWHERE = {
     "train.steps": "max_steps train_iters",
     "train.learning_rate": "lr",
     "train.optimizer": "optim optimizer",
+    "train.optimizer.betas": "betas adam_betas adam_beta1 adam_beta2 beta1 beta2",
+    "train.optimizer.eps": "adam_epsilon adam_eps",
     "train.schedule": "scheduler lr_scheduler lr_scheduler_type lr_decay_style lr_decay_iters",
+    "train.schedule: {name: wsd, decay: SHARE} goes down over that share of the steps; others go down until the last": (
+        "cooldown cooldown_steps decay_steps lr_decay_steps num_decay_steps"
+    ),
     "train.warmup_steps": "warmup warmup_ratio lr_warmup_iters lr_warmup_fraction",
-    "train.clip_norm": "grad_clip gradient_clipping max_grad_norm",
-    "train.compile": "torch_compile",
+    "train.clip_norm": "grad_clip gradient_clipping max_grad_norm clip_grad clip_grad_norm gradient_clip_val",
+    "train.weight_decay": "weight_decay wd",
+    "train.compile": "torch_compile compile",
     "data.tokens_per_pack": (
         "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length model_max_length"
     ),
@@ -101,7 +116,8 @@ ELSEWHERE = {
         "pipeline_parallel_degree pipeline_model_parallel_size expert_parallel_degree expert_model_parallel_size"
     ),
     "train.gradient_checkpointing": (
-        "activation_checkpoint activation_checkpointing recompute_activations recompute_granularity"
+        "gradient_checkpointing activation_checkpoint activation_checkpointing recompute_activations "
+        "recompute_granularity"
     ),
     "an option layer of an encoder that has several; kosmos explain layer": (
         "vision_feature_layer mm_vision_select_layer select_layer vision_select_layer"
@@ -119,6 +135,21 @@ ELSEWHERE = {
 }
 """Fields, or what is to be said in place of one, to the names that other trainers have for it."""
 _BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
+
+HERE = {
+    "data": {"data.sources.N.weight": "weight weights"},
+}
+"""As ``ELSEWHERE``, in a part of the run file alone: other parts have fields of these names."""
+
+VALUES = {
+    "train.precision": {
+        "train.fp8 multiplies in 8 bits": "fp8 float8",
+        "there is no fp16; did you mean bf16?": "fp16 float16 half",
+        "did you mean bf16?": "bfloat16 bf16_mixed",
+        "did you mean fp32?": "float32 full",
+    },
+}
+"""What is to be said of values that other trainers have for a field."""
 
 AROUND = {
     "backbone": ("freeze", "lora", "learning_rate"),
@@ -149,6 +180,22 @@ def elsewhere(name: str, place: str = "backbone") -> str:
     return said.replace("backbone.lora.", f"{place}.lora.") if place.startswith("streams.") else said
 
 
+def here(name: str, part: str) -> str:
+    """As ``elsewhere``, of a name that a part of the run file has not, and others have."""
+    return next((said for said, names in HERE.get(part, {}).items() if plain(name) in map(plain, names.split())), "")
+
+
+def value_elsewhere(path: str, value: str) -> str:
+    """What is to be said of a value that other trainers have for the field at ``path``; empty where nothing is."""
+    known = VALUES.get(path, {}).items()
+    return next((said for said, names in known if plain(value) in map(plain, names.split())), "")
+
+
+def beside(path: str) -> tuple[str, ...]:
+    """Fields that stand among the options of a component at ``path`` and are none of them."""
+    return ("name", *AROUND[path]) if path in AROUND else ()
+
+
 def around(path: str, name: str) -> str:
     """The field around the options of a component that a name among them was meant for; empty where none was.
 
@@ -159,7 +206,8 @@ def around(path: str, name: str) -> str:
     place = place or path
     if (said := elsewhere(name, place)).startswith(f"{place}.lora."):
         return said
-    meant = nearest(name, AROUND.get(place.partition(".")[0], ()))
+    fields = AROUND.get(place.partition(".")[0], ())
+    meant = called if (called := said.rpartition(".")[2]) in fields else nearest(name, fields)
     trained = part == "connector" and meant == "freeze"  # which it always is
     return f"{place}.{meant}" if meant and not trained else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from kosmos.config import RunConfig
-from kosmos.elsewhere import elsewhere
+from kosmos.elsewhere import elsewhere, here, value_elsewhere
 from kosmos.names import did_you_mean, plain
 
 AT_MOST = 4
@@ -26,16 +27,20 @@ def explain(error: ValidationError) -> str:
     found = [one for one in error.errors() if one["type"] != "missing" or one["loc"][:-1] not in unknown]
     found.sort(key=lambda one: one["type"] != "extra_forbidden")
     by_field: dict[tuple[tuple[int | str, ...], str], list[str]] = {}
+    hints: dict[tuple[int | str, ...], str] = {}
     of_several: set[tuple[int | str, ...]] = set()  # fields that do not go together: what else is set says nothing
     for one in found:  # a field of several types has an error for each
         path = _field_of(one["loc"])
         said = by_field.setdefault((path, repr(one["input"])), [])
         said.append(_told(one["type"], path, one["msg"], one["input"]))
+        if hint := _choice_meant(one, path):
+            hints[path] = f"; {hint}"
         if one["type"] == "value_error" and isinstance(one["input"], dict):
             of_several.add(path)
     told = [
         f"{'.'.join(map(str, path))}: {' or '.join(dict.fromkeys(said))}"
         + ("" if said[0].startswith("unknown") or path in of_several else f", got {value}")
+        + hints.get(path, "")
         for (path, value), said in by_field.items()
     ]
     more = f" (and {len(told) - AT_MOST} more)" if len(told) > AT_MOST else ""
@@ -52,6 +57,14 @@ def _told(kind: str, location: Sequence[int | str], message: str, found: Any) ->
             return f"expected fields; name what to train on as {_as_sources(found)}"
         return f"expected fields, such as {', '.join(_fields_at(location)[:4])}"
     return f"{message[0].lower()}{message[1:]}"
+
+
+def _choice_meant(error: Any, path: Sequence[int | str]) -> str:
+    """Which of the texts that a field takes was meant, or what is to be said of the one that stands there."""
+    if error["type"] != "literal_error" or not isinstance(value := error["input"], str):
+        return ""
+    choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+    return value_elsewhere(".".join(map(str, path)), value) or did_you_mean(value, choices)
 
 
 def _as_sources(found: str | list[Any]) -> str:
@@ -89,12 +102,14 @@ def _meant(name: str, location: Sequence[int | str]) -> str:
     if "." in name:  # a path is for the command line
         first, *rest = name.split(".")
         return f"fields are nested here: {first}: {': '.join(f'{{{part}' for part in rest)}: ...{'}' * len(rest)}"
+    if said := here(name, str(location[0]) if location else ""):
+        return f"did you mean {said}?"
     if same := paths_of(name):
         return f"did you mean {' or '.join(same)}?"
     fields = _fields_at(location)
     if said := elsewhere(name, ".".join(map(str, location[:2])) or "backbone"):
-        here = said.rpartition(".")[2]
-        return said if " " in said else f"did you mean {here if here in fields else said}?"
+        own = said.rpartition(".")[2]
+        return said if " " in said else f"did you mean {own if own in fields else said}?"
     return did_you_mean(name, fields) or f"fields here: {', '.join(fields)}"
 
 

@@ -16,10 +16,15 @@ def unfit(name: str) -> str:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that ``name`` most likely meant; case, ``-`` and ``_`` do not count. None where none is near."""
-    by_plain = {plain(candidate): candidate for candidate in candidates}
-    matches = difflib.get_close_matches(plain(name), by_plain, n=1, cutoff=0.66)
-    return by_plain[matches[0]] if matches else None
+    """The candidate that ``name`` most likely meant; case, ``-`` and ``_`` do not count. None where none is near.
+
+    It is spelled nearly so, or is the shortest of those that begin so.
+    """
+    by_plain, wanted = {plain(candidate): candidate for candidate in candidates}, plain(name)
+    matches = difflib.get_close_matches(wanted, by_plain, n=1, cutoff=0.68)  # two thirds: fused is not seed
+    begin = [known for known in by_plain if known.startswith(wanted)] if len(wanted) >= 3 else []
+    found = matches or sorted(begin, key=len)
+    return by_plain[found[0]] if found else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

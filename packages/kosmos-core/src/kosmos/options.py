@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from kosmos.elsewhere import around, elsewhere
+from kosmos.elsewhere import around, beside, elsewhere
 from kosmos.errors import ConfigError, PluginError
 from kosmos.names import did_you_mean, listed
 
@@ -244,7 +244,8 @@ def _unknown(name: str, fields: Mapping[str, inspect.Parameter], path: str, owne
         hint = f"{other} has it ({path}.name={other})"
     elif not hint and (said := elsewhere(str(name))):
         hint = said if " " in said else f"did you mean {said}?"
-    return f"{path}.{name}: unknown field" + (f"; {hint}" if hint else "") + f" (fields: {listed(fields, at_most=40)})"
+    known = listed([*fields, *beside(path)], at_most=40)
+    return f"{path}.{name}: unknown field" + (f"; {hint}" if hint else "") + f" (fields: {known})"
 
 
 def _readable(annotation: Any) -> str:

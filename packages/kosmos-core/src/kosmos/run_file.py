@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from kosmos.chats import LAYOUTS
-from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, by_name
+from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, SourceConfig, by_name
 from kosmos.errors import ConfigError
 from kosmos.mistakes import explain
 from kosmos.strict import as_written, names_are_a_list, one_is_a_list
@@ -224,6 +224,36 @@ def _lay_on_items(path: str, items: Sequence[Any], over: Mapping[Any, Any], *, r
     return merged
 
 
+def _refuse_fields_of_lists(values: Mapping[str, Any], layer: Mapping[str, Any]) -> None:
+    """Raises ConfigError where a layer over ``values`` calls items of a list by names, as if these were its fields."""
+    for path in ("data.sources", "evaluate.sources", "evaluate.metrics", "trackers", "observers"):
+        old, over = (_at(path, of) for of in (values, layer))
+        own, called = (SourceConfig.model_fields, "path") if path.endswith(".sources") else ((), "name")
+        if not isinstance(over, Mapping) or called in over or isinstance(old, Mapping):
+            continue
+        items = found if isinstance(found := one_is_a_list(old), list) else []
+        for name, value in over.items():
+            if name in own and items:
+                raise ConfigError(f"{path}.{name}: {path} is a list; set it of an item, such as {path}.0.{name}")
+            if name not in own and isinstance(value, Mapping) and not str(name).isdecimal():
+                raise ConfigError(f"{path}.{name}: {path} is a list; {_item_called(str(name), path, called, items)}")
+
+
+def _at(path: str, values: Any) -> Any:
+    for part in path.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
+
+
+def _item_called(name: str, path: str, called: str, items: Sequence[Any]) -> str:
+    """How to write the item of a list that somebody calls by a name."""
+    for number, item in enumerate(items):
+        names = [item.get("name"), item.get(called)] if isinstance(item, Mapping) else [item]
+        if name in (*names, *(Path(known).stem for known in names if isinstance(known, str))):
+            return f"{name} is {path}.{number}"
+    return f"write [{{{'name' if called == 'name' else 'path: PATH, name'}: {name}}}], or set an item by its number"
+
+
 def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
     """Raises ConfigError where something is set of sources by their number, and no sources are there."""
     for part in ("data", "evaluate"):
@@ -257,7 +287,9 @@ def lay_over(
     for layer in (*first, *later):
         if not isinstance(layer, Mapping):
             raise ConfigError(f"{where}: expected a mapping of fields, got {layer!r}; read_run_file reads a file")
-        values = merge(values, as_written(layer))
+        written = as_written(layer)
+        _refuse_fields_of_lists(values, written)
+        values = merge(values, written)
     _refuse_items_of_nothing(values)
     try:
         return RunConfig.model_validate(values)

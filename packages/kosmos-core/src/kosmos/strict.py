@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date
-from typing import Any, Literal, TypeVar, get_args
+from decimal import Decimal
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
 T = TypeVar("T", bound=BaseModel)
+_POWER = re.compile(r"[+-]?\d+(\.\d+)?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
 
 
 class Strict(BaseModel):
@@ -22,6 +25,14 @@ class Strict(BaseModel):
         import yaml
 
         return str(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _whole_numbers(cls, value: Any, field: ValidationInfo) -> Any:
+        # 1e5 is text to YAML, which pydantic reads where a float is wanted.
+        annotation = cls.model_fields[str(field.field_name)].annotation
+        types = _types(annotation)[1 if get_origin(annotation) is dict else 0 :]
+        return _whole(value) if int in types and not {str, float} & set(types) else value
 
     @field_validator("*", mode="before")
     @classmethod
@@ -94,9 +105,22 @@ def names_or_none(value: Any) -> Any:
     return None if value is None else names_are_a_list(value)
 
 
+def _types(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) or (annotation,)
+
+
+def _whole(value: Any) -> Any:
+    """A whole number in place of a text that says one as ``1e5`` or ``2.5e3``, also within a mapping."""
+    if isinstance(value, Mapping):
+        return {key: _whole(one) for key, one in value.items()}
+    if isinstance(value, str) and _POWER.fullmatch(value) and (number := Decimal(value)) == number.to_integral_value():
+        return int(number)
+    return value
+
+
 def _number_alone(annotation: Any) -> Literal["int_type", "float_type"] | None:
     """pydantic's error for what is none of the numbers that a field takes; None where it takes none, or true too."""
-    types = get_args(annotation) or (annotation,)
+    types = _types(annotation)
     if bool in types:
         return None
     return "int_type" if int in types else "float_type" if float in types else None

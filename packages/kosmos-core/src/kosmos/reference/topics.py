@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from kosmos.components import KINDS, Spec
 from kosmos.config import ComponentConfig, RunConfig
-from kosmos.elsewhere import component_elsewhere, elsewhere
+from kosmos.elsewhere import component_elsewhere, elsewhere, value_elsewhere
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.mistakes import paths_in, paths_of
 from kosmos.names import did_you_mean
@@ -57,6 +57,11 @@ def find(name: str, registry: Registry) -> list[Topic]:
         ConfigError: nothing that is installed has the name.
         PluginError: a component of the name is broken.
     """
+    path, _, value = name.partition("=")
+    if value and (fields := _fields(path, registry)):
+        said = value_elsewhere(path, value)
+        others = [topic for word in said.split() for topic in _fields(word, registry)]
+        return [*([Topic(name, said)] if said else []), *others, *fields]
     found = [*_codes(name), *_components(name, registry), *_fields(name, registry)]
     if found := found or [topic for path in paths_of(name.rpartition(".")[2]) for topic in _fields(path, registry)]:
         return found
