@@ -11,7 +11,7 @@ from kosmos import load_run, make_run, resume_run, train_model
 from kosmos.checkpoint.tensors import OPTIMIZER, read_whole
 from kosmos.compose import compose
 from kosmos.errors import ConfigError, PluginError
-from kosmos.train.initial import Initial, open_initial, take_weights
+from kosmos.train.initial import Initial, drawn_again, open_initial, take_weights
 from kosmos.train.progress import ConsoleReporter
 from kosmos.train.saved import open_checkpoint
 from support.runs import rows_of, small_run, ticks_registry
@@ -110,12 +110,42 @@ def test_a_file_in_the_place_of_a_run_is_refused_and_the_run_that_it_is_of_is_na
     exported.write_bytes((first / "run.yaml").read_bytes())
     inside = next(first.glob("checkpoints/step-*/manifest.json"))
     for file, which in (
-        (exported, ": an exported model cannot stand in its place"),
+        (exported, ": an exported model cannot stand in its place; begin with the run that it was exported from, .*"),
         (first / "run.yaml", f", {first}"),
         (inside, f", {first}"),
     ):
         with pytest.raises(ConfigError, match=rf"^init: {file}: is a file; give the folder of the run{which}$"):
             trained(tmp_path / "second", init=str(file))
+
+
+def test_a_folder_of_transformers_is_said_to_be_a_backbone(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=rf"; a language model .* is a backbone: {{name: hf, model: {tmp_path}}}$"):
+        trained(tmp_path / "second", init=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ({}, ["wiki"]),  # of the other all documents were drawn
+        ({"seed": 1}, []),
+        ({"sources": [{"name": "wiki", "documents": 9}]}, []),
+        ({"sources": [{"name": "web", "documents": 8}]}, []),
+        ({"sources": [{"name": "wiki", "documents": 8, "weight": 3}]}, ["wiki"]),
+        ({"lanes": 4}, ["wiki"]),
+    ],
+)
+def test_documents_that_the_weights_know_are_known_to_come_again(change, again) -> None:
+    data = {"seed": 0, "lanes": 2, "sources": [{"name": "wiki", "documents": 8}, {"name": "few", "documents": 2}]}
+    drawn = {"lanes": {"0": {"draws": [3, 1]}, "1": {"draws": [4, 1]}}}
+    assert drawn_again({"order": {"data": data}, "data": drawn}, {"data": {**data, **change}}) == again
+
+
+def test_rows_in_blocks_come_in_the_same_order_only_to_as_many_lanes() -> None:
+    data = {"seed": 0, "lanes": 1, "sources": [{"name": "wiki", "documents": 8, "blocks": "ab"}]}
+    before = {"order": {"data": data}, "data": {"lanes": {"0": {"draws": [3]}}}}
+    assert drawn_again(before, {"data": data}) == ["wiki"]
+    assert drawn_again(before, {"data": {**data, "lanes": 2}}) == []
 
 
 def test_a_run_that_goes_on_has_its_own_weights(first: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
     try:
         folder, loaded = open_checkpoint(init)
     except KosmosError as error:
-        raise ConfigError(f"init: {error}") from error
+        raise ConfigError(f"init: {error}{_instead(init)}") from error
     if _contents(folder.tokenizer) != _contents(tokenizer):
         raise ConfigError(
             f"init: the tokens of {folder.path} are others: give this run the same tokenizer (tokenizer: "
@@ -85,6 +85,35 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
     told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
     lines = tuple(other.line(folder.path) for other in told)
     return initial._replace(others=lines, resized=resized)
+
+
+def _instead(init: Path) -> str:
+    """What to do with weights that are no run's, behind the error that they are not."""
+    if init.is_file() and init.suffix == ".safetensors":
+        return "; begin with the run that it was exported from, or with one of that run's checkpoints"
+    if (init / "config.json").is_file():
+        return f"; a language model of transformers is a backbone: {{name: hf, model: {init}}}"
+    return ""
+
+
+def drawn_again(before: Mapping[str, Any], order: Mapping[str, Any]) -> list[str]:
+    """Sources whose documents come in the same order again, before the run of a checkpoint has had all of them.
+
+    Args:
+        before: state of the checkpoint.
+        order: what ``kosmos.train.order.sample_order`` gave for the run that begins.
+    """
+    there, here = before["order"]["data"], order["data"]
+    if there["seed"] != here["seed"]:
+        return []
+    again = []
+    for number, (old, new) in enumerate(zip(there["sources"], here["sources"], strict=False)):
+        facts = [{name: of[name] for name in ("name", "documents", "blocks") if name in of} for of in (old, new)]
+        by_lanes = "blocks" in old and there["lanes"] != here["lanes"]  # of which each meets few blocks at a time
+        drawn = sum(lane["draws"][number] for lane in before["data"]["lanes"].values())
+        if facts[0] == facts[1] and not by_lanes and drawn < old["documents"]:
+            again.append(old["name"])
+    return again
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

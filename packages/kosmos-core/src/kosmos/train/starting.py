@@ -9,7 +9,8 @@ from typing import Any
 from kosmos.checkpoint.folder import Loaded, reading
 from kosmos.config_weights import InitConfig
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
-from kosmos.train.initial import open_initial, take_weights
+from kosmos.names import listed
+from kosmos.train.initial import drawn_again, open_initial, take_weights
 from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
@@ -66,3 +67,10 @@ def begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder) -> None:
         trainer.report(line)
     if init.optimizer:
         trainer.report(take_optimizer(trainer, initial))
+    with reading(initial.loaded):
+        again = drawn_again(initial.loaded.state, trainer.order)
+    if again:
+        trainer.report(
+            f"warning: data.seed: is that of {init.path} too, so the first documents of {listed(again)} come again, which "
+            "its weights have been trained on; set another number"
+        )
