@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kosmos import ConfigError, TrainingError, train_model
-from kosmos.train import output
+from kosmos.train import holding
 from kosmos.train.json_lines import as_json, printed_json
 from kosmos.train.output import RunFolder
 from kosmos.train.run import resume_run
@@ -36,7 +36,7 @@ def test_a_folder_in_which_another_process_trains_is_refused_until_that_one_dies
     run = tmp_path / "run"
     train_model(small_run(run, train={"steps": 2}), registry=ticks_registry())
     more = {"train": {"steps": 3}}
-    monkeypatch.setattr(output, "DYING_S", 0.3)
+    monkeypatch.setattr(holding, "DYING_S", 0.3)
     with subprocess.Popen([sys.executable, "-c", HOLD, run], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
@@ -46,6 +46,35 @@ def test_a_folder_in_which_another_process_trains_is_refused_until_that_one_dies
         finally:
             other.kill()
     assert resume_run(run, more, registry=ticks_registry()).step == 3
+
+
+def test_of_two_starts_in_one_new_folder_the_later_writes_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    monkeypatch.setattr(holding, "DYING_S", 0.3)
+    with subprocess.Popen([sys.executable, "-c", HOLD, run], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"  # its run file comes a little later
+        try:
+            with pytest.raises(ConfigError, match=rf"{run}: process {other.pid} on \S+ trains here already; stop it"):
+                train_model(small_run(run), registry=ticks_registry())
+        finally:
+            other.kill()
+    assert [file for file in run.rglob("*") if file.is_file()] == [run / ".in-use"]
+    assert train_model(small_run(run, train={"steps": 1}), registry=ticks_registry()).step == 1
+
+
+def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, later = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    first.path.mkdir()
+    first.hold()
+    (first.path / "notes.txt").touch()  # for which the folder stays
+    monkeypatch.setattr(holding.time, "sleep", lambda seconds: first.discard())  # as the later one waits
+    later.hold()
+    assert (later.path / ".in-use").read_text()
+    later.release()
 
 
 def test_a_run_that_failed_or_ended_holds_nothing(tmp_path: Path) -> None:

@@ -7,16 +7,28 @@ from kosmos.data.turns import save_tokenizer
 from kosmos.errors import KosmosError, TrainingError
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
+from kosmos.runtime.parallel import Parallel
 from kosmos.train.output import RunFolder
 
 
-def new_folder(composition: Composition, registry: Registry) -> RunFolder:
-    """Make it. It holds a run once its run file stands there.
+def new_folder(composition: Composition, registry: Registry, parallel: Parallel) -> RunFolder:
+    """Make it. It holds a run once its run file stands there. All ranks call it; the first holds the folder.
 
     Raises:
         ConfigError: its name is taken.
         TrainingError: it cannot be written; nothing of it is left.
     """
+    made: list[RunFolder] = []  # the first rank's own: others do not hold it
+
+    def make() -> RunFolder:
+        made.append(_made(composition, registry))
+        return made[0]
+
+    path = parallel.main_only(lambda: make().path)
+    return made[0] if made else RunFolder(path)
+
+
+def _made(composition: Composition, registry: Registry) -> RunFolder:
     folder = RunFolder.create(composition.config)
     try:
         save_tokenizer(composition.tokenizer, composition.planner.turns, folder.tokenizer)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shlex
 import shutil
-import socket
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import yaml
 
@@ -23,16 +20,14 @@ from kosmos.errors import CheckpointError, ConfigError, PluginError, TrainingErr
 from kosmos.files import replace_text
 from kosmos.lock import LOCK_FILE
 from kosmos.run_file import dump_run, lay_over, read_run_file
+from kosmos.train.holding import IN_USE, Lock
 from kosmos.train.json_lines import as_json
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
-IN_USE = ".in-use"
 WORD = ".seen-"
 """How the name of a file begins by which ranks find out whether they see one folder."""
 MODEL_FILE = "model.yaml"
-DYING_S = 5.0
-"""Seconds for which a process that was killed may still hold what it held."""
 
 
 def resume_command(path: Path, processes: int = 1) -> str:
@@ -63,15 +58,16 @@ class RunFolder:
         self._known_bad: set[tuple[str, str]] | None = None
         self._waiting: dict[Path, str] = {}
         self._is_full = False
-        self._held: TextIO | None = None
+        self._lock = Lock(path)
 
     @staticmethod
     def create(config: RunConfig) -> RunFolder:
-        """A new folder, which is a run's only when ``write_config`` has been called.
+        """A new folder, which is held, and is a run's only when ``write_config`` has been called.
 
         Raises:
-            ConfigError: the folder holds a run already or data of the run, or cannot be made, or its checkpoints could
-                not be read.
+            ConfigError: the folder holds a run already or data of the run, or cannot be made, or another process
+                begins a run there, or its checkpoints could not be read.
+            TrainingError: the folder is not writable.
         """
         path = config.output or _free_name(config)
         try:
@@ -81,12 +77,7 @@ class RunFolder:
                 f"output: {path} is not UTF-8, and no checkpoint could be read there; name another --output"
             ) from error
         folder = RunFolder(path)
-        with _making(path):
-            held = folder.run_file.exists()
-        if held:
-            raise ConfigError(
-                f"{path}: holds a run already; go on with '{resume_command(path)}' or name another --output"
-            )
+        folder._refuse_taken()
         named = (
             entry.path for entry in (*config.data.sources, *config.evaluate.sources) if os.path.isabs(entry.path)
         )  # else it is registered
@@ -96,9 +87,25 @@ class RunFolder:
             )
         with _making(path):
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
-            folder.metrics.touch()
-            folder.quarantine.touch()
+        folder.hold()
+        try:
+            folder._refuse_taken()  # by a start that has ended since
+            with _making(path):
+                folder.metrics.touch()
+                folder.quarantine.touch()
+        except BaseException:
+            folder.release()
+            raise
         return folder
+
+    def _refuse_taken(self) -> None:
+        """Raises ConfigError where a run is here already."""
+        with _making(self.path):
+            held = self.run_file.exists()
+        if held:
+            raise ConfigError(
+                f"{self.path}: holds a run already; go on with '{resume_command(self.path)}' or name another --output"
+            )
 
     def discard(self) -> None:
         """Remove what a run that has not begun has made. Other files of the folder stay, and it with them."""
@@ -110,6 +117,7 @@ class RunFolder:
         for folder in (self.checkpoints, self.path):
             with suppress(OSError):
                 folder.rmdir()
+        self.release()
 
     def hold(self) -> None:
         """Keep other processes from training here until ``release``, or until this one ends in whatever way.
@@ -118,28 +126,12 @@ class RunFolder:
             ConfigError: one trains here already.
             TrainingError: the folder is not writable.
         """
-        try:
-            file = (self.path / IN_USE).open("a+", encoding="utf-8")
-        except OSError as error:
-            raise TrainingError(f"{self.path / IN_USE}: cannot write ({error.strerror})") from error
-        try:
-            if not _locked(file, patience_s=DYING_S):
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                file.close()
-                raise ConfigError(f"{self.path}: {holder} trains here already; stop it first, or wait")
-        except OSError as error:
-            self.report(f"warning: {self.path}: cannot be locked ({error.strerror}); see that no other run uses it")
-        with suppress(OSError):  # who holds it is a courtesy, and the rows of a run on a full disk wait for room
-            os.ftruncate(file.fileno(), 0)
-            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
-        self._held = file
+        self._lock.take(self.report)
+        self._lock.sign()
 
     def release(self) -> None:
         """End what ``hold`` began."""
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        self._lock.release()
 
     def write_config(self, config: RunConfig) -> None:
         """Make the folder that of a run, or replace its run file; it is never half written.
@@ -351,18 +343,6 @@ class RunFolder:
             replace_text(file, text)
         except OSError as error:
             raise TrainingError(f"{file}: cannot write ({error.strerror})") from error
-
-
-def _locked(file: TextIO, *, patience_s: float) -> bool:
-    end = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.1)
 
 
 def _written(file: Path) -> list[str]:

@@ -76,7 +76,11 @@ class Session:
         if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
             self.reporter.say(f"warning: {warning}")
         made = self.opened.composition
-        self.folder = RunFolder(parallel.main_only(lambda: (folder or new_folder(made, registry)).path))
+        if folder is None:
+            self.folder = new_folder(made, registry, parallel)
+        else:
+            there = folder.path
+            self.folder = RunFolder(parallel.main_only(lambda: there))
         self.folder.report = self.reporter.say
         self.config = made.config.model_copy(update={"output": self.folder.path})
         self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)

@@ -31,7 +31,6 @@ from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import Opened, open_run
 from kosmos.train.order import sample_order
-from kosmos.train.output import RunFolder
 from kosmos.train.run import agreed_plugins, ranks
 from kosmos.train.side_by_side import check_at_once
 from kosmos.train.starting import begin_with, start_trainer
@@ -108,7 +107,7 @@ class _Trial:
             if facts is not None and parallel.is_main:
                 facts.write(self.folder)
             made = opened.composition
-            folder = RunFolder(parallel.main_only(lambda: new_folder(made, registry).path))
+            folder = new_folder(made, registry, parallel)
             watch = open_watch(opened.parallel, hang_s=config.train.hang_s, clock=Goodput())
             watch.start()
             stack.push(watch.ended_by)

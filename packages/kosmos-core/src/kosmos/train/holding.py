@@ -1,0 +1,79 @@
+"""The lock of a run's folder: one process trains there at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from kosmos.errors import ConfigError, TrainingError
+
+IN_USE = ".in-use"
+DYING_S = 5.0
+"""Seconds for which a process that was killed may still hold what it held."""
+
+
+class Lock:
+    """A file in the folder, locked by the process that trains there; it says which one that is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / IN_USE
+        self._held: TextIO | None = None
+
+    def take(self, report: Callable[[str], None]) -> None:
+        """Keep it until ``release``, or until this process ends in whatever way. Once more changes nothing.
+
+        Args:
+            report: shows a line where the file system has no locks.
+
+        Raises:
+            ConfigError: another process has it.
+            TrainingError: the folder is not writable.
+        """
+        while self._held is None:
+            try:
+                file = self.file.open("a+", encoding="utf-8")
+            except OSError as error:
+                raise TrainingError(f"{self.file}: cannot write ({error.strerror})") from error
+            try:
+                if not _locked(file, patience_s=DYING_S):
+                    file.seek(0)
+                    holder = file.read().strip() or "another process"
+                    file.close()
+                    raise ConfigError(f"{self.folder}: {holder} trains here already; stop it first, or wait")
+            except OSError as error:
+                report(f"warning: {self.folder}: cannot be locked ({error.strerror}); see that no other run uses it")
+            if os.fstat(file.fileno()).st_nlink or self.file.exists():
+                self._held = file
+            else:  # who had it has taken it away, with a run that could not begin
+                file.close()
+
+    def sign(self) -> None:
+        """Write into it who holds it."""
+        assert self._held is not None, "it is held"
+        with suppress(OSError):  # this is a courtesy, and the rows of a run on a full disk wait for room
+            os.ftruncate(self._held.fileno(), 0)
+            os.write(self._held.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
+
+    def release(self) -> None:
+        """End what ``take`` began."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+
+def _locked(file: TextIO, *, patience_s: float) -> bool:
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.1)
