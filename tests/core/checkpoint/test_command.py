@@ -21,6 +21,7 @@ from support.runs import small_run
 def run(tmp_path: Path) -> RunFolder:
     """Checkpoints of the steps 10 to 60; the run file keeps two, and those of every 30 steps."""
     folder = RunFolder.create(small_run(tmp_path / "run", checkpoint={"keep_last": 2, "keep_every": 30}))
+    folder.release()
     folder.write_config(small_run(folder.path, checkpoint={"keep_last": 2, "keep_every": 30}))
     saver = Saver(folder.checkpoints, Parallel(), keep_last=9)
     for step in range(10, 70, 10):
@@ -130,6 +131,7 @@ def test_a_folder_without_a_run_or_without_checkpoints_is_one_line(tmp_path: Pat
     assert main(["checkpoint", "verify", str(tmp_path)]) == 2
     assert "no run is here" in capsys.readouterr().err
     folder = RunFolder.create(small_run(tmp_path / "run"))
+    folder.release()
     folder.write_config(small_run(folder.path))
     for action in ("verify", "prune"):
         assert main(["checkpoint", action, str(folder.path)]) == 3

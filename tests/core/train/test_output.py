@@ -66,6 +66,87 @@ def test_of_two_starts_in_one_new_folder_the_later_writes_nothing_there(
     assert train_model(small_run(run, train={"steps": 1}), registry=ticks_registry()).step == 1
 
 
+def all_of(folder: Path) -> dict[str, bytes | None]:
+    """Every file and folder of one, with its content."""
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "metrics.jsonl", "held_out.jsonl", "quarantine.jsonl", "guards.jsonl", "goodput.jsonl", "parts.json",
+        "model.yaml", "plugins.lock.json", "tokenizer/tokenizer.json", "profile/mine.txt",
+        "checkpoints/step-00000500/w.bin", "checkpoints/.partial-mine/w.bin",
+    ],
+)  # fmt: skip
+def test_a_folder_with_files_of_the_names_of_a_run_is_refused_and_stays_as_it_was(tmp_path: Path, file: str) -> None:
+    own = tmp_path / file
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("precious")
+    before = all_of(tmp_path)
+    with pytest.raises(ConfigError, match=rf"{tmp_path}: holds {file.split('/')[0]} and no run.yaml: a new run would"):
+        train_model(small_run(tmp_path), registry=ticks_registry())
+    assert all_of(tmp_path) == before
+
+
+def test_what_else_lies_in_the_folder_outlives_a_start_that_fails_and_one_that_works(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for file in ("notes.txt", "checkpoints/lost+found/1", "tensorboard/old", ".seen-by-me"):
+        (run / file).parent.mkdir(parents=True, exist_ok=True)
+        (run / file).write_text(file)
+    before = all_of(run)
+    with pytest.raises(ConfigError, match="init"):
+        train_model(small_run(run, init=str(tmp_path / "nowhere")), registry=ticks_registry())
+    assert all_of(run) == before
+    train_model(small_run(run, train={"steps": 2}, checkpoint={"every_steps": 1}), registry=ticks_registry())
+    assert before.items() <= all_of(run).items()
+
+
+def test_a_start_that_fails_leaves_the_empty_folders_that_it_found(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    for output in ("run", "new"):
+        with pytest.raises(ConfigError, match="init"):
+            train_model(small_run(tmp_path / output, init=str(tmp_path / "nowhere")), registry=ticks_registry())
+    assert all_of(tmp_path) == {"run": None, "run/checkpoints": None}
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from kosmos import train_model
+from kosmos.train.output import RunFolder
+from support.runs import small_run, ticks_registry
+def begun(folder, *given):
+    os._exit(9)
+
+def failed(folder):
+    if folder.run_file.exists():
+        folder.run_file.unlink()
+        os._exit(9)
+
+more = {}
+if sys.argv[2] == "before its run file":
+    RunFolder.write_config = begun
+else:
+    RunFolder._remove_own = failed
+    more = {"init": sys.argv[1] + "-nowhere"}
+train_model(small_run(Path(sys.argv[1]), **more), registry=ticks_registry())
+"""
+
+
+@pytest.mark.parametrize("moment", ["before its run file", "as it failed"])
+def test_a_start_that_was_killed_is_no_obstacle_to_the_next(tmp_path: Path, moment: str) -> None:
+    run = tmp_path / "run"
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    program = [sys.executable, "-c", KILLED, run, moment]
+    assert subprocess.run(program, check=False, env={**os.environ, "PYTHONPATH": path}, timeout=60).returncode == 9
+    assert (run / "tokenizer").is_dir() and not (run / "run.yaml").exists()
+    assert train_model(small_run(run, train={"steps": 1}), registry=ticks_registry()).step == 1
+    (run / "run.yaml").unlink()  # a run was here, which is no start any more
+    with pytest.raises(ConfigError, match=r"holds metrics.jsonl, held_out.jsonl, .*, checkpoints and no run.yaml"):
+        train_model(small_run(run), registry=ticks_registry())
+
+
 def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, later = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
     first.path.mkdir()

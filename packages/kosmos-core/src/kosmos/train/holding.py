@@ -16,6 +16,8 @@ from kosmos.errors import ConfigError, TrainingError
 IN_USE = ".in-use"
 DYING_S = 5.0
 """Seconds for which a process that was killed may still hold what it held."""
+BEGINS = ", which begins a run"
+"""Behind the name of who holds a folder that is no run's yet: where it was killed, what lies there is its own."""
 
 
 class Lock:
@@ -43,7 +45,7 @@ class Lock:
             try:
                 if not _locked(file, patience_s=DYING_S):
                     file.seek(0)
-                    holder = file.read().strip() or "another process"
+                    holder = file.read().strip().removesuffix(BEGINS) or "another process"
                     file.close()
                     raise ConfigError(f"{self.folder}: {holder} trains here already; stop it first, or wait")
             except OSError as error:
@@ -53,12 +55,18 @@ class Lock:
             else:  # who had it has taken it away, with a run that could not begin
                 file.close()
 
-    def sign(self) -> None:
-        """Write into it who holds it."""
+    def tells_of_a_start(self) -> bool:
+        """Whether who held it last was beginning a run."""
+        with suppress(OSError):
+            return self.file.is_file() and self.file.read_bytes().endswith(BEGINS.encode())
+        return False
+
+    def sign(self, what: str = "") -> None:
+        """Write into it who holds it, and what it does there."""
         assert self._held is not None, "it is held"
         with suppress(OSError):  # this is a courtesy, and the rows of a run on a full disk wait for room
             os.ftruncate(self._held.fileno(), 0)
-            os.write(self._held.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
+            os.write(self._held.fileno(), f"process {os.getpid()} on {socket.gethostname()}{what}".encode())
 
     def release(self) -> None:
         """End what ``take`` began."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -44,3 +45,22 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def written_lines(file: Path) -> list[str]:
+    """Lines of a ledger, the last one perhaps cut short, within a character too, where a machine went off."""
+    return lines_of(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else []
+
+
+def lines_of(text: str) -> list[str]:
+    """Not by ``splitlines``: JSON leaves line ends that only Unicode knows as they stand in names of documents."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def step_row(line: str) -> dict[str, Any] | None:
+    """A row of a step; None where a crash cut the line short."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+        return row if "step" in row else None
+    except ValueError:
+        return None

@@ -14,14 +14,15 @@ from typing import Any
 
 import yaml
 
-from kosmos.checkpoint.folder import CHECKPOINTS, run_and_step
+from kosmos.checkpoint.folder import CHECKPOINTS, PARTIAL, run_and_step
 from kosmos.config import RunConfig
 from kosmos.errors import CheckpointError, ConfigError, PluginError, TrainingError
 from kosmos.files import replace_text
 from kosmos.lock import LOCK_FILE
+from kosmos.names import listed
 from kosmos.run_file import dump_run, lay_over, read_run_file
-from kosmos.train.holding import IN_USE, Lock
-from kosmos.train.json_lines import as_json
+from kosmos.train.holding import BEGINS, IN_USE, Lock
+from kosmos.train.json_lines import as_json, lines_of, step_row, written_lines
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
@@ -59,6 +60,8 @@ class RunFolder:
         self._waiting: dict[Path, str] = {}
         self._is_full = False
         self._lock = Lock(path)
+        self._found: tuple[Path, ...] = ()
+        """Folders that were there before the run."""
 
     @staticmethod
     def create(config: RunConfig) -> RunFolder:
@@ -86,38 +89,64 @@ class RunFolder:
                 f"{path}: holds the data, whose files those of the run would lie among; name another --output"
             )
         with _making(path):
+            folder._found = tuple(there for there in (folder.checkpoints, path) if there.is_dir())
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
-        folder.hold()
+        folder._lock.take(folder.report)
         try:
             folder._refuse_taken()  # by a start that has ended since
+        except ConfigError:
+            folder.release()
+            raise
+        try:
+            folder._remove_own()  # of a start that was killed
+            folder._lock.sign(BEGINS)
             with _making(path):
                 folder.metrics.touch()
                 folder.quarantine.touch()
         except BaseException:
-            folder.release()
+            folder.discard()
             raise
         return folder
 
     def _refuse_taken(self) -> None:
-        """Raises ConfigError where a run is here already."""
+        """Raises ConfigError where a run is here already, or files that a new one would write to or take away."""
         with _making(self.path):
-            held = self.run_file.exists()
-        if held:
+            if self.run_file.exists():
+                raise ConfigError(
+                    f"{self.path}: holds a run already; go on with '{resume_command(self.path)}' or name another "
+                    "--output"
+                )
+            ledgers = self.metrics, self.held_out, self.quarantine, self.guards, self.goodput, self.parts
+            own = *ledgers, self.model, self.path / LOCK_FILE, self.tokenizer, self.profiles
+            there = [file.name for file in own if _is_taken(file)] if not self._lock.tells_of_a_start() else []
+            there += (
+                [CHECKPOINTS] if any(next(self.checkpoints.glob(f"{of}*"), None) for of in ("step-", PARTIAL)) else []
+            )
+        if there:
             raise ConfigError(
-                f"{self.path}: holds a run already; go on with '{resume_command(self.path)}' or name another --output"
+                f"{self.path}: holds {listed(there)} and no run.yaml: a new run would write over what it did not make; "
+                "move that elsewhere, or name another --output"
             )
 
     def discard(self) -> None:
         """Remove what a run that has not begun has made. Other files of the folder stay, and it with them."""
-        own = self.run_file, self.metrics, self.quarantine, self.model, self.path / LOCK_FILE, self.path / IN_USE
-        for file in (*own, *self.path.glob(f"{WORD}*")):
+        self._lock.sign(BEGINS)  # whoever is killed meanwhile has begun none
+        self._remove_own()
+        with suppress(OSError):
+            (self.path / IN_USE).unlink()
+        for folder in (self.checkpoints, self.path):
+            if folder not in self._found:
+                with suppress(OSError):
+                    folder.rmdir()
+        self.release()
+
+    def _remove_own(self) -> None:
+        """What a start makes: nothing of it was there before, as ``_refuse_taken`` has seen."""
+        own = self.run_file, self.metrics, self.quarantine, self.model, self.path / LOCK_FILE
+        for file in (*own, *self.path.glob(WORD + "[0-9a-f]" * 32)):
             with suppress(OSError):
                 file.unlink()
         shutil.rmtree(self.tokenizer, ignore_errors=True)
-        for folder in (self.checkpoints, self.path):
-            with suppress(OSError):
-                folder.rmdir()
-        self.release()
 
     def hold(self) -> None:
         """Keep other processes from training here until ``release``, or until this one ends in whatever way.
@@ -273,12 +302,12 @@ class RunFolder:
         """(origin, cause) of what is in the ledger."""
         if self._known_bad is not None:
             return self._known_bad
-        lines = _written(self.quarantine)
-        return {(row["origin"], row["cause"]) for line in lines if (row := _row(line)) is not None}
+        lines = written_lines(self.quarantine)
+        return {(row["origin"], row["cause"]) for line in lines if (row := step_row(line)) is not None}
 
     def scores(self) -> list[dict[str, Any]]:
         """The rows of ``held_out.jsonl``, of those that can be read."""
-        return [row for line in _written(self.held_out) if (row := _row(line)) is not None]
+        return [row for line in written_lines(self.held_out) if (row := step_row(line)) is not None]
 
     def last_step(self) -> dict[str, Any] | None:
         """The last row of ``metrics.jsonl`` that can be read."""
@@ -296,10 +325,10 @@ class RunFolder:
             with file.open("rb") as ledger:
                 while piece := ledger.read(1 << 20):
                     count, last = count + piece.count(b"\n"), piece[-1:]
-        return count + (last != b"\n") + len(_lines_of(self._waiting.get(file, "")))
+        return count + (last != b"\n") + len(lines_of(self._waiting.get(file, "")))
 
     def _lines(self, file: Path) -> list[str]:
-        return _written(file) + _lines_of(self._waiting.get(file, ""))
+        return written_lines(file) + lines_of(self._waiting.get(file, ""))
 
     def check_checkpoints(self) -> None:
         """Of a run that has none: see that none was lost. The folder for them is made before the first step.
@@ -307,7 +336,7 @@ class RunFolder:
         Raises:
             CheckpointError: that folder is gone, and the steps with it.
         """
-        rows = () if self.checkpoints.is_dir() else map(_row, _written(self.metrics))
+        rows = () if self.checkpoints.is_dir() else map(step_row, written_lines(self.metrics))
         if steps := max((row["step"] for row in rows if row is not None), default=0):
             raise CheckpointError(
                 f"{self.checkpoints}: is not there, and {self.metrics.name} tells of {steps} steps; bring it back or "
@@ -325,7 +354,7 @@ class RunFolder:
             if file.exists():
                 lines, stay = self._lines(file), (noted or {}).get(file.name, 0)
                 self._waiting.pop(file, None)
-                rows = ((number < stay, line, _row(line)) for number, line in enumerate(lines))
+                rows = ((number < stay, line, step_row(line)) for number, line in enumerate(lines))
                 kept = [line for stays, line, row in rows if row is not None and (stays or row["step"] <= step)]
                 self._replace(file, "".join(line + "\n" for line in kept))
         if (
@@ -345,22 +374,9 @@ class RunFolder:
             raise TrainingError(f"{file}: cannot write ({error.strerror})") from error
 
 
-def _written(file: Path) -> list[str]:
-    """Lines of a ledger, the last one perhaps cut short, within a character too, where a machine went off."""
-    return _lines_of(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else []
-
-
-def _lines_of(text: str) -> list[str]:
-    """Not by ``splitlines``: JSON leaves line ends that only Unicode knows as they stand in names of documents."""
-    return text.removesuffix("\n").split("\n") if text else []
-
-
-def _row(line: str) -> dict[str, Any] | None:
-    try:
-        row: dict[str, Any] = json.loads(line)
-        return row if "step" in row else None
-    except ValueError:  # a line that a crash cut short
-        return None
+def _is_taken(place: Path) -> bool:
+    """Whether anything is there but an empty folder. Raises OSError where that cannot be seen."""
+    return os.path.lexists(place) and not (place.is_dir() and next(place.iterdir(), None) is None)
 
 
 @contextmanager

@@ -108,6 +108,7 @@ class _Trial:
                 facts.write(self.folder)
             made = opened.composition
             folder = new_folder(made, registry, parallel)
+            stack.callback(folder.release)
             watch = open_watch(opened.parallel, hang_s=config.train.hang_s, clock=Goodput())
             watch.start()
             stack.push(watch.ended_by)
