@@ -127,6 +127,13 @@ def test_folders_that_a_person_made_beside_the_checkpoints_are_left_alone(run: R
     assert mine.is_dir()
 
 
+def test_a_folder_that_only_has_the_name_of_a_checkpoint_is_kept_beside_so_many(run: RunFolder, capsys) -> None:
+    for step in (20, 40, 60):
+        (run.checkpoints / f"step-{step:08d}" / "manifest.json").unlink()
+    assert main(["checkpoint", "prune", str(run.path), "--keep-last", "2", "--keep-every", "1000"]) == 0
+    assert steps(run) == [20, 30, 40, 50, 60]  # 10 is gone
+
+
 def test_a_folder_without_a_run_or_without_checkpoints_is_one_line(tmp_path: Path, capsys) -> None:
     assert main(["checkpoint", "verify", str(tmp_path)]) == 2
     assert "no run is here" in capsys.readouterr().err

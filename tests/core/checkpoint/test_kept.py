@@ -30,6 +30,19 @@ def test_pruning_after_a_fallback_never_deletes_what_was_just_saved(tmp_path: Pa
     assert len(committed(tmp_path)) == keep_last
 
 
+def test_folders_that_only_have_the_name_of_a_checkpoint_are_never_deleted(tmp_path: Path) -> None:
+    mine = [f"{name}/w.bin" for name in ("step-00000005", "step-00000500", ".partial-mine", ".partial-step-7")]
+    for file in mine:
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text("precious")
+    (tmp_path / ".partial-notes").write_text("precious")
+    for step in (10, 20, 30):
+        save(tmp_path, step, 2)
+    assert all((tmp_path / file).read_text() == "precious" for file in (*mine, ".partial-notes"))
+    saved = [step_of(c) for c in committed(tmp_path) if verify(c) is None]
+    assert saved == [30, 20]  # the others take the place of none
+
+
 def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path: Path) -> None:
     save(tmp_path, 200)
     (damaged,) = (save(tmp_path, 400) / "tensors").iterdir()

@@ -41,6 +41,8 @@ _SHORT = re.compile(r"step-[0-9]+")
 """As a person writes it."""
 AVERAGED = "averaged"
 """In the state of a mean of checkpoints: their steps. There is no state of an optimizer beside it."""
+_PARTIAL = re.compile(r"\.partial-(replaced-|deleted-)?step-[0-9]{8,}")
+"""What was not committed, or not wholly replaced or deleted. Whatever else lies there is somebody's."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def begin(folder: Path, step: int) -> Path:
     for checkpoint in committed(folder):
         if checkpoint.name.startswith(REPLACED):
             checkpoint.rename(folder / checkpoint.name.removeprefix(REPLACED))
-    for rest in folder.glob(f"{PARTIAL}*"):  # of a run that was killed; a full disk needs the room
+    for rest in _partial(folder):  # of a run that was killed; a full disk needs the room
         _remove(rest)
     partial = folder / f"{PARTIAL}{_name(step)}"
     (partial / TENSORS).mkdir(parents=True)
@@ -187,8 +189,8 @@ def prune(
 ) -> list[Path]:
     """Keep ``saved`` and the newest before it, ``keep_last`` in all, and others as ``superseded`` does.
 
-    The rest and what was never committed is deleted. What stands above ``saved`` is of steps that are being taken
-    again, after a fallback from damaged ones.
+    The rest and what was never committed is deleted, but nothing without a manifest. What stands above ``saved`` is of
+    steps that are being taken again, after a fallback from damaged ones.
 
     Args:
         damaged: steps of checkpoints that are kept for nobody, and would take the place of whole ones.
@@ -196,15 +198,24 @@ def prune(
     Returns:
         The checkpoints that were deleted.
     """
-    wrong = [c for c in committed(folder) if step_of(c) > step_of(saved) or (step_of(c) in damaged and c != saved)]
+    wrong = [c for c in _with_manifest(folder) if step_of(c) > step_of(saved) or (step_of(c) in damaged and c != saved)]
     for checkpoint in wrong:
         delete(checkpoint)
     old = superseded(folder, keep_last, saved, keep_every=keep_every, best=best)
     for checkpoint in old:
         delete(checkpoint)
-    for rest in folder.glob(f"{PARTIAL}*"):
+    for rest in _partial(folder):
         shutil.rmtree(rest, ignore_errors=True)
     return wrong + old
+
+
+def _partial(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob(f"{PARTIAL}*") if _PARTIAL.fullmatch(path.name))
+
+
+def _with_manifest(folder: Path) -> list[Path]:
+    """What was committed here, newest first: a folder that only has the name of a checkpoint is somebody's."""
+    return [checkpoint for checkpoint in committed(folder) if (checkpoint / MANIFEST).is_file()]
 
 
 def superseded(
@@ -216,7 +227,7 @@ def superseded(
         keep_every: those of every so many steps are kept.
         best: of this step it is kept.
     """
-    below = [c for c in committed(folder) if step_of(c) <= step_of(newest)]
+    below = [c for c in _with_manifest(folder) if step_of(c) <= step_of(newest)]
     old = [c for c in below[keep_last:] if step_of(c) != best]
     return [c for c in old if not (keep_every and step_of(c) % keep_every == 0)]
 

@@ -157,7 +157,7 @@ def _newest_whole(output: str, checkpoints: list[Path], wanted: int) -> tuple[Pa
     Raises:
         CheckpointError: none is whole.
     """
-    from kosmos.checkpoint.folder import verify
+    from kosmos.checkpoint.folder import MANIFEST, verify
 
     damaged: list[str] = []
     whole: list[Path] = []
@@ -174,7 +174,7 @@ def _newest_whole(output: str, checkpoints: list[Path], wanted: int) -> tuple[Pa
         raise CheckpointError(f"{output}: nothing is deleted, since no checkpoint is whole: {why}")
     for line in damaged:
         print(f"warning: {line}; left there: {whole[0].name} is the newest whole one", file=sys.stderr)
-    from_newest = checkpoints[checkpoints.index(whole[0]) :]
+    from_newest = [c for c in checkpoints[checkpoints.index(whole[0]) :] if (c / MANIFEST).is_file()]
     return whole[0], from_newest.index(whole[-1]) + 1 if len(whole) == wanted else len(from_newest)
 
 
