@@ -296,13 +296,26 @@ def test_the_records_that_were_not_used_for_longest_go_first(open_, rows, folder
 
 def test_what_a_killed_process_left_behind_goes(open_, rows, folder):
     folder.mkdir(parents=True)
-    old, new = folder / ".old.1.aa", folder / ".new.2.bb"
+    old, new = folder / f".{'0a' * 20}.1.0000000a", folder / f".{'0b' * 20}.2.0000000b"
     for file in (old, new):
         file.write_bytes(b"half")
     os.utime(old, (1, 1))
     open_(rows({"text": "one"}))
     assert new.exists()
     assert not old.exists()
+
+
+def test_files_of_others_in_the_folder_are_left_alone(open_, rows, folder, monkeypatch):
+    monkeypatch.setattr(scan_cache, "MOST_BYTES", 1)
+    folder.mkdir(parents=True)
+    mine = [folder / name for name in ("patient1.nii", ".gitignore", ".old.1.aa", "0a" * 19, f".{'0a' * 20}.mine")]
+    for file in mine:
+        file.write_bytes(bytes(100))
+        os.utime(file, (1, 1))
+    open_(rows({"text": "one"}))
+    assert len(list(folder.iterdir())) == len(mine) + 1
+    assert all(file.exists() for file in mine)
+
 
 
 def test_a_source_of_which_no_row_can_be_used_says_so_each_time(open_, rows):

@@ -9,6 +9,7 @@ lies in ``$KOSMOS_CACHE`` (nowhere where that is empty), else in ``kosmos`` belo
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -31,6 +32,9 @@ MOST_BYTES = 4 << 30
 LEFT_BEHIND_S = 86_400.0
 """Age from which on a file that was being written belongs to a process that was killed."""
 _DIGEST_BYTES = 20
+_RECORD = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
+_HALF = re.compile(rf"\.{_RECORD.pattern}\.[0-9]+\.[0-9a-f]{{8}}")
+"""As ``replacing`` names what is being written."""
 
 Record = dict[str, NDArray[Any]]
 
@@ -119,14 +123,15 @@ def _folder() -> Path | None:
 
 
 def _prune(folder: Path) -> None:
+    """Of files that are named as records are: others may lie in the folder that ``$KOSMOS_CACHE`` names."""
     found = []
     for file in folder.iterdir():
         with suppress(OSError):  # another process prunes too
-            state = file.stat()
-            if file.name.startswith(".") and time() - state.st_mtime > LEFT_BEHIND_S:
-                file.unlink()
-            else:
+            state = file.lstat()
+            if _RECORD.fullmatch(file.name):
                 found.append((state.st_mtime, state.st_size, file))
+            elif _HALF.fullmatch(file.name) and time() - state.st_mtime > LEFT_BEHIND_S:
+                file.unlink()
     total = sum(size for _, size, _ in found)
     for _, size, file in sorted(found)[:-1]:
         if total > MOST_BYTES:
