@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 import tracemalloc
@@ -17,7 +18,7 @@ from kosmos.train import holding
 from kosmos.train.json_lines import as_json, printed_json
 from kosmos.train.output import RunFolder
 from kosmos.train.run import resume_run
-from support.runs import small_run, ticks_registry
+from support.runs import rows_of, small_run, ticks_registry
 
 HOLD = """
 import sys, time
@@ -115,7 +116,7 @@ import os, sys
 from pathlib import Path
 from kosmos import train_model
 from kosmos.train.output import RunFolder
-from support.runs import small_run, ticks_registry
+from support.runs import rows_of, small_run, ticks_registry
 def begun(folder, *given):
     os._exit(9)
 
@@ -177,12 +178,70 @@ def test_a_run_whose_folder_cannot_be_written_to_says_so_before_it_goes_on(tmp_p
         resume_run(run, {"train": {"steps": 3}}, registry=ticks_registry())
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is always full")
 def test_a_folder_on_a_full_disk_is_held_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / ".in-use").symlink_to("/dev/full")
     folder = RunFolder(tmp_path)
-    folder.hold()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        folder.hold()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / ".in-use").read_text() == ""
     folder.release()
+
+
+@pytest.mark.parametrize("kind", ["a link", "a link to nothing"])
+def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_stays(tmp_path: Path, kind: str) -> None:
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    train_model(small_run(run, train={"steps": 1}), registry=ticks_registry())
+    if kind == "a link":
+        victim.write_text("precious")
+    for folder in (run, tmp_path / "new"):
+        folder.mkdir(exist_ok=True)
+        (folder / ".in-use").unlink(missing_ok=True)
+        (folder / ".in-use").symlink_to(victim)
+    said = r"/.in-use: cannot write \(is a link; remove it, or put a file in its place\)"
+    with pytest.raises(TrainingError, match=str(run) + said):
+        resume_run(run, {"train": {"steps": 2}}, registry=ticks_registry())
+    with pytest.raises(TrainingError, match=str(tmp_path / "new") + said):
+        train_model(small_run(tmp_path / "new"), registry=ticks_registry())
+    assert victim.exists() == (kind == "a link")
+    assert kind != "a link" or victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["symbolic", "hard", "dangling"])
+def test_a_run_that_goes_on_writes_to_no_file_that_its_ledgers_are_links_of(tmp_path: Path, kind: str) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    train_model(small_run(run, train={"steps": 1}), registry=ticks_registry())
+    elsewhere.mkdir()
+    names = {"symbolic": ["metrics.jsonl", "quarantine.jsonl", "goodput.jsonl", "guards.jsonl"]}
+    names |= {"hard": [*names["symbolic"], ".in-use"], "dangling": ["goodput.jsonl"]}
+    for name in names[kind]:
+        file, victim = run / name, elsewhere / name
+        victim.write_bytes(file.read_bytes() if file.exists() else b"")
+        file.unlink(missing_ok=True)
+        file.hardlink_to(victim) if kind == "hard" else file.symlink_to(victim)
+        if kind == "dangling":
+            victim.unlink()
+    before = all_of(elsewhere)
+    resume_run(run, {"train": {"steps": 2}}, registry=ticks_registry())
+    assert all_of(elsewhere) == before
+    assert [row["step"] for row in rows_of(run / "metrics.jsonl")] == [1, 2]
+    assert rows_of(run / "goodput.jsonl")[-1]["steps"][1] == 2
+
+
+def test_a_ledger_that_is_a_link_is_not_written_to(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.guards.symlink_to(tmp_path / "victim")
+    with pytest.raises(TrainingError, match=r"guards.jsonl: cannot write \(is a link; remove it, or"):
+        folder.append(folder.guards, [{"step": 1}])
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".in-use")
+    with pytest.raises(TrainingError, match=r".in-use: cannot write \(is no plain file\)"):
+        RunFolder(tmp_path).hold()
 
 
 @pytest.mark.parametrize("character", ["\u0085", "\u2028", "\u2029"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 SEEN_S = 60.0
 """Seconds in which a machine sees what another has written: so long NFS may keep that a file is not there."""
@@ -38,6 +40,26 @@ def replace_text(file: Path, text: str) -> None:
     """Put ``text`` in the place of ``file``; see ``replacing``."""
     with replacing(file) as written:
         written.write(text.encode("utf-8"))
+
+
+def open_own(file: Path, *, errors: str = "strict") -> TextIO:
+    """A file to be read and added to, which is made where there is none. What a link leads to is left alone.
+
+    Raises:
+        OSError: it cannot be written, is a link or no plain file.
+    """
+    # Without waiting for a reader, where somebody put a pipe.
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(file, flags, 0o666)
+    except OSError as error:
+        if not file.is_symlink():
+            raise
+        raise OSError(errno.ELOOP, "is a link; remove it, or put a file in its place", str(file)) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EPERM, "is no plain file", str(file))
+    return open(descriptor, "a+", encoding="utf-8", errors=errors)
 
 
 def is_seen(file: Path, seconds: float) -> bool:

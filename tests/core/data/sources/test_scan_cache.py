@@ -317,7 +317,6 @@ def test_files_of_others_in_the_folder_are_left_alone(open_, rows, folder, monke
     assert all(file.exists() for file in mine)
 
 
-
 def test_a_source_of_which_no_row_can_be_used_says_so_each_time(open_, rows):
     path = rows(b"no row", b"none either")
     for _ in range(2):

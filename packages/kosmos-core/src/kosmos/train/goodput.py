@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kosmos.files import open_own, replacing
+
 PRODUCTIVE = "productive"
 START_UP = "start_up"
 RESTART = "restart"
@@ -72,7 +74,7 @@ class Goodput:
             self._charge()
             self._file = file
             self._row_step = self._step = step
-            _end_last_line(file)
+            _take_up(file)
             self._write()
 
     @contextmanager
@@ -185,7 +187,7 @@ class Goodput:
         }
         before: int | None = None
         try:
-            with self._file.open("a", encoding="utf-8") as ledger:
+            with open_own(self._file) as ledger:
                 before = ledger.tell()
                 ledger.write(json.dumps(row) + "\n")
         except OSError:  # a full disk: the row goes on and is written once there is room
@@ -197,12 +199,21 @@ class Goodput:
         self._row_begin, self._row_step = self._last, self._step
 
 
-def _end_last_line(file: Path) -> None:
-    """A crash may have cut the last line short: what follows must not be joined to it."""
+def _take_up(file: Path) -> None:
+    """See that what follows adds to whole lines, of a file that is the run's own.
+
+    A crash may have cut the last line short, which nothing must be joined to. A link, or a file that has another name
+    too, gives place to a copy, as the other ledgers do when a run goes on.
+    """
     try:
-        if file.exists() and (text := file.read_bytes()) and not text.endswith(b"\n"):
-            with file.open("ab") as ledger:
-                ledger.write(b"\n")
+        text = file.read_bytes() if file.is_file() else b""
+        end = b"" if not text or text.endswith(b"\n") else b"\n"
+        if file.is_symlink() or (file.is_file() and file.stat().st_nlink > 1):
+            with replacing(file) as copy:
+                copy.write(text + end)
+        elif end:
+            with open_own(file) as ledger:
+                ledger.write("\n")
     except OSError:  # as for rows: accounts never stop a run
         pass
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kosmos.errors import ConfigError, TrainingError
+from kosmos.files import open_own
 
 IN_USE = ".in-use"
 DYING_S = 5.0
@@ -39,7 +40,7 @@ class Lock:
         """
         while self._held is None:
             try:
-                file = self.file.open("a+", encoding="utf-8")
+                file = open_own(self.file)
             except OSError as error:
                 raise TrainingError(f"{self.file}: cannot write ({error.strerror})") from error
             try:
@@ -64,6 +65,8 @@ class Lock:
     def sign(self, what: str = "") -> None:
         """Write into it who holds it, and what it does there."""
         assert self._held is not None, "it is held"
+        if os.fstat(self._held.fileno()).st_nlink > 1:  # what is another's too is locked, and stays as it is
+            return
         with suppress(OSError):  # this is a courtesy, and the rows of a run on a full disk wait for room
             os.ftruncate(self._held.fileno(), 0)
             os.write(self._held.fileno(), f"process {os.getpid()} on {socket.gethostname()}{what}".encode())

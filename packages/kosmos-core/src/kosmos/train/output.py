@@ -17,7 +17,7 @@ import yaml
 from kosmos.checkpoint.folder import CHECKPOINTS, PARTIAL, run_and_step
 from kosmos.config import RunConfig
 from kosmos.errors import CheckpointError, ConfigError, PluginError, TrainingError
-from kosmos.files import replace_text
+from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
 from kosmos.names import listed
 from kosmos.run_file import dump_run, lay_over, read_run_file
@@ -246,7 +246,7 @@ class RunFolder:
         before = file.stat().st_size if file.exists() else 0
         try:
             # Names of files that are not UTF-8 become escapes, which JSON reads as what they were.
-            with file.open("a", encoding="utf-8", errors="backslashreplace") as ledger:
+            with open_own(file, errors="backslashreplace") as ledger:
                 ledger.write(text)
             self._is_full = False
         except OSError as error:
