@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import CLIPVisionConfig, LlamaConfig, LlamaForCausalLM, LlavaConfig, T5Config
+from transformers import CLIPVisionConfig, LlamaConfig, LlamaForCausalLM, LlavaConfig, RwkvForCausalLM, T5Config
+from transformers.integrations import hub_kernels
 
 from kosmos import ConfigError
 from kosmos.model.huggingface import HuggingFaceBackbone
@@ -47,3 +50,49 @@ def test_other_kinds_of_models_are_told_apart_in_one_line(
 def test_fields_of_another_kind_are_refused_likewise() -> None:
     with pytest.raises(ConfigError, match="is of model_type t5, which is no causal language model"):
         HuggingFaceBackbone(50, config={"model_type": "t5"})
+
+
+def saved_with(folder: Path, **stated: Any) -> str:
+    """A small model, whose configuration says this too."""
+    LlamaForCausalLM(LlamaConfig(**LLAMA)).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | stated))
+    return str(folder)
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What transformers would have fetched of compiled code, had it the package that does."""
+    asked: list[Any] = []
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *names, **options: asked.append(names))
+    return asked
+
+
+@pytest.mark.parametrize("pretrained", [True, False])
+@pytest.mark.parametrize("field", ["_attn_implementation", "attn_implementation"])
+def test_a_configuration_that_names_compiled_code_of_the_hub_fetches_none(
+    field: str, pretrained: bool, fetched: list[Any], tmp_path: Path
+) -> None:
+    model = saved_with(tmp_path, **{field: "kernels-community/flash-attn2", "_experts_implementation": "sonicmoe"})
+    HuggingFaceBackbone(50, model=model, pretrained=pretrained)
+    assert fetched == []
+
+
+def test_weights_in_few_bits_are_refused_before_anything_is_fetched_for_them(
+    fetched: list[Any], tmp_path: Path
+) -> None:
+    model = saved_with(tmp_path, quantization_config={"quant_method": "mxfp4"})
+    with pytest.raises(ConfigError, match=r"its weights are in few bits \(mxfp4\), which are not trained here; load"):
+        HuggingFaceBackbone(50, model=model)
+    HuggingFaceBackbone(50, model=model, pretrained=False)
+    assert fetched == []
+
+
+def test_a_model_that_cannot_be_packed_is_refused_before_its_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*arguments: Any, **options: Any) -> None:
+        pytest.fail("it was built")
+
+    monkeypatch.setattr(RwkvForCausalLM, "__init__", run)
+    with pytest.raises(ConfigError, match=r"\(RwkvForCausalLM\) takes no other attention"):
+        HuggingFaceBackbone(50, config={"model_type": "rwkv", "hidden_size": 32, "num_hidden_layers": 1})

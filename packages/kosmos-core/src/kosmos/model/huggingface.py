@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
 from kosmos.model.caches import KeyValueBatch
-from kosmos.model.huggingface_check import check_apart, check_supported, rope_types
+from kosmos.model.huggingface_check import check_apart, check_head, rope_types
 from kosmos.model.huggingface_loading import fields_of, from_config_of, from_fields, from_weights, grow_vocabulary
 from kosmos.model.lora import refuse_updates
 from kosmos.model.recompute import Recompute, options_of
@@ -183,7 +183,7 @@ def _built(
         built = from_weights(model, dtype)
     else:
         built = from_config_of(model, dtype)
-    check_supported(model or str(built.config.model_type), built)
+    check_head(model or str(built.config.model_type), built)
     grow_vocabulary(built, vocab_size)
     return built
 

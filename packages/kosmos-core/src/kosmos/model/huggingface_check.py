@@ -19,9 +19,8 @@ ROUGH = 0.05
 """The same for half precision."""
 
 
-def check_supported(name: str, model: Any) -> None:
-    """Raises ConfigError for what the configuration already tells."""
-    config, head = model.config, model.get_output_embeddings()
+def check_stated(name: str, config: Any, kind: Any) -> None:
+    """Raises ConfigError for what the configuration and its class tell, before a model is built."""
     strange = set(getattr(config, "layer_types", None) or ()) - LAYER_KINDS
     if strange:
         raise ConfigError(f"hf: {name} has layers of {', '.join(sorted(strange))}; documents in a row would mix")
@@ -30,12 +29,17 @@ def check_supported(name: str, model: Any) -> None:
             f"hf: {name} stretches its positions by the longest document that it has met (rope_type dynamic), so that "
             "documents would hang on each other; set rope_type to linear, yarn or default"
         )
-    if not model._supports_attention_backend:
-        raise ConfigError(f"hf: {name} ({type(model).__name__}) takes no other attention; documents would mix")
+    if not kind._supports_attention_backend:
+        raise ConfigError(f"hf: {name} ({kind.__name__}) takes no other attention; documents would mix")
     if getattr(config, "attn_logit_softcapping", None):
         raise ConfigError(f"hf: {name} caps its attention logits, which packed rows do not support")
     if getattr(config, "final_logit_softcapping", None):
         raise ConfigError(f"hf: {name} caps its output logits, which the chunked loss does not support")
+
+
+def check_head(name: str, model: Any) -> None:
+    """Raises ConfigError where the output is not a product with a weight alone."""
+    head = model.get_output_embeddings()
     if head is None or getattr(head, "bias", None) is not None:
         raise ConfigError(f"hf: {name} needs an output projection without a bias")
 

@@ -14,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from kosmos.errors import ConfigError, is_out_of_memory
+from kosmos.model.huggingface_check import check_stated
 
 OLD_FIELDS = ("rope_theta", "rope_scaling")
 """Fields that transformers still takes, beside those of the class."""
@@ -56,8 +57,7 @@ def fields_of(config: Any) -> dict[str, Any] | None:
 
 def from_config_of(model: str, dtype: torch.dtype) -> Any:
     """Random weights in the shape of a model by id or folder."""
-    config = _fetched(model, lambda: AutoConfig.from_pretrained(model, **_where(model)))
-    return _from_config(model, config, dtype)
+    return _from_config(model, _configuration(model), dtype)
 
 
 def from_weights(model: str, dtype: torch.dtype) -> Any:
@@ -67,8 +67,9 @@ def from_weights(model: str, dtype: torch.dtype) -> Any:
         ConfigError: it cannot be had, or lacks weights of a causal language model.
     """
     _check_folder(Path(model))
-    config = _fetched(model, lambda: AutoConfig.from_pretrained(model, **_where(model)))
+    config = _configuration(model)
     _check_causal(model, config)
+    _check_plain(model, config)
     load = AutoModelForCausalLM.from_pretrained
     options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **_where(model)}
     built, info = _fetched(model, lambda: load(model, config=config, **options))
@@ -108,12 +109,39 @@ def _check_folder(folder: Path) -> None:
         )
 
 
+def _configuration(model: str) -> Any:
+    """What a model by id or folder states, without what it asks to be computed with.
+
+    Names of attention may be those of compiled code on the hub, which transformers fetches and runs where its package
+    ``kernels`` is installed, whatever is said of code and of local files.
+    """
+    config = _fetched(model, lambda: AutoConfig.from_pretrained(model, **_where(model)))
+    config._attn_implementation = "eager"  # in configurations within it too; ours takes its place later
+    config._experts_implementation = None
+    return config
+
+
 def _check_causal(name: str, config: Any) -> None:
-    """transformers would answer with a list of all classes that are."""
+    """Raises ConfigError where none that can be packed would be built, before any of its code has run.
+
+    For one that is no language model transformers would answer with a list of all classes that are.
+    """
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ConfigError(
             f"hf: {name!r} is of model_type {config.model_type}, which is no causal language model on text alone; give "
             "the language model by itself (inside one of pictures or sounds it is a part that save_pretrained writes)"
+        )
+    check_stated(name, config, MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+
+
+def _check_plain(name: str, config: Any) -> None:
+    """Raises ConfigError for weights in few bits: they are not trained, and reading them may fetch code of the hub."""
+    stated = getattr(config, "quantization_config", None)
+    if stated:
+        kind = (stated if isinstance(stated, dict) else vars(stated)).get("quant_method")
+        raise ConfigError(
+            f"hf: cannot load {name!r}: its weights are in few bits ({getattr(kind, 'value', kind)}), which are not "
+            "trained here; load it in transformers, dequantize it and write it again (save_pretrained)"
         )
 
 
