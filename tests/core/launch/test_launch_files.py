@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +126,28 @@ def test_a_rank_starts_the_run_or_goes_on_with_it(
         command = ["bash", "-c", rank_script_of(text)]
         done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True)
         overrides = [value for value in VARIANTS[variant] if re.match(r"[\w.]+=", value)]
-        begin = ["-m", "kosmos", "train"]
+        begin = ["-P", "-m", "kosmos", "train"]
         resumed, new = [*begin, "--resume", str(output)], [*begin, "a file.yaml", "--output", str(output), *overrides]
         assert done.stdout.splitlines() == (resumed if started else new)
         assert not (tmp_path / "here").exists()  # a field's value is no shell
+
+
+def test_modules_beside_the_run_file_are_not_taken_for_pythons_own(launch: Launch, run_file: str) -> None:
+    Path("contextlib.py").write_text("import pathlib\npathlib.Path('imported').touch()\n")
+    Path("bin").mkdir()
+    Path("bin/python").write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    Path("bin/python").chmod(0o755)
+    variables = {**os.environ, "PATH": f"{Path('bin').absolute()}:{os.environ['PATH']}"}
+    nodes, ranks = set(), set()
+    for variant in ("slurm", "kubernetes", "skypilot"):
+        (text,) = files_of(launch, run_file, variant).values()
+        nodes |= set(re.findall(r"python .*-m kosmos\.launch\.node", "".join(scripts_of(text))))
+        ranks |= {f"RUN_FILE=absent.yaml OUTPUT=out; {rank_script_of(text)}"}
+    assert nodes == {"python -P -m kosmos.launch.node"}
+    (rank,) = ranks  # the same in all
+    done = subprocess.run(["bash", "-c", rank], env=variables, capture_output=True, text=True, check=False)
+    assert "absent.yaml" in done.stderr
+    assert not Path("imported").exists()
 
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v.startswith(("slurm", "aws"))])

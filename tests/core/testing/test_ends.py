@@ -124,6 +124,12 @@ def test_a_process_of_a_promise_that_is_stopped_does_not_stay(plugin: Plugin, tm
     assert process.poll() == -signal.SIGKILL
 
 
+def test_modules_in_the_working_folder_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "contextlib.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    assert child.call("pickle:loads", "answer") == ("answer",)
+
+
 def test_where_nothing_else_stops_it_the_process_ends_and_shows_where_it_stood() -> None:
     """A function in C that looks at no signal."""
     script = "from kosmos.testing import limit\nlimit.GRACE_S = 0.2\nwith limit.within(0.2): sum(range(10**15))"

@@ -71,8 +71,8 @@ class Launch(BaseModel):
         """
         fields = "".join(f" {shlex.quote(pair)}" for pair in self.overrides)
         return (
-            'if [ -f "$OUTPUT/run.yaml" ]; then exec python -m kosmos train --resume "$OUTPUT"; '
-            f'else exec python -m kosmos train "$RUN_FILE" --output "$OUTPUT"{fields}; fi'
+            'if [ -f "$OUTPUT/run.yaml" ]; then exec python -P -m kosmos train --resume "$OUTPUT"; '
+            f'else exec python -P -m kosmos train "$RUN_FILE" --output "$OUTPUT"{fields}; fi'
         )
 
 

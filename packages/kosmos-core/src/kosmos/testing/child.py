@@ -31,7 +31,8 @@ def start(function: str, *arguments: Any, folder: Path, **variables: str) -> sub
     """Start ``function`` ("module:name") in a fresh process. ``finish`` with the same folder gives what it returns."""
     with (folder / "job").open("wb") as file:
         pickle.dump((sys.path, function, pickle.dumps(arguments)), file)
-    command = [sys.executable, "-m", __name__, str(folder / "job"), str(folder / "result")]
+    # Without -P Python would look for its own modules in the working folder first, which may hold data.
+    command = [sys.executable, "-P", "-m", __name__, str(folder / "job"), str(folder / "result")]
     # The path of this process comes with the job; what Python itself needs to find this module goes before.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
     with (folder / "said").open("wb") as said:  # a file: a pipe that nobody reads would stop it
