@@ -38,6 +38,7 @@ from kosmos.interrupts import came
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
 from kosmos.usage import in_words
+from kosmos.visible import say
 
 BEGAN_S = time.monotonic()
 """When the command began, for the account of its time."""
@@ -215,13 +216,13 @@ def _take_plugins(args: list[str]) -> list[str] | None:
 
 def _status(code: str | int | None) -> int:
     if isinstance(code, str):
-        print(code, file=sys.stderr)
+        say(code, file=sys.stderr)
         return 1
     return code or 0
 
 
 def _report(line: str, status: int, *, debug: bool) -> int:
     if debug:
-        traceback.print_exc()
-    print(line, file=sys.stderr)
+        say(traceback.format_exc().rstrip("\n"), file=sys.stderr)
+    say(line, file=sys.stderr)
     return status

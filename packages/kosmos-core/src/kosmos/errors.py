@@ -12,6 +12,8 @@ from itertools import takewhile
 from types import FrameType
 from typing import ClassVar
 
+from kosmos.visible import visible
+
 
 class KosmosError(Exception):
     """Base of all errors that a user's input can cause."""
@@ -27,7 +29,7 @@ class KosmosError(Exception):
 
     def line(self) -> str:
         """The error as the one line that commands print."""
-        return f"error[{self.code}]: {' '.join(str(self).split())}"
+        return f"error[{self.code}]: {visible(' '.join(str(self).split()))}"
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the caller's own lines and the message. ``KOSMOS_DEBUG=1`` shows all, as in a terminal.
@@ -40,7 +42,7 @@ class KosmosError(Exception):
             return traceback.format_exception(self)
         steps = takewhile(lambda step: _package(step[0]) != "kosmos", traceback.walk_tb(self.__traceback__))
         own = traceback.StackSummary.extract(step for step in steps if _package(step[0]) != "IPython")
-        return ["".join([*own.format(), f"{type(self).__name__}: {self}"])]
+        return ["".join([*own.format(), f"{type(self).__name__}: {visible(str(self))}"])]
 
 
 class ConfigError(KosmosError):

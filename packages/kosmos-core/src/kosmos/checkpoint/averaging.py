@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from kosmos.checkpoint import AVERAGED
 from kosmos.checkpoint import folder as folders
-from kosmos.checkpoint.folder import AVERAGED, Loaded
+from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, ShardWriter, read_whole
 
 

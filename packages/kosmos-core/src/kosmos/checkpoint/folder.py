@@ -39,8 +39,6 @@ _SHARD = re.compile(TENSORS + r"/[^/]+\.safetensors")
 _NAME = re.compile(r"step-[0-9]{8,}")
 _SHORT = re.compile(r"step-[0-9]+")
 """As a person writes it."""
-AVERAGED = "averaged"
-"""In the state of a mean of checkpoints: their steps. There is no state of an optimizer beside it."""
 _PARTIAL = re.compile(r"\.partial-(replaced-|deleted-)?step-[0-9]{8,}")
 """What was not committed, or not wholly replaced or deleted. Whatever else lies there is somebody's."""
 

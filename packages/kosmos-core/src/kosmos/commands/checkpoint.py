@@ -14,6 +14,7 @@ import typer
 
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.names import listed
+from kosmos.visible import say
 
 Output = Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")]
 
@@ -56,9 +57,9 @@ def list_all(
         loss = "" if one.held_out_loss is None else f"loss {one.held_out_loss:.4f}"
         loss += " best" if one.step == best else ""
         told = f"  {loss:<16}" if scored else ""
-        print(f"step {one.step:>10,}  {one.bytes / 2**20:>12,.1f} MiB  {when:<19}{told}  {one.problem or 'whole'}")
+        say(f"step {one.step:>10,}  {one.bytes / 2**20:>12,.1f} MiB  {when:<19}{told}  {one.problem or 'whole'}")
     if not found:
-        print("no checkpoints yet")
+        say("no checkpoints yet")
 
 
 @app.command()
@@ -69,11 +70,11 @@ def verify(output: Output) -> None:
         raise CheckpointError(f"{output}: no checkpoint was saved yet")
     damaged = [one for one in found if one.problem]
     for one in damaged:
-        print(f"error[{CheckpointError.code}]: {output}: {one.name}: {one.problem}", file=sys.stderr)
+        say(f"error[{CheckpointError.code}]: {output}: {one.name}: {one.problem}", file=sys.stderr)
     if damaged:
         raise typer.Exit(CheckpointError.exit_status)
     many = "1 checkpoint, whole" if len(found) == 1 else f"{len(found)} checkpoints, all whole"
-    print(f"{many}; the newest is of step {found[0].step}")
+    say(f"{many}; the newest is of step {found[0].step}")
 
 
 @app.command()
@@ -104,9 +105,9 @@ def prune(
                 delete(checkpoint)
             except OSError as error:
                 raise CheckpointError(f"{checkpoint}: cannot delete it ({error.strerror})") from error
-        print(f"{'would delete' if dry_run else 'deleted'} {checkpoint}")
+        say(f"{'would delete' if dry_run else 'deleted'} {checkpoint}")
     many = "1 checkpoint" if len(checkpoints) == 1 else f"{len(checkpoints)} checkpoints"
-    print(f"{len(checkpoints) - len(old)} of {many} {'would be ' if dry_run else ''}kept")
+    say(f"{len(checkpoints) - len(old)} of {many} {'would be ' if dry_run else ''}kept")
 
 
 @app.command()
@@ -125,7 +126,7 @@ def average(
     if last is not None and steps is not None:
         raise ConfigError("--last: --steps names the checkpoints; leave one of them out")
     taken = average_run(Path(output), Path(new), last=last, steps=_numbers(steps))
-    print(f"{new}: the mean of steps {listed(f'{step:,}' for step in taken)}; kosmos eval {new} scores it")
+    say(f"{new}: the mean of steps {listed(f'{step:,}' for step in taken)}; kosmos eval {new} scores it")
 
 
 def _numbers(steps: str | None) -> list[int]:
@@ -146,9 +147,9 @@ def branch_off(
     from kosmos.train.output import RunFolder, resume_command
 
     later = branch(RunFolder.open(Path(output)), step, Path(new))
-    print(f"{new}: has the steps of {output} up to {step:,}; go on with: {resume_command(Path(new))}")
+    say(f"{new}: has the steps of {output} up to {step:,}; go on with: {resume_command(Path(new))}")
     if later:
-        print(f"hint: it has the settings of today, with what was changed since: {'; '.join(later)}", file=sys.stderr)
+        say(f"hint: it has the settings of today, with what was changed since: {'; '.join(later)}", file=sys.stderr)
 
 
 def _newest_whole(output: str, checkpoints: list[Path], wanted: int) -> tuple[Path, int]:
@@ -173,7 +174,7 @@ def _newest_whole(output: str, checkpoints: list[Path], wanted: int) -> tuple[Pa
         why = "; ".join(damaged) or "no checkpoint was saved yet"
         raise CheckpointError(f"{output}: nothing is deleted, since no checkpoint is whole: {why}")
     for line in damaged:
-        print(f"warning: {line}; left there: {whole[0].name} is the newest whole one", file=sys.stderr)
+        say(f"warning: {line}; left there: {whole[0].name} is the newest whole one", file=sys.stderr)
     from_newest = [c for c in checkpoints[checkpoints.index(whole[0]) :] if (c / MANIFEST).is_file()]
     return whole[0], from_newest.index(whole[-1]) + 1 if len(whole) == wanted else len(from_newest)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.continued import passed_over
+from kosmos.visible import say
 
 if TYPE_CHECKING:
     from kosmos.data.quarantine import Incident
@@ -41,7 +42,7 @@ def scored_choices(
     encode = run.composition.planner.tokenizer.encode
     sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents, encode=encode)
     for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
-        print(line, file=sys.stderr)
+        say(line, file=sys.stderr)
     scores = score_choices(run.composition, sources, device=run.device, dtype=run.dtype, workers=workers, chosen=chosen)
     return *scores, chat
 

@@ -23,6 +23,7 @@ from kosmos.data.sources.textfiles import TextTable
 from kosmos.data.turns import is_chat
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
+from kosmos.visible import say
 
 if TYPE_CHECKING:
     from kosmos.evaluate.generated import Writing
@@ -123,7 +124,7 @@ def continue_data(
 
 def _say(lines: Iterator[str]) -> None:
     for line in lines:
-        print(line, file=sys.stderr)
+        say(line, file=sys.stderr)
 
 
 def _note(
@@ -168,7 +169,7 @@ def _hint_at_chats(run: SavedRun, sources: Sequence[Source], asking: Asking) -> 
     learned = None if asking.chat or asking.system is not None else chats_among(config.data.sources)
     first = [document for source in sources if (document := _first(source)) is not None] if learned else []
     if any(not is_chat(document) and not is_asked_as_learned(config, asking(document)[0]) for document in first):
-        print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
+        say(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
 
 
 def _first(source: Source) -> Document | None:

@@ -16,6 +16,7 @@ from kosmos.commands.arguments import Data, Modalities, aside, one_file, refuse_
 from kosmos.commands.causes import incident_lines
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
+from kosmos.visible import say, visible
 
 if TYPE_CHECKING:
     from kosmos.compose import Composition
@@ -102,7 +103,7 @@ def data_(
     result: dict[str, Any] = {"sources": told, "scored": scored, "warnings": warnings, "shown": shown}
     if not as_json:
         warned = [f"warning   {line}" for line in warnings]
-        print("\n".join([*source_lines(sources, held_out), *_figure_lines(composition, sources, figures), *warned]))
+        say("\n".join([*source_lines(sources, held_out), *_figure_lines(composition, sources, figures), *warned]))
         _print(shown)
     if check:
         every = [*sources, *held_out]
@@ -115,9 +116,9 @@ def data_(
         print(one_line(_plain(result)))
     else:
         for line in incident_lines(incidents, "cannot be used"):
-            print(line)
+            say(line)
     if check:
-        _conclude(result["checked"], incidents, config.data.quarantine, say=not as_json)
+        _conclude(result["checked"], incidents, config.data.quarantine, told=not as_json)
 
 
 def _doubtful(composition: Composition, sources: Sequence[Source]) -> Iterator[str]:
@@ -222,12 +223,12 @@ def _print(shown: Sequence[Shown]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     for document in shown:
-        text = Text(f"\n{document.origin} ({document.tokens:,} tokens)\n", style="bold")
+        text = Text(f"\n{visible(document.origin)} ({document.tokens:,} tokens)\n", style="bold")
         for learned, run in groupby(document.stretches, lambda stretch: stretch.learned):
             text.append("«" * learned)
             for stretch in run:
                 said = f"[{stretch.shown}]" if stretch.kind == "media" else _shortened(stretch.shown)
-                text.append(said, style="green" if learned else STYLES[stretch.kind])
+                text.append(visible(said), style="green" if learned else STYLES[stretch.kind])
             text.append("»" * learned)
         console.print(text)
 
@@ -273,15 +274,15 @@ def _progress(total: int, show: bool) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
-def _conclude(checked: int, incidents: Sequence[Incident], share: float, *, say: bool) -> None:
+def _conclude(checked: int, incidents: Sequence[Incident], share: float, *, told: bool) -> None:
     """Raises DataError where a document cannot be used."""
     if incidents:
         raise DataError(
             f"{len(incidents):,} of {checked:,} documents cannot be used; training leaves them out, up to a share of "
             f"{share:g} (data.quarantine)"
         )
-    if say:
-        print(f"all {checked:,} documents can be used")
+    if told:
+        say(f"all {checked:,} documents can be used")
 
 
 def _plain(result: dict[str, Any]) -> dict[str, Any]:

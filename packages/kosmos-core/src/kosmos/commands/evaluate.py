@@ -28,6 +28,7 @@ from kosmos.commands.scored_answers import Wanted, check_options, named_metrics,
 from kosmos.commands.unfinished import made_by
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import parse_overrides
+from kosmos.visible import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,7 +146,7 @@ def evaluate(
     if as_json:
         print(one_line({**result, "incidents": list(map(asdict, result["incidents"]))}))
     else:
-        print("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
+        say("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
     if unwritten is not None:
         raise unwritten
     _refuse_nothing(result, paths, root)
@@ -206,7 +207,7 @@ def _refuse_nothing(result: Mapping[str, Any], named: Sequence[str], root: str |
 
 
 def _warn(line: str) -> None:
-    print(f"warning: {line}", file=sys.stderr)
+    say(f"warning: {line}", file=sys.stderr)
 
 
 def _held_out(run: SavedRun) -> list[Source]:

@@ -14,6 +14,7 @@ import typer
 from kosmos.commands.arguments import Step, as_step, aside, check_free, refuse_ranks
 from kosmos.errors import ConfigError
 from kosmos.names import listed
+from kosmos.visible import say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,13 +65,13 @@ def _write_weights(output: Path, file: Path, step: str | None) -> None:
 
     folder, loaded = open_checkpoint(output, as_step(step))
     for name in loaded.skipped:
-        print(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
+        say(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)
     found: int = loaded.state["step"]
     tensors = read_whole(loaded.tensors, MODEL)
     merge_tensors(tensors, update_scales(config_of(folder)))
     _write(tensors, file, {"format": "pt", "step": str(found)})
     size = file.stat().st_size / 2**20
-    print(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")
+    say(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")
 
 
 def _write_language_model(output: Path, folder: Path, step: str | None) -> None:
@@ -79,13 +80,13 @@ def _write_language_model(output: Path, folder: Path, step: str | None) -> None:
 
     run = load_run(output, step=as_step(step), device="cpu", merge=True)
     for line in run.warnings():
-        print(f"warning: {line}", file=sys.stderr)
+        say(f"warning: {line}", file=sys.stderr)
     with aside():
         model = write_language_model(run, folder)
     kind, values = type(model).__name__, model.num_parameters()
-    print(f"{folder}: {kind}, {values:,} values of step {run.step:,}; for AutoModelForCausalLM and AutoTokenizer")
+    say(f"{folder}: {kind}, {values:,} values of step {run.step:,}; for AutoModelForCausalLM and AutoTokenizer")
     if streams := run.composition.streams:
-        print(f"hint: what reads {listed(streams)} is not in it; kosmos export OUTPUT FILE writes all", file=sys.stderr)
+        say(f"hint: what reads {listed(streams)} is not in it; kosmos export OUTPUT FILE writes all", file=sys.stderr)
 
 
 def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) -> None:

@@ -26,6 +26,7 @@ from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import parse_overrides
+from kosmos.visible import say, visible
 
 if TYPE_CHECKING:
     from kosmos.evaluate.generated import Generated, Writing
@@ -120,11 +121,11 @@ def generate(
     with aside():
         run = load_run(Path(output), step=as_step(step), overrides=parse_overrides(overrides))
     for line in run.warnings():
-        print(f"warning: {line}", file=sys.stderr)
+        say(f"warning: {line}", file=sys.stderr)
     modalities = list(run.composition.planner.routes)
     segments = read_segments(arguments, modalities, installed=run.composition.registry.specs("modality"))
     for name in placeholders_among(segments, modalities) if not data else ():
-        print(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
+        say(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
     how = Writing(max_new_tokens, temperature, top_k, top_p, seed)
     if data:
         asking = Asking(_texts_alone(segments), chat, system)
@@ -136,9 +137,12 @@ def generate(
     asked, config = prompt_document(segments, chat=chat, system=system), run.composition.config
     learned = None if chat or system is not None else chats_among(config.data.sources)
     if learned and not is_asked_as_learned(config, asked):
-        print(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
+        say(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
     answer = _continued(run, asked, how)
-    print(as_line(answer_row(answer), sys.stdout) if as_json else answer.text)
+    if as_json:
+        print(as_line(answer_row(answer), sys.stdout))
+    else:  # a model writes what its data hold; a file or a pipe gets it as it is
+        print(visible(answer.text) if sys.stdout.isatty() else answer.text)
 
 
 def _check_asked(segments: Sequence[Text | Media], modalities: Sequence[str]) -> None:
@@ -156,7 +160,7 @@ def _continued(run: SavedRun, document: Document, how: Writing) -> Generated:
         with aside():
             if (tokens := len(planner.prompt(document))) > planner.max_tokens:
                 rows = f"a row of the run held {planner.max_tokens:,}: it was trained on no document so long"
-                print(f"warning: the prompt takes {tokens:,} tokens, and {rows}", file=sys.stderr)
+                say(f"warning: the prompt takes {tokens:,} tokens, and {rows}", file=sys.stderr)
             return continue_document(run.composition, document, how, device=run.device, dtype=run.dtype)
     except SampleError as error:
         files = ", ".join(str(m.source) for m in document.media)

@@ -12,6 +12,7 @@ import typer
 
 from kosmos.commands.arguments import aside, refuse_empty, refuse_taken, split_extra
 from kosmos.errors import ConfigError, KosmosError, PluginError
+from kosmos.visible import say
 
 if TYPE_CHECKING:
     from kosmos.config import RunConfig
@@ -172,7 +173,7 @@ def aws_p4d(
         print("".join(f"# ==> {file} <==\n{text}" for file, text in filled.items()), end="")
     else:
         _write_new({Path(output) / file: text for file, text in filled.items()})
-    print("\n".join(prices.lines(settings.budget_usd, settings.nodes)), file=sys.stderr)
+    say("\n".join(prices.lines(settings.budget_usd, settings.nodes)), file=sys.stderr)
 
 
 def _common(
@@ -256,7 +257,7 @@ def _warn_of_device(config: RunConfig, gpus_per_node: int, has_option: bool) -> 
 
 
 def _warn(line: str) -> None:
-    print(f"warning: {line}", file=sys.stderr)
+    say(f"warning: {line}", file=sys.stderr)
 
 
 def _folder(config: RunConfig, name: str) -> str:
@@ -287,4 +288,4 @@ def _write_new(files: Mapping[Path, str]) -> None:
                 new.write(text)
         except OSError as error:
             raise ConfigError(f"{file}: cannot write ({error.strerror}); name another --output") from error
-        print(f"{file}: written", file=sys.stderr)
+        say(f"{file}: written", file=sys.stderr)

@@ -22,6 +22,7 @@ from kosmos.commands.arguments import (
 )
 from kosmos.errors import ConfigError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
+from kosmos.visible import say, visible
 
 if TYPE_CHECKING:
     from kosmos.train.forecast.whole import Forecast
@@ -93,14 +94,14 @@ def _print(found: Forecast) -> None:
     _table(
         ("model", "component", "parameters", "trained", "how", "type"), list(_part_rows(row["model"])), numbers={2, 3}
     )
-    print("\n".join(_memory_lines(found, row["memory"])))
-    print()
+    say("\n".join(_memory_lines(found, row["memory"])))
+    say()
     heads = ("data", "documents", "tokens, about", "share", "passes, about", "longer than a row")
     _table(heads, [_source_cells(one) for one in row["data"]], numbers={1, 2, 3, 4, 5})
-    print("\n".join(_row_lines(row)))
-    print()
+    say("\n".join(_row_lines(row)))
+    say()
     _table(("work", "operations of a step", "share"), list(_work_rows(row["work"])), numbers={1, 2})
-    print("\n".join([*_time_lines(row), *(f"warning   {line}" for line in row["warnings"])]))
+    say("\n".join([*_time_lines(row), *(f"warning   {line}" for line in row["warnings"])]))
 
 
 def _part_rows(model: dict[str, Any]) -> Iterator[Cells]:
@@ -184,6 +185,7 @@ def _time_lines(row: dict[str, Any]) -> Iterator[str]:
 
 def _table(heads: Cells, rows: Sequence[Cells], *, numbers: set[int]) -> None:
     """For a terminal as wide as it is; else one line a row, never wrapped. ``numbers``: columns that end together."""
+    rows = [tuple(map(visible, row)) for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table

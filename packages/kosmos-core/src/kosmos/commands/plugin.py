@@ -12,6 +12,7 @@ import typer
 
 from kosmos.commands.arguments import aside, refuse_empty
 from kosmos.errors import ConfigError, PluginError
+from kosmos.visible import visible
 
 if TYPE_CHECKING:
     from kosmos.testing import Promise, ScoreCard, Verdict
@@ -133,5 +134,5 @@ def _print_messages(card: ScoreCard) -> None:
                 line = f"{outcome}: {verdict.message}"
                 if outcome == "skipped":
                     line = f"skipped: {verdict.component} {verdict.id}: {verdict.message}"
-                console.print(Text(line, "red" if outcome == "failed" else ""), soft_wrap=True)
+                console.print(Text(visible(line), "red" if outcome == "failed" else ""), soft_wrap=True)
     console.print(Text(card.summary, "bold"), soft_wrap=True)

@@ -15,6 +15,7 @@ import typer
 from kosmos.commands.causes import alike
 from kosmos.commands.compared import beside, differences
 from kosmos.errors import ConfigError
+from kosmos.visible import visible
 
 if TYPE_CHECKING:
     from kosmos.train.output import RunFolder
@@ -39,11 +40,11 @@ def report(
     folders = [RunFolder.open(Path(one)) for one in output]
     results = [collect(folder.path) for folder in folders]
     if len(results) == 1:
-        print(printed_json(results[0]) if as_json else "\n".join(table(results[0])))
+        print(printed_json(results[0]) if as_json else visible("\n".join(table(results[0]))))
         return
     settings = differences([_settings(folder) for folder in folders])
     both = {"differences": settings, "runs": results}
-    print(printed_json(both) if as_json else "\n".join(beside(results, settings)))
+    print(printed_json(both) if as_json else visible("\n".join(beside(results, settings))))
 
 
 def _settings(folder: RunFolder) -> dict[str, Any]:

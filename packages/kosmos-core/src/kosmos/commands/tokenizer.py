@@ -9,6 +9,7 @@ import typer
 
 from kosmos.commands.arguments import refuse_empty, short_options
 from kosmos.errors import ConfigError
+from kosmos.visible import say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -42,7 +43,7 @@ def train(
         registry.get("modality", modality)
     sources = open_sources(config, registry, "train")
     train_tokenizer((t for s in sources for t in texts_of(s)), vocab_size=vocab_size, folder=Path(output))
-    print(f"{output}: written; use it with tokenizer={output}")
+    say(f"{output}: written; use it with tokenizer={output}")
 
 
 def _check_free(folder: Path) -> None:

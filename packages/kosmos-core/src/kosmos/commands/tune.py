@@ -23,6 +23,7 @@ from kosmos.commands.arguments import (
 from kosmos.errors import ConfigError, Interrupted
 from kosmos.run_file import parse_overrides, read_run_file
 from kosmos.selection import plugins_option
+from kosmos.visible import say, visible
 
 if TYPE_CHECKING:
     from kosmos.tune.search import Search, Tried
@@ -110,7 +111,7 @@ def _settings(context: typer.Context, modalities: list[str] | None, data: list[s
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    say(line, file=sys.stderr, flush=True)
 
 
 def _write(file: Path, text: str, instead: str) -> None:
@@ -148,7 +149,7 @@ def _show(search: Search, commands: Sequence[str], *, as_json: bool, interrupted
         return
     _print_table([_cells(search, one) for one in _rows(search)])
     if not interrupted:
-        print("\n".join(_conclusion(search, commands)), flush=True)
+        say("\n".join(_conclusion(search, commands)), flush=True)
 
 
 def _rows(search: Search) -> list[Tried]:
@@ -185,6 +186,7 @@ def _note(search: Search, one: Tried) -> str:
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    rows = [tuple(map(visible, row)) for row in rows]
     if not sys.stdout.isatty():
         print("\n".join(plain_table(rows)))
         return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kosmos.checkpoint.folder import AVERAGED
+from kosmos.checkpoint import AVERAGED
 from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.shuffle import blocks_of, digest

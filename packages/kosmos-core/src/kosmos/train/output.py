@@ -311,7 +311,9 @@ class RunFolder:
 
     def last_step(self) -> dict[str, Any] | None:
         """The last row of ``metrics.jsonl`` that can be read."""
-        return next((row for line in reversed(_written(self.metrics)) if (row := _row(line)) is not None), None)
+        return next(
+            (row for line in reversed(written_lines(self.metrics)) if (row := step_row(line)) is not None), None
+        )
 
     def noted(self, *, but: int = 0) -> dict[str, int]:
         """Rows of the ledgers of documents, for ``truncate``, but for so many bad samples that were noted last."""
@@ -357,10 +359,8 @@ class RunFolder:
                 rows = ((number < stay, line, step_row(line)) for number, line in enumerate(lines))
                 kept = [line for stays, line, row in rows if row is not None and (stays or row["step"] <= step)]
                 self._replace(file, "".join(line + "\n" for line in kept))
-        if (
-            self.changes.exists()
-        ):  # the run file has them and keeps them, so that steps are taken with them from here on
-            changes = [row for line in self._lines(self.changes) if (row := _row(line)) is not None]
+        if self.changes.exists():  # the run file keeps them, so that steps are taken with them from here on
+            changes = [row for line in self._lines(self.changes) if (row := step_row(line)) is not None]
             self._waiting.pop(self.changes, None)
             moved = (as_json({**row, "step": min(row["step"], max(0, step) + 1)}) for row in changes)
             self._replace(self.changes, "".join(line + "\n" for line in moved))

@@ -17,6 +17,7 @@ from kosmos.data.document import Source
 from kosmos.data.shown import source_lines
 from kosmos.evaluate.score import Scores
 from kosmos.train.held_out import closing_table
+from kosmos.visible import say, visible
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class ConsoleReporter(Reporter):
         self.say(f"output    {run.output}")
 
     def say(self, line: str) -> None:
-        (self.bar.console if self.bar else self.console).print(line, markup=False)
+        (self.bar.console if self.bar else self.console).print(visible(line), markup=False)
 
     def step(self, row: Mapping[str, Any], steps: int) -> None:
         now = time.perf_counter()
@@ -187,7 +188,7 @@ class ConsoleReporter(Reporter):
             self.say(f"{were} left out; each with its cause: {output / 'quarantine.jsonl'}")
         sys.stderr.flush()
         if after is not None:
-            print("\n".join(closing_table(before, after)), flush=True)
+            say("\n".join(closing_table(before, after)), flush=True)
 
     def close(self) -> None:
         if self.bar is not None:

@@ -71,6 +71,6 @@ def begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder) -> None:
         again = drawn_again(initial.loaded.state, trainer.order)
     if again:
         trainer.report(
-            f"warning: data.seed: is that of {init.path} too, so the first documents of {listed(again)} come again, which "
-            "its weights have been trained on; set another number"
+            f"warning: data.seed: is that of {init.path} too, so the first documents of {listed(again)} come again, "
+            "which its weights have been trained on; set another number"
         )
