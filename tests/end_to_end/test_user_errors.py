@@ -360,7 +360,10 @@ def test_of_many_documents_with_one_cause_scoring_names_the_first_and_counts_the
     gone = "".join(f'{{"image": "none{number}/a.png", "text": "gone"}}\n' for number in range(50))
     rows.write_text('{"text": "here"}\n' + gone)
     assert main(["eval", str(trained), "--data", str(rows), "--workers", "0"]) == 0
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out: ")]
+    printed = capsys.readouterr()
+    said = [line for line in printed.out.splitlines() if line.startswith("left out: ")]
+    advice = "if their media are in another folder, name it with --root"
+    assert printed.err == f"warning: some are left out for want of their media; {advice}\n"
     assert (len(said), said[-1]) == (21, "left out: 30 more: image: ...: no such file (--json names all)")
     assert said[0].startswith(f"left out: {rows}:2: image: ")
     assert main(["eval", str(trained), "--data", str(rows), "--workers", "0", "--json"]) == 0

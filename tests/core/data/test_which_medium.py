@@ -1,4 +1,4 @@
-"""Of several media of a document, the one that cannot be used is named."""
+"""Of the media of a document, the one that cannot be used is named."""
 
 from __future__ import annotations
 
@@ -43,31 +43,32 @@ class One:
 
     name = "one"
 
-    def __init__(self, media):
-        self.media = tuple(media)
+    def __init__(self, media, origin):
+        self.media, self.origin_of = tuple(media), origin
 
     def __len__(self):
         return 1
 
     def document(self, index):
-        return Document("one", (*self.media, Text("x", train=True)))
+        return Document(self.origin_of, (*self.media, Text("x", train=True)))
 
 
-def cause(*media):
+def cause(*media, origin="one"):
     routes = {name: Route(Bytes(), name, OnePerCell(), frozenset()) for name in ("near", "far")}
-    mixture = Mixture((One(media),), (1.0,), True, 0, once=1)
+    mixture = Mixture((One(media, origin),), (1.0,), True, 0, once=1)
     lane = Lane(Feed(mixture, Planner(load_tokenizer("bytes", ()), routes, 64, {}), 1, ("near", "far")), 0)
     [incident] = lane.turn().incidents
     return incident.cause
 
 
 @pytest.mark.parametrize(("bad", "said"), [(b"!", "broken header"), (b"?", "broken")])
-def test_of_several_the_one_that_cannot_be_planned_or_decoded_is_named(bad, said, tmp_path):
+def test_the_one_that_cannot_be_planned_or_decoded_is_named(bad, said, tmp_path):
     near, far, wrong = Media("near", b"ok"), Media("far", b"ok"), Media("near", bad)
     (tmp_path / "deep.bin").write_bytes(bad)
     file = Media("far", tmp_path / "deep.bin")
     assert cause(wrong) == said
-    assert cause(file) == said
+    assert cause(file) == f"far (deep.bin): {said}"
+    assert cause(file, origin=f"{tmp_path}/deep.bin") == said  # the document is the file
     assert cause(near, far, wrong, near) == f"near 2 of 3: {said}"
     assert cause(near, file, near) == f"far (deep.bin): {said}"
     assert cause(far, file) == f"far 2 of 2 (deep.bin): {said}"

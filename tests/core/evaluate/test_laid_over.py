@@ -27,8 +27,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_data_that_have_moved_are_named_and_keep_their_name(run: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(run)
-    assert main(["eval", "run", "--workers", "0"]) == 3
-    assert "where data have moved, give data.sources.N.path=PATH (N from 0 on), or change it" in capsys.readouterr().err
+    for command in (["eval", "run", "--workers", "0"], ["train", "--resume", "run", "--steps", "2"]):
+        assert main(command) == 3
+        advice = "where data have moved, give data.sources.N.path=PATH (N from 0 on), or change it"
+        assert advice in capsys.readouterr().err
     assert main(["eval", "run", "--workers", "0", "data.sources.0.path=moved.jsonl", "--json"]) == 0
     said = capsys.readouterr()
     assert list(json.loads(said.out)["by_source"]) == ["rows"] and not said.err

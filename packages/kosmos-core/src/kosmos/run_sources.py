@@ -67,6 +67,17 @@ def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceCon
 
 
 @contextmanager
+def following() -> Iterator[None]:
+    """Errors of a saved run's data that are not where they were say how to name their new place."""
+    try:
+        yield
+    except DataError as error:
+        if not any(words in str(error) for words in ("no such file", "no file or folder")):
+            raise
+        raise type(error)(f"{error}; {FOLLOW}") from error
+
+
+@contextmanager
 def _named(number: int, of: int, place: str = "data.sources") -> Iterator[None]:
     """Errors say which source of the run they are about, where it has several."""
     where = _place_of(number, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -259,7 +260,13 @@ def decode_all(composition: Composition, sources: Sequence[Source], *, workers: 
                     incidents += row.incidents
     finally:
         feeder.close()
-    return incidents
+    places = {source.name: number for number, source in reversed(list(enumerate(sources)))}
+    return sorted(incidents, key=lambda found: (places.get(found.source, len(places)), _by_number(found.origin)))
+
+
+def _by_number(origin: str) -> list[Any]:
+    """What sorts names by the numbers in them: lanes come to documents in no order that a reader knows."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", origin)]
 
 
 @contextmanager

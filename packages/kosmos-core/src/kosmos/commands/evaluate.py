@@ -197,11 +197,13 @@ def _score_choices(
 
 
 def _refuse_nothing(result: Mapping[str, Any], named: Sequence[str], root: str | None) -> None:
-    """Raises DataError where neither a document nor a question was scored."""
+    """Raises DataError where neither a document nor a question was scored; warns where media were not found."""
     questions = sum(found["documents"] for found in result.get("choices", {}).values())
-    if questions or result.get("overall", {}).get("documents"):
-        return
     advice = root_advice(result["incidents"], root) if named else ""
+    if questions or result.get("overall", {}).get("documents"):
+        if advice:
+            _warn(f"some are left out for want of their media{advice}")
+        return
     of = ", ".join(named or [result["output"]])
     raise DataError(f"{of}: no document could be scored; those left out are named with why{advice}")
 
@@ -212,14 +214,10 @@ def _warn(line: str) -> None:
 
 def _held_out(run: SavedRun) -> list[Source]:
     """What the run holds out, with a warning where its data are others now."""
-    from kosmos.run_sources import FOLLOW, open_both
+    from kosmos.run_sources import following, open_both
 
-    try:
+    with following():
         sources, held_out = open_both(run.composition.config, run.composition.registry)
-    except DataError as error:
-        if "no such file" not in str(error):
-            raise
-        raise type(error)(f"{error}; {FOLLOW}") from error
     for line in (*run.other_data(sources), *unspaced(run, held_out)):
         _warn(line)
     return held_out

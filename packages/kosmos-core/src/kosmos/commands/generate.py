@@ -200,7 +200,8 @@ def prompt_document(segments: Sequence[Text | Media], *, chat: bool, system: str
     """What to continue: the segments as they are, or as a user's turn (a system's text makes it a chat)."""
     if chat or system is not None:
         return chat_prompt(segments, system=system or "", origin="command line")
-    return Document("command line", tuple(segments))
+    files = ", ".join(str(s.source) for s in segments if isinstance(s, Media))
+    return Document(files or "command line", tuple(segments))
 
 
 def read_segments(

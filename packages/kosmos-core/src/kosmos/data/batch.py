@@ -196,7 +196,7 @@ def ready_document(plan: DocumentPlan, routes: Mapping[str, Route], source: str)
             with calling(processor, "decode"):
                 cells.setdefault(media.stream, []).append(decode_cells(media, processor))
         except SampleError as error:
-            raise naming(error, number, [m.media for m in plan.media]) from error
+            raise naming(error, number, [m.media for m in plan.media], plan.origin) from error
     return ReadyDocument(plan, source, cells)
 
 

@@ -273,7 +273,7 @@ class Lane:
                         with calling(processor, "decode"):
                             found = decode_cells(media, processor, random)
                     except SampleError as error:
-                        raise naming(error, number, [m.media for m in plan.media]) from error
+                        raise naming(error, number, [m.media for m in plan.media], plan.origin) from error
                     cells.put(media.stream, found)
         except SampleError as error:
             cells.filled = before

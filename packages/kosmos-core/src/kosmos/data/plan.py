@@ -304,7 +304,7 @@ class _Draft:
             else:
                 plan = plan_of(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
         except SampleError as error:
-            raise naming(error, len(self.media), list(self.document.media)) from error
+            raise naming(error, len(self.media), list(self.document.media), self.document.origin) from error
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)

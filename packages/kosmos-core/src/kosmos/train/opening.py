@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.fp8 import check_fp8
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run, with_absolute_sources
-from kosmos.run_sources import open_both
+from kosmos.run_sources import following, open_both
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
@@ -87,7 +88,8 @@ def _open(
     check_compile(composition.model, config.train.compile, device)
     check_fp8(config.train.fp8, composition.model.backbone, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)
-    sources, held_out = open_both(config, registry)
+    with following() if folder else nullcontext():
+        sources, held_out = open_both(config, registry)
     check_scored(config, held_out)
     feed = make_feed(composition, sources)
     return Opened(
