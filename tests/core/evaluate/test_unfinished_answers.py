@@ -104,7 +104,10 @@ def test_a_file_that_was_killed_within_a_line_ends_as_one_that_was_not(run: Path
     assert cut.read_bytes() == whole.read_bytes() and not progress_of(cut).exists()
     assert {row["seed"] for row in rows_of(cut)} == {3}
     assert main(generate(run, cut.name, "--resume")) == 2
-    assert f"--resume: {cut} is finished, or was written by something else" in capsys.readouterr().err
+    assert f"--resume: {cut} is finished: its {ROWS - 1} answers are whole, and nothing is " in capsys.readouterr().err
+    cut.write_text("somebody's own file")
+    assert main(generate(run, cut.name, "--resume")) == 2
+    assert f"--resume: {cut} was written by something else (" in capsys.readouterr().err
 
 
 def test_scores_of_an_interrupted_file_are_those_of_one_that_was_not(run: Path, capsys, monkeypatch) -> None:

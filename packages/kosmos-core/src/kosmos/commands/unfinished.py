@@ -68,10 +68,25 @@ def check_answers(answers: str, *, resume: bool) -> None:
     if not resume:
         check_writable("--answers", answers)
     if not unfinished:
-        raise ConfigError(
-            f"--resume: {file} is finished, or was written by something else ({progress_of(file).name} is not beside "
-            "it); name another file, or remove it"
-        )
+        raise ConfigError(f"--resume: {file} {_why_not_gone_on_with(file)}, or remove it")
+
+
+def _why_not_gone_on_with(file: Path) -> str:
+    """Of a file beside which it does not stand how far it has come: what it is, and what to do."""
+    if count := _whole_answers(file):
+        whole = f"its {count:,} answers are whole" if count > 1 else "its answer is whole"
+        return f"is finished: {whole}, and nothing is left; for answers of anything else name another file"
+    return f"was written by something else ({progress_of(file).name} is not beside it); name another file"
+
+
+def _whole_answers(file: Path) -> int:
+    """How many lines a file of answers has that has no other lines; else 0."""
+    try:
+        with file.open("rb") as lines:
+            whole = [line.startswith(_BEGINS) and line.endswith(b"\n") for line in lines]
+    except OSError:
+        return 0
+    return len(whole) if all(whole) else 0
 
 
 def _check_beside(progress: Path) -> None:
