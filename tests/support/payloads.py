@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import shutil
@@ -389,3 +390,11 @@ state("pending in words", lambda content: content["data"]["lanes"]["0"].update(p
 state("deadly without end", lambda content: content["data"].update(deadly=[[1]]))
 state("losses that are none", lambda content: content["guard"].update(losses=1, in_turn=None))
 state("a state of nothing", lambda content: content["optimizer"].update({"no.such/step": 1}))
+state("bad samples in words", lambda content: content["budget"].update(bad="two"))
+state("draws without an end", lambda content: content["budget"].update(drawn=2**70))
+state("a useful source without a name", lambda content: content["budget"].update(useful=[math.nan]))
+state("costs that are none", lambda content: content["costs"][0].update(head=[1.0, {}]))
+state("parts in words", lambda content: content.update(parts="2"))
+state("a best loss that is none", lambda content: content["early"].update(best=math.nan))
+state("a lane of fewer sources", lambda content: content["data"]["lanes"]["0"].update(given=[]))
+state("guards that have seen words", lambda content: content["guard"].update(losses=["low"]))

@@ -218,4 +218,7 @@ class Cursor:
         self.fruitless = list(state.get("fruitless", [0] * len(self.draws)))
         useful = [draws - bad for draws, bad in zip(self.draws, self.fruitless, strict=True)]
         self.given = list(state.get("given", useful))
+        counts = self.draws, self.tokens, self.fruitless, self.given
+        if {len(of) for of in counts} != {len(self.mixture.sources)}:
+            raise ValueError(f"a lane counts other sources than the {len(self.mixture.sources)} of the run")
         self._reckon_all()

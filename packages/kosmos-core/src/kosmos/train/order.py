@@ -13,6 +13,7 @@ from kosmos.data.shuffle import blocks_of, digest
 from kosmos.errors import CheckpointError, KosmosError
 from kosmos.names import listed
 from kosmos.plugins import Registry
+from kosmos.train.saved_state import check_types
 
 PARTS = ("encoder", "connector")
 """Of a stream, what decides how many tokens a medium takes."""
@@ -75,6 +76,7 @@ def check_goes_on(
     Raises:
         CheckpointError: names the field that differs.
     """
+    check_types(state)
     if AVERAGED in state:
         raise CheckpointError(
             f"{where}: is the mean of the checkpoints of steps {listed(map(str, state[AVERAGED]))}, without the "
