@@ -324,13 +324,6 @@ def test_a_run_without_a_folder_of_checkpoints_begins_again_where_it_has_taken_n
     assert resume_run(run, registry=registry).step == 1
 
 
-def test_a_run_killed_while_its_folder_was_made_can_be_started_there_again(tmp_path):
-    registry = ticks_registry()
-    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
-    (tmp_path / "run" / "run.yaml").unlink()  # it is written last
-    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
-
-
 def test_a_run_goes_on_from_another_working_directory(tmp_path, monkeypatch):
     registry = ticks_registry()
     (tmp_path / "texts.txt").write_text("one line of text\nand another\n" * 40)
