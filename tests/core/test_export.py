@@ -22,6 +22,7 @@ from support.runs import small_run, ticks_registry
 def run(tmp_path: Path) -> RunFolder:
     """Checkpoints of the steps 1 to 3, whose weights are their number; with the state of an optimizer."""
     folder = RunFolder.create(small_run(tmp_path / "run"))
+    folder.release()
     folder.write_config(small_run(folder.path))
     saver = Saver(folder.checkpoints, Parallel(), keep_last=9)
     for step in (1, 2, 3):
@@ -63,6 +64,7 @@ def test_a_step_chooses_a_checkpoint_and_damaged_ones_are_passed_over(run: RunFo
 def test_the_file_fills_the_model_that_was_saved(tmp_path: Path) -> None:
     config = small_run(tmp_path / "run")
     folder = RunFolder.create(config)
+    folder.release()
     folder.write_config(config)
     trained = compose(config, ticks_registry()).model
     saver = Saver(folder.checkpoints, Parallel(), keep_last=1)
@@ -127,6 +129,7 @@ def test_a_name_that_no_file_can_have_is_one_line(run: RunFolder, tmp_path: Path
 
 def test_a_run_without_checkpoints_is_one_line(tmp_path: Path, capsys) -> None:
     folder = RunFolder.create(small_run(tmp_path / "run"))
+    folder.release()
     folder.write_config(small_run(folder.path))
     assert main(["export", str(folder.path), str(tmp_path / "model")]) == 3
     said = capsys.readouterr().err
@@ -135,6 +138,7 @@ def test_a_run_without_checkpoints_is_one_line(tmp_path: Path, capsys) -> None:
 
 def test_step_0_is_a_step(tmp_path, capsys):
     run = RunFolder.create(small_run(tmp_path / "run"))
+    run.release()
     run.write_config(small_run(run.path))
     saver = Saver(run.checkpoints, Parallel(), keep_last=1)
     saver.save(3, {"model.w": torch.ones(3)}, {"step": 3})

@@ -219,6 +219,7 @@ def test_throughput_is_that_of_the_last_steps():
 
 def test_what_is_no_checkpoint_is_none(tmp_path, capsys):
     run = RunFolder.create(small_run(tmp_path / "run"))
+    run.release()
     run.write_config(small_run(run.path))
     for name in (".partial-step-00000003", "step-00000002", "step-00000001"):
         (run.checkpoints / name).mkdir()

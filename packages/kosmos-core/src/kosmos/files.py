@@ -48,18 +48,20 @@ def open_own(file: Path, *, errors: str = "strict") -> TextIO:
     Raises:
         OSError: it cannot be written, is a link or no plain file.
     """
-    # Without waiting for a reader, where somebody put a pipe.
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(file, flags, 0o666)
+    return open(file, "a+", encoding="utf-8", errors=errors, opener=_own)
+
+
+def _own(path: str, flags: int) -> int:
+    try:  # without waiting for a reader, where somebody put a pipe
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
-        if not file.is_symlink():
+        if not os.path.islink(path):
             raise
-        raise OSError(errno.ELOOP, "is a link; remove it, or put a file in its place", str(file)) from error
+        raise OSError(errno.ELOOP, "is a link; remove it, or put a file in its place", path) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EPERM, "is no plain file", str(file))
-    return open(descriptor, "a+", encoding="utf-8", errors=errors)
+        raise OSError(errno.EPERM, "is no plain file", path)
+    return descriptor
 
 
 def is_seen(file: Path, seconds: float) -> bool:
