@@ -16,8 +16,9 @@ import pytest
 from kosmos import make_run
 from kosmos.data import sources
 from kosmos.data.document import Text
+from kosmos.data.free_memory import Memory
 from kosmos.data.mixture import Cursor, Mixture
-from kosmos.data.sources import parquet, texts_of
+from kosmos.data.sources import arrow, parquet, row_groups, texts_of
 from kosmos.data.sources.joined import JoinedTable
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.opening import Renamed
@@ -157,10 +158,69 @@ def test_a_lack_of_memory_is_no_bad_row(open_, table, monkeypatch):
 
     source = open_(table({"text": ["a", "b"]}))
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", read)
-    with pytest.raises(MemoryError):
+    for look in (lambda: source.document(0), lambda: list(source.table.scan(source.layout))):
+        with pytest.raises(
+            DataError, match=r"part\.parquet: row group 0 of 0 MiB has no room in memory; write"
+        ) as caught:
+            look()
+        assert not isinstance(caught.value, SampleError)
+
+
+def test_a_small_file_of_which_a_dictionary_makes_gigabytes_takes_little_memory(tmp_path):
+    path = tmp_path / "part.parquet"
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), pa.array(["a" * 1_000_000]))
+    pq.write_table(
+        pa.table({"text": repeated}).replace_schema_metadata(None), path, compression="zstd", store_schema=False
+    )
+    assert path.stat().st_size < 1000
+    program = (
+        "import resource, sys\nfrom pathlib import Path\nfrom kosmos.data.sources.parquet import ParquetTable\n"
+        "table = ParquetTable(Path(sys.argv[1]))\nassert table.row(3999) == {'text': 'a' * 1_000_000}\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
+    )
+    run = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 500  # measured 90 MiB; 4,100 as texts
+
+
+def test_a_dictionary_that_stays_one_gives_the_rows_of_texts(tmp_path, kept, monkeypatch):
+    texts = ["same"] * 5 + [None, "", "other"]
+    columns = {
+        "text": texts,
+        "image": pictures(8, empty=(2,)),
+        "raw": [b"bytes"] * 8,
+        "messages": [
+            [{"role": "user", "content": text or "hi"}, {"role": "assistant", "content": "ja"}] for text in texts
+        ],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "part.parquet", row_group_size=4)
+    table = parquet.ParquetTable(tmp_path / "part.parquet")
+    expected = [table.row(index) for index in range(8)], list(table.scan(DefaultLayout(("image",))))
+    for most_whole in (row_groups.MOST_WHOLE_BYTES, 0):
+        kept.clear()
+        monkeypatch.setattr(row_groups, "SMALL_BYTES", 0)
+        monkeypatch.setattr(row_groups, "MOST_WHOLE_BYTES", most_whole)
+        monkeypatch.setattr(arrow, "MOST_WHOLE_BYTES", most_whole)
+        assert ([table.row(index) for index in range(8)], list(table.scan(DefaultLayout(("image",))))) == expected
+        (group, *_) = kept.values()
+        assert pa.types.is_dictionary(group.table.schema.field("text").type) == (most_whole == 0)
+
+
+def test_texts_that_are_too_large_by_what_the_file_states_are_not_read(open_, table, monkeypatch):
+    source = open_(table({"text": ["a" * 2000] * 4}))
+    monkeypatch.setattr(row_groups, "MOST_MEAN_BYTES", 100)
+    monkeypatch.delattr(pq.ParquetFile, "read_row_group")
+    with pytest.raises(SampleError, match=r"row 0: text: texts of [0-9,]+ bytes on average, over the limit of 100"):
         source.document(0)
-    with pytest.raises(MemoryError):
-        list(source.table.scan(source.layout))
+
+
+def test_a_row_group_larger_than_the_free_memory_is_refused_by_name(open_, table, monkeypatch):
+    source = open_(table({"text": ["a" * 2000] * 4}))
+    monkeypatch.setattr(row_groups, "SMALL_BYTES", 1)
+    monkeypatch.setattr(row_groups, "memory", lambda: Memory(1000, 1000))
+    with pytest.raises(
+        DataError, match=r"part\.parquet: row group 0 of 0 MiB has no room in memory; write smaller row"
+    ):
+        source.document(0)
 
 
 def test_two_columns_of_one_name_are_refused_where_they_are_used(open_, tmp_path):

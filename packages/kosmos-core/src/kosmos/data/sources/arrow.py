@@ -17,6 +17,9 @@ from kosmos.data.sources.features import Features
 from kosmos.data.sources.media import THERE
 from kosmos.errors import KosmosError, SampleError
 
+MOST_WHOLE_BYTES = 512 << 20
+"""Of a table whose rows are taken all at once."""
+
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
@@ -45,6 +48,8 @@ def read_row(table: Any, index: int, features: Features) -> dict[str, Any]:
 def read_rows(table: Any, features: Features) -> Iterator[dict[str, Any] | SampleError]:
     """Every row as ``read_row`` gives it, or what was wrong with it."""
     try:
+        if sum(map(decoded_nbytes, table.columns)) > MOST_WHOLE_BYTES:
+            raise SampleError("too much to be had at once")
         with reading("table"):
             rows = table.to_pylist()
     except SampleError:  # which row it was, arrow does not say
@@ -55,6 +60,19 @@ def read_rows(table: Any, features: Features) -> Iterator[dict[str, Any] | Sampl
                 yield error
         return
     yield from map(features.named, rows) if features.class_names else rows
+
+
+def decoded_nbytes(values: Any) -> int:
+    """Bytes of an arrow array, were each value of a dictionary as often there as it is named."""
+    if isinstance(values, pa.ChunkedArray):
+        return sum(map(decoded_nbytes, values.chunks))
+    kind = values.type
+    if pa.types.is_dictionary(kind) and (_is_binary(kind.value_type) or pa.types.is_string(kind.value_type)):
+        lengths = pc.take(pc.binary_length(values.dictionary), values.indices)
+        return int(values.indices.nbytes) + int(pc.sum(lengths).as_py() or 0)
+    if pa.types.is_struct(kind):
+        return sum(map(decoded_nbytes, values.flatten()))
+    return decoded_nbytes(values.flatten()) if _is_list(kind) else int(values.nbytes)
 
 
 def shadow_rows(

@@ -24,6 +24,7 @@ from kosmos.data.sources.arrow import plain_columns, present_values, read_row, r
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.row_groups import read_group
 from kosmos.data.sources.source import Extent, RowBlocks
 from kosmos.errors import DataError, SampleError
 
@@ -181,7 +182,7 @@ class ParquetTable:
     def _group(self, group: int) -> Any:
         def read() -> Any:
             with FOOTERS.open(self.path) as file:
-                return file.read_row_group(group, columns=list(self.columns))
+                return read_group(file, self.path, group, list(self.columns))
 
         return KEPT.get((self.path, self._changed, self.columns, group), read)
 
@@ -191,8 +192,8 @@ class ParquetTable:
             for group in range(file.num_row_groups):
                 try:
                     with reading(f"row group {group}"):
-                        table = file.read_row_group(group, columns=light)
-                        present = {name: _present(file, group, name) for name in media}
+                        table = read_group(file, self.path, group, light)
+                        present = {name: _present(file, self.path, group, name) for name in media}
                 except SampleError as error:
                     yield from (SampleError(str(error)) for _ in range(file.metadata.row_group(group).num_rows))
                     continue
@@ -214,7 +215,7 @@ def _top_of(chunk: Any, columns: Collection[str]) -> str:
     return next((top for top in tops if top in columns), parts[0])
 
 
-def _present(file: Any, group: int, column: str) -> NDArray[np.bool_]:
+def _present(file: Any, path: Path, group: int, column: str) -> NDArray[np.bool_]:
     """Which rows of a row group hold a value, by its statistics where they say it."""
     metadata = file.metadata.row_group(group)
     counts = []
@@ -228,4 +229,4 @@ def _present(file: Any, group: int, column: str) -> NDArray[np.bool_]:
         return np.ones(metadata.num_rows, np.bool_)
     if counts and all(count is not None and count[0] == count[1] for count in counts):
         return np.zeros(metadata.num_rows, np.bool_)
-    return present_values(file.read_row_group(group, columns=[column]).column(0))
+    return present_values(read_group(file, path, group, [column]).column(0))

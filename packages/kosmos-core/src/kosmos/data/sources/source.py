@@ -53,6 +53,8 @@ class Names(NamedTuple):
     """What the row calls each of the files that it names."""
 
 
+_PART = 1 << 20
+"""Characters of a text that are looked at together."""
 AT_ONCE_BYTES = 64 << 20
 """Memory of the blocks among which a lane's documents are shuffled; at least one block."""
 
@@ -157,9 +159,14 @@ class RowSource:
     def _check(self, segments: tuple[Segment, ...]) -> None:
         if not segments:
             raise SampleError("no text and no media")
-        size = sum(len(s.text.encode()) for s in segments if isinstance(s, Text))
+        size = sum(_nbytes(s.text) for s in segments if isinstance(s, Text))
         if size > self.max_text_bytes:
             raise SampleError(f"{size:,} bytes of text, over the limit of {self.max_text_bytes:,} (max_text_bytes)")
+
+
+def _nbytes(text: str) -> int:
+    """Of UTF-8, of which no whole copy is made: the text may be too large."""
+    return sum(len(text[begin : begin + _PART].encode()) for begin in range(0, len(text), _PART))
 
 
 def _texts_of(value: Any) -> Iterator[str]:
