@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import string
+import struct
 import subprocess
 import sys
 
@@ -272,6 +274,39 @@ def test_damaged_tokenizer_is_one_line(tmp_path):
         with pytest.raises(ConfigError, match=r"tokenizer.json cannot be used") as caught:
             load_tokenizer(str(tmp_path), [])
         assert "\n" not in caught.value.line()
+
+
+BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "b\U0001f642": 3}, "merges": []}
+AMISS = {
+    "pre_tokenizer": {"type": "FixedLength", "length": 0},
+    "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="},
+    "model": {**BPE, "merges": ["a b"], "continuing_subword_prefix": "\U0001f642"},
+}
+
+
+def of_parts(folder, **parts):
+    """A tokenizer of a and b, with these parts."""
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    content = {"version": "1.0", "added_tokens": [], **empty, "model": BPE, **parts}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    return load_tokenizer(str(folder), [])
+
+
+@pytest.mark.parametrize("part", AMISS)
+def test_a_tokenizer_at_which_the_library_panics_is_one_line(tmp_path, part, monkeypatch):
+    monkeypatch.setenv("RUST_BACKTRACE", "0")  # it takes seconds
+    with pytest.raises(ConfigError, match=r"tokenizer.json cannot be used \(PanicException: ") as caught:
+        of_parts(tmp_path, **{part: AMISS[part]})
+    assert "\n" not in caught.value.line()
+
+
+def test_a_text_at_which_the_library_panics_costs_its_sample(tmp_path, monkeypatch):
+    monkeypatch.setenv("RUST_BACKTRACE", "0")
+    ascii_alone = base64.b64encode(struct.pack("<I", 512) + bytes(512)).decode()
+    of_ascii = of_parts(tmp_path, normalizer={"type": "Precompiled", "precompiled_charsmap": ascii_alone})
+    assert of_ascii.encode("ab") == [0, 1]
+    with pytest.raises(SampleError, match=r"the tokenizer fails at this text \(PanicException: index out of bounds"):
+        of_ascii.encode("\u00e9")
 
 
 def test_training_needs_room_and_text(tmp_path):

@@ -35,6 +35,11 @@ class calling:  # noqa: N801  as ``contextlib.suppress``; a generator would cost
             raise SampleError(f"{called(self.giver, self.method)} raised {first_line(error)}{where}") from error
 
 
+def panicked(error: BaseException) -> bool:
+    """Whether code in Rust found itself wrong, which Python is told by an exception that is none of ``Exception``."""
+    return type(error).__name__ == "PanicException"
+
+
 def called(giver: object, method: str) -> str:
     """What messages call a method of a plugin, such as ``ImageProcessor.decode``."""
     return f"{type(giver).__name__}.{method}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from kosmos.data.bytes_tokenizer import BYTES, FILE, ByteTokenizer, all_marks, unknown_mark
-from kosmos.data.foreign import first_line
+from kosmos.data.foreign import first_line, panicked
 from kosmos.data.marks import BOS, CORE_MARKS, EOS, PAD
 from kosmos.data.sources.reach import unreachable_hub
 from kosmos.errors import ConfigError, SampleError
@@ -93,7 +94,12 @@ class HfTokenizer:
         return ids
 
     def _plain(self, text: str) -> list[int]:
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        try:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        except BaseException as error:
+            if not panicked(error):
+                raise
+            raise SampleError(f"the tokenizer fails at this text ({first_line(error)})") from error
         return ids
 
     def _broken(self, text: str) -> Iterator[str]:
@@ -109,6 +115,11 @@ class HfTokenizer:
         known = [i for i in ids if 0 <= i < self.vocab_size]
         text: str = self._backend.decode(known, skip_special_tokens=True)
         return text
+
+    def try_out(self) -> None:
+        """Raises what the library panics with: some of what is wrong with it shows first in use."""
+        with suppress(Exception):  # it may have no way to write this text
+            self._backend.encode("a", add_special_tokens=False)
 
     def mark_id(self, name: str) -> int:
         """Id of a mark. Raises ConfigError where there is no such mark."""
@@ -154,7 +165,10 @@ def load_hf_tokenizer(name: str, marks: Sequence[str], spelled: str = "") -> HfT
     names = saved.get("names") or {mark: native[field] for mark, field in _NATIVE.items() if native.get(field)}
     try:
         tokenizer = HfTokenizer(without_prefix_space(content), (*saved.get("marks", ()), *marks), names, spelled)
-    except Exception as error:  # the library raises bare exceptions on what it cannot read
+        tokenizer.try_out()
+    except BaseException as error:  # the library raises bare exceptions on what it cannot read, and panics
+        if not (isinstance(error, Exception) or panicked(error)):
+            raise
         raise ConfigError(f"tokenizer {name!r}: tokenizer.json cannot be used ({first_line(error)})") from error
     tokenizer.chat_template = template
     return tokenizer
@@ -189,7 +203,9 @@ def _by_transformers(name: str, folder: Path) -> tuple[str, dict[str, str]]:
 
     try:
         found = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
-    except Exception as error:  # whatever the library raises
+    except BaseException as error:  # whatever the library raises
+        if not (isinstance(error, Exception) or panicked(error)):
+            raise
         place = "" if folder.is_dir() else "no such folder, and as an id of the hub: "
         raise ConfigError(f"tokenizer {name!r}: {place}{first_line(error)}{_meant(name)}") from error
     if not getattr(found, "is_fast", False):
