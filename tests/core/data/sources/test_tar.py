@@ -314,6 +314,13 @@ def sized(content, size):
     return content[:5632] + bytes(head) + content[6144:]
 
 
+def chained(count):
+    """As many long names of one file, one of the other."""
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 2
+    return (header.tobuf(tarfile.GNU_FORMAT) + b"a".ljust(tarfile.BLOCKSIZE, b"\0")) * count
+
+
 DAMAGES = {
     "no archive": (lambda content: b"no archive" * 100, "[a-z ]+"),
     "nothing": (lambda content: b"", "empty file"),
@@ -326,6 +333,7 @@ DAMAGES = {
     "a size below zero": (lambda content: sized(content, -512), "breaks off or is damaged"),
     "a size of minus one": (lambda content: sized(content, -1), "breaks off or is damaged"),
     "a size beyond all": (lambda content: sized(content, (1 << 63) - 1), "breaks off or is damaged"),
+    "headers of headers": (lambda content: chained(1200) + content, "headers of headers, without an end"),
     "gzip": (gzip.compress, "it is compressed, and has to be unpacked first"),
 }
 

@@ -224,6 +224,8 @@ def index_tar(path: Path) -> Record:
                     names[member.name + "/" * (member.name in names)] = place  # a second one, which its sample tells of
                 else:
                     links += not member.isdir()
+    except RecursionError as error:  # ``tarfile`` calls itself for a header that belongs to the next one
+        raise DataError(f"{path}: no whole tar file (headers of headers, without an end)") from error
     except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
         raise DataError(f"{path}: no whole tar file ({error})") from error
     return _by_sample(names) | {"links": np.array([links])}
