@@ -184,6 +184,13 @@ def test_a_manifest_has_fields_that_exist_and_carries_the_run_file(launch: Launc
     ]
 
 
+def test_a_manifest_carries_a_run_file_that_begins_with_spaces(launch: Launch, run_file: str) -> None:
+    text = "      # indented\n\n" + Path(run_file).read_text()
+    Path(run_file).write_text(text)
+    config_map, *_ = yaml.safe_load_all(files_of(launch, run_file, "kubernetes")["file"])
+    assert config_map["data"]["run.yaml"] == text
+
+
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v.startswith("skypilot")])
 def test_a_task_has_fields_that_exist_and_keeps_its_output(launch: Launch, run_file: str, variant: str) -> None:
     task = yaml.safe_load(files_of(launch, run_file, variant)["file"])
