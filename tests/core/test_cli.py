@@ -304,7 +304,7 @@ def test_python_m_kosmos_is_the_same_command() -> None:
         ("export run m x(s)", "x(s): not expected; see 'kosmos export --help'"),
         ("checkpoint ls", "OUTPUT: is missing (folder of a run); see 'kosmos checkpoint ls --help'"),
         ("checkpoint lst run", "lst: unknown command; did you mean ls?"),
-        ("checkpoint foo run", "foo: unknown command; commands: ls, verify, prune, branch"),
+        ("checkpoint foo run", "foo: unknown command; commands: ls, verify, prune, average, branch"),
         ("checkpoint prune run --keep-last 0", "--keep-last: expected a number from 1 on, got '0'"),
         ("train --steps x", "--steps: expected a whole number, got 'x'"),
     ],

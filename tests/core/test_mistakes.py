@@ -104,9 +104,9 @@ def test_whole_numbers_may_be_written_with_their_power_of_ten() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("cooldown", "train.schedule: {name: wsd, decay: SHARE}"),
-        ("decay_steps", "train.schedule: {name: wsd, decay: SHARE}"),
-        ("ema", "there is no moving average of the weights; checkpoint.keep_best"),
+        ("cooldown", "train.schedule: {name: wsd, decay_steps: N}"),
+        ("decay_steps", "decay_steps, an option of schedule wsd"),
+        ("ema", "there is no moving average of the weights as a run goes; kosmos checkpoint average"),
         ("init_std", "built-in parts take no other scale"),
         ("adam_beta1", "betas, an option of optimizer adamw"),
         ("train.precision=fp8", "Multiply in 8 bits within the backbone's blocks"),

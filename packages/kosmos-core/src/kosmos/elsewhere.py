@@ -62,8 +62,8 @@ ELSEWHERE = {
     "attention is chosen by the hardware, and documents never see each other": (
         "attn_impl attn_implementation flash_attn use_flash_attention_2"
     ),
-    "there is no moving average of the weights; checkpoint.keep_best keeps those that scored best": (
-        "ema ema_decay use_ema ema_model model_ema"
+    "there is no moving average of the weights as a run goes; kosmos checkpoint average takes the mean of checkpoints": (
+        "ema ema_decay use_ema ema_model model_ema swa lawa"
     ),
     "weights are drawn by train.seed, and built-in parts take no other scale of them; init and pretrained parts begin "
     "with weights that there are": "init_std initializer_range init_method init_method_std",
@@ -85,7 +85,7 @@ ELSEWHERE = {
     "train.optimizer.betas": "betas adam_betas adam_beta1 adam_beta2 beta1 beta2",
     "train.optimizer.eps": "adam_epsilon adam_eps",
     "train.schedule": "scheduler lr_scheduler lr_scheduler_type lr_decay_style lr_decay_iters",
-    "train.schedule: {name: wsd, decay: SHARE} goes down over that share of the steps; others go down until the last": (
+    "train.schedule: {name: wsd, decay_steps: N} goes down in that many steps; others go down until the last": (
         "cooldown cooldown_steps decay_steps lr_decay_steps num_decay_steps"
     ),
     "train.warmup_steps": "warmup warmup_ratio lr_warmup_iters lr_warmup_fraction",

@@ -37,6 +37,7 @@ class _Budget(BaseModel):
 
 class _Guard(BaseModel):
     losses: list[Number] = []
+    norms: list[Number] = []
     in_turn: Count = 0
 
 
@@ -52,6 +53,7 @@ class _State(BaseModel):
     """Fields that are not there are missed by who reads them, or are those of a newer version."""
 
     step: Count = 0
+    tokens: Count | None = None
     data: _Data = _Data()
     budget: _Budget = _Budget()
     guard: _Guard = _Guard()
