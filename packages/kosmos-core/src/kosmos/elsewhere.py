@@ -62,7 +62,7 @@ ELSEWHERE = {
     "attention is chosen by the hardware, and documents never see each other": (
         "attn_impl attn_implementation flash_attn use_flash_attention_2"
     ),
-    "there is no moving average of the weights as a run goes; kosmos checkpoint average takes the mean of checkpoints": (
+    "there is no moving average of the weights as a run goes; kosmos checkpoint average takes that of checkpoints": (
         "ema ema_decay use_ema ema_model model_ema swa lawa"
     ),
     "weights are drawn by train.seed, and built-in parts take no other scale of them; init and pretrained parts begin "
