@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import CLIPVisionConfig, LlamaConfig, LlamaForCausalLM, LlavaConfig, RwkvForCausalLM, T5Config
 from transformers.integrations import hub_kernels
 
@@ -96,3 +97,25 @@ def test_a_model_that_cannot_be_packed_is_refused_before_its_code_runs(monkeypat
     monkeypatch.setattr(RwkvForCausalLM, "__init__", run)
     with pytest.raises(ConfigError, match=r"\(RwkvForCausalLM\) takes no other attention"):
         HuggingFaceBackbone(50, config={"model_type": "rwkv", "hidden_size": 32, "num_hidden_layers": 1})
+
+
+@pytest.mark.parametrize("file", ["../outside.safetensors", "/outside.safetensors", "evil.bin"])
+def test_a_list_of_weights_names_no_files_but_safetensors_beside_it(file: str, tmp_path: Path) -> None:
+    saved_with(folder := tmp_path / "model")
+    weights = (folder / "model.safetensors").rename(tmp_path / "outside.safetensors")
+    for place in (folder / "evil.bin", folder / "beside.safetensors"):
+        place.write_bytes(weights.read_bytes())
+    names = load_file(weights)
+
+    def listed(file: str) -> None:
+        content = {"metadata": {}, "weight_map": dict.fromkeys(names, file)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(content))
+
+    listed(file)
+    with pytest.raises(
+        ConfigError, match=r"model.safetensors.index.json names the file '.*'; expected files of"
+    ) as told:
+        HuggingFaceBackbone(50, model=str(folder))
+    assert file in str(told.value)
+    listed("beside.safetensors")
+    assert HuggingFaceBackbone(50, model=str(folder)).vocab_size == 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import fields as dataclass_fields
@@ -107,6 +108,21 @@ def _check_folder(folder: Path) -> None:
             f"hf: cannot load {str(folder)!r}: its weights are in {pickled[0].name}, and only safetensors are read; "
             "load it in transformers and write it again (save_pretrained)"
         )
+    for index in folder.rglob("*.safetensors.index.json"):
+        for file in _files_of(index):
+            if re.search(r"[/\\]", file) or not file.endswith(".safetensors"):
+                raise ConfigError(
+                    f"hf: cannot load {str(folder)!r}: {index.name} names the file {file!r}; expected files of "
+                    "safetensors in its own folder"
+                )
+
+
+def _files_of(index: Path) -> list[str]:
+    """The files that a list of weights names; none where it cannot be read, of which the reader of weights tells."""
+    try:
+        return sorted(set(map(str, json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return []
 
 
 def _configuration(model: str) -> Any:
