@@ -33,12 +33,14 @@ STEADY = {"dropout": 0.0}  # parts of a row draw what falls out by themselves
 LORA = {"lora": {"rank": 4, "whole": ["head"]}}
 IN_BF16 = {"precision": "bf16", "compile": "auto", "optimizer": {"name": "lion8bit", "block": 64}}
 
+MUON = {"optimizer": "muon", "learning_rate": 0.02, "warmup_steps": 0}  # so that a wrong step would be seen
+
 Way = tuple[int, dict[str, Any], dict[str, Any], dict[str, Any]]
 """Processes, and the sections ``parallel``, ``train`` and ``backbone``."""
 ALONE: dict[str, Way] = {
     "whole": (1, {}, ADAMW, {}),
     "steady": (1, {}, ADAMW, STEADY),
-    "muon": (1, {}, {"optimizer": "muon"}, {}),
+    "muon": (1, {}, MUON, {}),
     "released": (1, {}, {**ADAMW, "clip_norm": None}, {}),
     "lora": (1, {}, ADAMW, LORA),
     "bf16": (1, {}, IN_BF16, {}),
@@ -54,10 +56,10 @@ SEVERAL: dict[str, Way] = {
     "steady, joined fsdp": (2, {"strategy": "fsdp"}, {**ADAMW, "lanes_at_once": 2}, STEADY),
     "steady, joined ddp": (2, {"strategy": "ddp"}, {**ADAMW, "lanes_at_once": 2}, STEADY),
     "released, fsdp": (4, {"strategy": "fsdp"}, RELEASED, {}),
-    "muon, fsdp": (4, {"strategy": "fsdp"}, {"optimizer": "muon"}, {}),
-    "muon, hsdp": (4, {"strategy": "hsdp", "shards": 2}, {"optimizer": "muon"}, {}),
-    "muon, ddp": (2, {"strategy": "ddp"}, {"optimizer": "muon"}, {}),
-    "muon, offloaded": (2, {"strategy": "fsdp", "offload": True}, {"optimizer": "muon"}, {}),
+    "muon, fsdp": (4, {"strategy": "fsdp"}, MUON, {}),
+    "muon, hsdp": (4, {"strategy": "hsdp", "shards": 2}, MUON, {}),
+    "muon, ddp": (2, {"strategy": "ddp"}, MUON, {}),
+    "muon, offloaded": (2, {"strategy": "fsdp", "offload": True}, MUON, {}),
     "lora, ddp": (2, {"strategy": "ddp"}, ADAMW, LORA),
     "lora, fsdp": (2, {"strategy": "fsdp"}, ADAMW, LORA),
     "bf16, fsdp": (2, {"strategy": "fsdp"}, IN_BF16, {}),

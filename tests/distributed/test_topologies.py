@@ -128,7 +128,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         entries.append({"world": world, "run": {**one, "train": {**one["train"], **RELEASE, **release(world)}}})
     for world, strategy in MUON:
         one = run(folder / f"muon {world} {strategy}", strategy=strategy, workers=0, steps=3)
-        entries.append({"world": world, "run": {**one, "train": {**one["train"], "optimizer": "muon"}}})
+        large = {
+            "optimizer": "muon",
+            "learning_rate": 0.02,
+            "warmup_steps": 0,
+        }  # a wrong step is seen
+        entries.append({"world": world, "run": {**one, "train": {**one["train"], **large}}})
     for world in (1, 2):
         output = folder / f"cut {world}"
         output.mkdir()

@@ -20,8 +20,8 @@ from kosmos.train.optim.muon import Muon
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.optim.states import flat
 
-SHAPES = ((5, 192), (64, 64), (1, 128), (7,))
-"""Rows that two processes share evenly, unevenly, and so that one has none."""
+SHAPES = ((5, 192), (64, 64), (1, 128), (7,), (64, 64), (64, 64), (5, 192))
+"""Rows that two processes share evenly, unevenly, and so that one has none; three matrices of one shape, and two."""
 STEPS = 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,21 @@ def test_the_command_says_what_it_averaged_and_writes_over_nothing(run: Path, tm
     assert [path.name for path in tmp_path.iterdir()] == ["mean"]
     assert main(command) == 2
     assert "mean" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(run: Path, tmp_path: Path, capsys) -> None:
+    """The limit on a file's size is an error of the disk to who writes."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handled = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        status = main(["checkpoint", "average", str(run), str(tmp_path / "mean")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handled)
+    said = capsys.readouterr().err
+    assert (
+        status == 4 and said.startswith(f"error[training]: {tmp_path / 'mean'}: cannot copy") and said.count("\n") == 1
+    )
+    assert not list(tmp_path.iterdir())

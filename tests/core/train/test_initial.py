@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,30 @@ def test_the_state_of_another_optimizer_is_refused(first: Path, tmp_path: Path, 
     with pytest.raises(ConfigError, match=line):
         trained(tmp_path / "second", init={"path": str(first), "optimizer": True}, **over)
     assert not (tmp_path / "second").exists()
+
+
+def test_a_state_in_another_type_is_refused_where_it_could_not_be_gone_on_from(first: Path, tmp_path: Path) -> None:
+    low = {"weights": "bf16", "precision": "bf16", "steps": 1}
+    init = {"path": str(tmp_path / "a"), "optimizer": True}
+    for optimizer in ("adamw", "lion"):
+        trained(tmp_path / "a", train={"optimizer": optimizer, "steps": 1})
+        over = {"init": init, "train": {"optimizer": optimizer, **low}}
+        if optimizer == "adamw":
+            with pytest.raises(ConfigError, match=r"init\.optimizer: \S+ is in float32 and bfloat16 there and here"):
+                trained(tmp_path / "b", **over)
+            shutil.rmtree(tmp_path / "a")
+        else:
+            trained(tmp_path / "b", **over)
+
+
+def test_what_a_run_began_with_is_not_changed_as_it_goes_on(first: Path, tmp_path: Path) -> None:
+    trained(tmp_path / "b", init=str(first), train={"steps": 1})
+    with pytest.raises(ConfigError, match=r"init: the run in .* goes on with its own weights; leave it out"):
+        resume_run(tmp_path / "b", {"init": {"path": str(first), "optimizer": True}}, registry=ticks_registry())
+    resume_run(tmp_path / "b", {"init": None, "train": {"steps": 2}}, registry=ticks_registry())
+    assert f"path: {first}" in (tmp_path / "b" / "run.yaml").read_text()
+    (row,) = rows_of(tmp_path / "b" / "changes.jsonl")
+    assert set(row["changed"]) == {"train.steps"}
 
 
 def test_bf16_weights_begin_with_those_of_fp32(first: Path, tmp_path: Path) -> None:

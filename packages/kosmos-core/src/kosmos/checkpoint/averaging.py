@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from kosmos.checkpoint import AVERAGED
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint.folder import Loaded
-from kosmos.checkpoint.tensors import MODEL, ShardWriter, read_whole
+from kosmos.checkpoint.tensors import MODEL, ShardWriter, cause_of, read_whole
 
 
 def write_average(loaded: Sequence[Loaded], checkpoints: Path) -> Path:
@@ -34,7 +35,10 @@ def write_average(loaded: Sequence[Loaded], checkpoints: Path) -> Path:
     step: int = last.state["step"]
     partial = folders.begin(checkpoints, step)
     writer = ShardWriter(partial / folders.TENSORS)
-    save(dict(tensors), storage_writer=writer, no_dist=True)
+    try:
+        save(dict(tensors), storage_writer=writer, no_dist=True)
+    except CheckpointException as error:  # a BaseException
+        raise OSError(cause_of(error)) from error
     hashes = folders.hash_and_sync(partial, writer.names)
     steps = [one.state["step"] for one in loaded]
     return folders.commit(partial, step, {**last.state, "optimizer": {}, AVERAGED: steps}, hashes)
@@ -45,13 +49,19 @@ def mean(folders_of_tensors: Sequence[Path]) -> dict[str, Tensor]:
 
     Sums are fp32 (fp64 of fp64): memory holds them and the tensors of one checkpoint.
     """
-    number = len(folders_of_tensors)
     sums: dict[str, Tensor] = {}
-    for place, tensors in enumerate(folders_of_tensors):
-        found = read_whole(tensors, MODEL)
-        for name, tensor in found.items():
-            if not tensor.is_floating_point():
-                continue
+    for tensors in folders_of_tensors[:-1]:
+        _add(sums, read_whole(tensors, MODEL))
+    last = read_whole(folders_of_tensors[-1], MODEL)
+    _add(sums, last)
+    for name, tensor in last.items():
+        if name in sums:
+            tensor.copy_(sums.pop(name).div_(len(folders_of_tensors)))
+    return last
+
+
+def _add(sums: dict[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    for name, tensor in found.items():
+        if tensor.is_floating_point():
             exact = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-            sums[name] = sums[name].add_(exact) if place else exact.clone()
-    return {n: sums[n].div_(number).to(tensor.dtype) if n in sums else tensor for n, tensor in found.items()}
+            sums[name] = sums[name].add_(exact) if name in sums else exact.clone()

@@ -137,6 +137,11 @@ def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return {name: tuple(entry.size) for name, entry in _stored(folder).items()}
 
 
+def dtypes(folder: Path) -> dict[str, torch.dtype]:
+    """Name to type, likewise."""
+    return {name: entry.properties.dtype for name, entry in _stored(folder).items()}
+
+
 def _stored(folder: Path) -> dict[str, TensorStorageMetadata]:
     """What stands in ``folder``, by name, from the headers of its files.
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kosmos.checkpoint.folder import TENSORS, Loaded, begin, commit, load_step, manifest_of, sync
-from kosmos.errors import ConfigError, KosmosError, TrainingError
+from kosmos.errors import ConfigError, TrainingError
 from kosmos.lock import LOCK_FILE
 from kosmos.run_file import make_run
 from kosmos.train.changes import changes_of, told
@@ -31,7 +31,7 @@ def branch(run: RunFolder, step: int, output: Path) -> list[str]:
         TrainingError: something cannot be copied; nothing is left of it.
     """
     loaded = load_step(run.checkpoints, step)
-    later = [row for row in changes_of(run.changes) if row["step"] > step + 1]
+    later = [row for row in changes_of(run.changes) if row["step"] > step and row["launch"] is not None]
     with new_run(run, output) as new:
         for file in (run.metrics, run.held_out, run.quarantine, run.guards, run.changes, run.parts):
             if file.exists():
@@ -68,7 +68,7 @@ def new_run(run: RunFolder, output: Path) -> Iterator[RunFolder]:
             shutil.copytree(run.tokenizer, new.tokenizer)
         yield new
         new.write_config(config)
-    except (OSError, KosmosError, KeyboardInterrupt) as error:
+    except BaseException as error:
         shutil.rmtree(output, ignore_errors=True)
         if isinstance(error, OSError):
             raise TrainingError(

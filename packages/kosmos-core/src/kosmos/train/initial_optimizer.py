@@ -7,6 +7,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.lora import updates_in
 from kosmos.train.initial import Initial
 from kosmos.train.loop import Trainer
+from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.states import check_made_with
 
 
@@ -20,7 +21,8 @@ def take_optimizer(trainer: Trainer, initial: Initial) -> str:
         initial: what ``open_initial`` gave.
 
     Raises:
-        ConfigError: the optimizer is another, or there is no state of any of the trainer's parameters.
+        ConfigError: the optimizer is another, there is no state of any of the trainer's parameters, or parameters had
+            another type which the optimizer cannot go on from.
     """
     folder, train = initial.loaded.folder, trainer.config.train
     if initial.optimizer != train.optimizer.name:
@@ -38,8 +40,25 @@ def take_optimizer(trainer: Trainer, initial: Initial) -> str:
         raise ConfigError(
             f"init.optimizer: {folder} has the optimizer's state of no parameter that this run trains; leave it out"
         )
+    _check_types(trainer, initial, names)
     stored.load_optimizer(
         trainer.optimizer, trainer.names, initial.loaded.tensors, initial.loaded.state["optimizer"],
         alone=trainer.parallel.world_size == 1, only=names,
     )  # fmt: skip
     return f"takes the optimizer's state of {len(names)} of the {len(shapes)} tensors that are trained"
+
+
+def _check_types(trainer: Trainer, initial: Initial, names: set[str]) -> None:
+    """Raises ConfigError: parameters had another type, in which optimizers but ours want their state."""
+    if isinstance(trainer.optimizer, Parameterwise):
+        return
+    there = stored.dtypes(initial.loaded.tensors)
+    for parameter in trainer.parameters:
+        name = trainer.names[id(parameter)]
+        if name in names and (before := there[stored.MODEL + name]) != parameter.dtype:
+            types = " and ".join(str(dtype).removeprefix("torch.") for dtype in (before, parameter.dtype))
+            raise ConfigError(
+                f"init.optimizer: {name} is in {types} there and here, and the state of "
+                f"{trainer.config.train.optimizer.name} has the type of its parameter; set train.weights as it was, or "
+                "leave init.optimizer out"
+            )

@@ -138,6 +138,8 @@ class Trainer:
                 rows, batches, [arrived() for arrived in losses], spent,
                 targets=targets, parallel=self.parallel, settings=self.config.data,
             )  # fmt: skip
+            if self.tokens is not None:
+                metrics["tokens_so_far"] = self.tokens = self.tokens + metrics["tokens"]
             norm, *by_part = norms_on_device.tolist()
             skipped = self._is_wrong(metrics["loss"], norm, batches)
             if not skipped and self.release is None:
@@ -145,9 +147,6 @@ class Trainer:
                     gradients.clip(self.optimizer, norm, most)
                 self._update()
         self.step += 1
-        if self.tokens is not None:
-            self.tokens += metrics["tokens"]
-            metrics["tokens_so_far"] = self.tokens
         self.data_state = self.feeder.state()
         elapsed = perf_counter() - begin
         timing = {

@@ -227,12 +227,12 @@ class RunFolder:
         if (now := config.tokenizer) != (then := before.tokenizer):
             what = "tokenizer.turns" if now.name == then.name else f"tokenizer: {now.name} in place of {then.name}"
             raise ConfigError(f"{what}: the run in {self.path} keeps what it began with; leave it out")
-        began, named = (None if run.init is None else run.init.path.resolve() for run in (before, config))
+        began, named = (run.init and (run.init.path.resolve(), run.init.optimizer) for run in (before, config))
         if named not in (None, began):
             raise ConfigError(
                 f"init: the run in {self.path} goes on with its own weights; leave it out, or start a new run"
             )
-        return config
+        return config.model_copy(update={"init": before.init})
 
     def append(self, file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to one of the ledgers. Those for which the disk has no room wait for the next call.

@@ -128,7 +128,9 @@ def _move_part(update: Tensor, kept: float, rate: float, part: slice, value: Ten
 
 
 def _batches(matrices: Sequence[Tensor], spread: Spread) -> Iterator[list[Tensor]]:
-    """As many at once as memory allows, a multiple of the processes that share them out."""
-    most = max(1, AT_ONCE // max(1, matrices[0].numel())) * processes_of(spread)
+    """As many at once as memory allows, a multiple of the processes that share them out. Of copies each has all."""
+    processes = processes_of(spread)
+    copies = processes if spread is not None and all(p.is_replicate() for p in spread[1]) else 1
+    most = max(1, AT_ONCE // max(1, matrices[0].numel()) // copies) * processes
     for start in range(0, len(matrices), most):
         yield list(matrices[start : start + most])
