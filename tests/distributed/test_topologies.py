@@ -136,11 +136,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         entries.append({"world": world, "run": {**one, "train": {**one["train"], **large}}})
     for world in (1, 2):
         output = folder / f"cut {world}"
-        output.mkdir()
-        (output / "parts.json").write_text(json.dumps({"parts": 3}))  # heeded by a run that goes on
         cut = run(output, strategy="auto", workers=0, steps=1)
         entries.append({"world": world, "run": {**cut, "backbone": {"name": "hf", "config": LLAMA}}})
-        entries.append({"world": world, "resume": str(output), "over": {"train": {"steps": 2}}})
+        entries.append({"world": world, "resume": str(output), "parts": 3, "over": {"train": {"steps": 2}}})
     for world, strategy in LORA:
         one = run(folder / f"lora {world} {strategy}", strategy=strategy, workers=0, steps=3)
         lora = {"name": "hf", "config": LLAMA, "lora": {"rank": 4, "whole": ["embed_tokens"]}}

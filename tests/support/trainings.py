@@ -48,6 +48,8 @@ def as_a_gpu_joins(number: int) -> Iterator[None]:
 
 def train_as_it_is(entry: dict[str, Any]) -> None:
     reporter = ConsoleReporter() if entry.get("aloud") else None
+    if "parts" in entry:  # as a run leaves it whose memory did not suffice
+        Path(entry["resume"], "parts.json").write_text(json.dumps({"parts": entry["parts"]}))
     if "resume" in entry:
         resume_run(Path(entry["resume"]), entry.get("over", {}), registry=ticks_registry(), reporter=reporter)
     else:

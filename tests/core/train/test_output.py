@@ -75,8 +75,8 @@ def all_of(folder: Path) -> dict[str, bytes | None]:
 @pytest.mark.parametrize(
     "file",
     [
-        "metrics.jsonl", "held_out.jsonl", "quarantine.jsonl", "guards.jsonl", "goodput.jsonl", "parts.json",
-        "model.yaml", "plugins.lock.json", "tokenizer/tokenizer.json", "profile/mine.txt",
+        "metrics.jsonl", "held_out.jsonl", "quarantine.jsonl", "guards.jsonl", "goodput.jsonl", "changes.jsonl",
+        "parts.json", "model.yaml", "plugins.lock.json", "tokenizer/tokenizer.json", "profile/mine.txt",
         "checkpoints/step-00000500/w.bin", "checkpoints/.partial-mine/w.bin",
     ],
 )  # fmt: skip
@@ -157,6 +157,26 @@ def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path, monkeypatch
     later.hold()
     assert (later.path / ".in-use").read_text()
     later.release()
+
+
+def test_who_waited_for_a_lock_that_was_taken_away_waits_for_the_one_that_took_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later, third = (RunFolder(tmp_path / "run") for _ in range(3))
+    first.path.mkdir()
+    first.hold()
+    (first.path / "notes.txt").touch()
+
+    def meanwhile(seconds: float) -> None:
+        monkeypatch.setattr(holding.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(holding, "DYING_S", 0.0)
+        first.discard()
+        third.hold()
+
+    monkeypatch.setattr(holding.time, "sleep", meanwhile)
+    with pytest.raises(ConfigError, match="trains here already"):
+        later.hold()
+    third.release()
 
 
 def test_a_run_that_failed_or_ended_holds_nothing(tmp_path: Path) -> None:
@@ -290,3 +310,11 @@ def test_what_is_printed_as_json_has_six_digits_and_ledgers_have_all() -> None:
         '"none": null, "zero": 0.0, "count": 123456789, "nested": [{"minus": -0.666667}]}'
     )
     assert json.loads(as_json(row))["sum"] == 0.1 + 0.2
+
+
+def test_empty_files_of_those_names_are_no_obstacle(tmp_path: Path) -> None:
+    """As a start leaves them that was killed before it wrote who it was."""
+    for name in ("metrics.jsonl", "quarantine.jsonl"):
+        (tmp_path / name).touch()
+    train_model(small_run(tmp_path, train={"steps": 1}), registry=ticks_registry())
+    assert (tmp_path / "run.yaml").exists()

@@ -308,7 +308,10 @@ def _open(
 
 S = TypeVar("S", bound=Source)
 
-FOLLOW = "where data have moved, give data.sources.N.path=PATH (N from 0 on), or change it in the run's run.yaml"
+FOLLOW = (
+    "where data have moved, give data.sources.N.path=PATH (N from 0 on), with data.sources.N.name=NAME where they were "
+    "called otherwise, or change it in the run's run.yaml"
+)
 
 NAME_SCORED = "give it another name (name: ... in the run file, evaluate.sources.N.name=... on the command line)"
 NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"

@@ -189,6 +189,7 @@ def test_a_dictionary_that_stays_one_gives_the_rows_of_texts(tmp_path, kept, mon
         "text": texts,
         "image": pictures(8, empty=(2,)),
         "raw": [b"bytes"] * 8,
+        "view": pa.array(texts, pa.string_view()),
         "messages": [
             [{"role": "user", "content": text or "hi"}, {"role": "assistant", "content": "ja"}] for text in texts
         ],

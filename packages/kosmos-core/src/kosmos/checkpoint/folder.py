@@ -196,7 +196,7 @@ def prune(
     Returns:
         The checkpoints that were deleted.
     """
-    wrong = [c for c in _with_manifest(folder) if step_of(c) > step_of(saved) or (step_of(c) in damaged and c != saved)]
+    wrong = [c for c in with_manifest(folder) if step_of(c) > step_of(saved) or (step_of(c) in damaged and c != saved)]
     for checkpoint in wrong:
         delete(checkpoint)
     old = superseded(folder, keep_last, saved, keep_every=keep_every, best=best)
@@ -211,7 +211,7 @@ def _partial(folder: Path) -> Iterator[Path]:
     return (path for path in folder.glob(f"{PARTIAL}*") if _PARTIAL.fullmatch(path.name))
 
 
-def _with_manifest(folder: Path) -> list[Path]:
+def with_manifest(folder: Path) -> list[Path]:
     """What was committed here, newest first: a folder that only has the name of a checkpoint is somebody's."""
     return [checkpoint for checkpoint in committed(folder) if (checkpoint / MANIFEST).is_file()]
 
@@ -225,7 +225,7 @@ def superseded(
         keep_every: those of every so many steps are kept.
         best: of this step it is kept.
     """
-    below = [c for c in _with_manifest(folder) if step_of(c) <= step_of(newest)]
+    below = [c for c in with_manifest(folder) if step_of(c) <= step_of(newest)]
     old = [c for c in below[keep_last:] if step_of(c) != best]
     return [c for c in old if not (keep_every and step_of(c) % keep_every == 0)]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kosmos.checkpoint.averaging import write_average
-from kosmos.checkpoint.folder import committed, load_step, step_of
+from kosmos.checkpoint.folder import load_step, step_of, with_manifest
 from kosmos.errors import CheckpointError
 from kosmos.names import listed
 from kosmos.train.branch import new_run
@@ -35,7 +35,7 @@ def average_run(output: Path, new: Path, *, last: int | None = None, steps: Sequ
     """
     folder = RunFolder.open(output)
     folder.check_checkpoints()
-    there = sorted(step_of(checkpoint) for checkpoint in committed(folder.checkpoints))
+    there = sorted(step_of(checkpoint) for checkpoint in with_manifest(folder.checkpoints))
     chosen = sorted(set(steps)) or there[-(last or len(there)) :]
     if len(chosen) < 2:
         raise CheckpointError(

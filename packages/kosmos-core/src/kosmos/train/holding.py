@@ -51,10 +51,17 @@ class Lock:
                     raise ConfigError(f"{self.folder}: {holder} trains here already; stop it first, or wait")
             except OSError as error:
                 report(f"warning: {self.folder}: cannot be locked ({error.strerror}); see that no other run uses it")
-            if os.fstat(file.fileno()).st_nlink or self.file.exists():
+            if self._is_there(file):
                 self._held = file
             else:  # who had it has taken it away, with a run that could not begin
                 file.close()
+
+    def _is_there(self, file: TextIO) -> bool:
+        """Whether it is still the one that the next process would lock."""
+        try:
+            return os.path.samestat(os.fstat(file.fileno()), os.stat(self.file, follow_symlinks=False))
+        except FileNotFoundError:
+            return False
 
     def tells_of_a_start(self) -> bool:
         """Whether who held it last was beginning a run."""

@@ -116,7 +116,7 @@ class RunFolder:
                     f"{self.path}: holds a run already; go on with '{resume_command(self.path)}' or name another "
                     "--output"
                 )
-            ledgers = self.metrics, self.held_out, self.quarantine, self.guards, self.goodput, self.parts
+            ledgers = self.metrics, self.held_out, self.quarantine, self.guards, self.goodput, self.changes, self.parts
             own = *ledgers, self.model, self.path / LOCK_FILE, self.tokenizer, self.profiles
             there = [file.name for file in own if _is_taken(file)] if not self._lock.tells_of_a_start() else []
             there += (
@@ -375,8 +375,11 @@ class RunFolder:
 
 
 def _is_taken(place: Path) -> bool:
-    """Whether anything is there but an empty folder. Raises OSError where that cannot be seen."""
-    return os.path.lexists(place) and not (place.is_dir() and next(place.iterdir(), None) is None)
+    """Whether anything is there but an empty folder or file. Raises OSError where that cannot be seen."""
+    if place.is_dir():
+        return next(place.iterdir(), None) is not None
+    is_empty = place.is_file() and not place.is_symlink() and not place.stat().st_size
+    return os.path.lexists(place) and not is_empty
 
 
 @contextmanager

@@ -5,9 +5,11 @@ A file of 300 bytes can hold one text of a megabyte as the value of 20,000 rows:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kosmos.data.free_memory import memory
@@ -49,6 +51,8 @@ def read_group(file: Any, path: Path, group: int, columns: list[str]) -> Any:
         with pq.ParquetFile(path, metadata=file.metadata, read_dictionary=coded) as anew:
             table = anew.read_row_group(group, columns=columns)
         return _decoded(table, file.schema_arrow)
+    except pa.ArrowCapacityError:  # a dictionary holds 2 GiB, and the pages of as much are about as large as it
+        return file.read_row_group(group, columns=columns)
     except MemoryError as error:
         raise DataError(no_room) from error
 
@@ -68,5 +72,6 @@ def _decoded(table: Any, schema: Any) -> Any:
     for number, field in enumerate(table.schema):
         kind = schema.field(field.name).type
         if kind != field.type and decoded_nbytes(table.column(number)) < MOST_WHOLE_BYTES:
-            table = table.set_column(number, field.name, table.column(number).cast(kind))
+            with suppress(pa.ArrowNotImplementedError):  # to views: each row has its own text all the same
+                table = table.set_column(number, field.name, table.column(number).cast(kind))
     return table
