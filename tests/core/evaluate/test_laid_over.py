@@ -29,7 +29,7 @@ def test_data_that_have_moved_are_named_and_keep_their_name(run: Path, capsys, m
     monkeypatch.chdir(run)
     for command in (["eval", "run", "--workers", "0"], ["train", "--resume", "run", "--steps", "2"]):
         assert main(command) == 3
-        advice = "where data have moved, give data.sources.N.path=PATH (N from 0 on), or change it"
+        advice = "where data have moved, give data.sources.N.path=PATH (N from 0 on), with data.sources.N.name=NAME"
         assert advice in capsys.readouterr().err
     assert main(["eval", "run", "--workers", "0", "data.sources.0.path=moved.jsonl", "--json"]) == 0
     said = capsys.readouterr()
