@@ -9,11 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.data.document import Document, Source, Text
-from kosmos.data.sources import open_source
+from kosmos.data.sources import open_source, parquet
 from kosmos.hookspecs import hookimpl
 from kosmos.plugins import Registry
 
@@ -91,3 +93,25 @@ def rows(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / name
 
     return write
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Write columns to a parquet file of row groups of 4."""
+
+    def write(columns, name="part.parquet", features=None):
+        data = pa.table(columns)
+        if features:
+            data = data.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(data, tmp_path / name, row_group_size=4)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """The row groups that this process keeps, none at first."""
+    monkeypatch.setattr(parquet, "KEPT", parquet.KeptGroups())
+    return parquet.KEPT.groups

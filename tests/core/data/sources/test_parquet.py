@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pickle
@@ -16,33 +15,14 @@ import pytest
 from kosmos import make_run
 from kosmos.data import sources
 from kosmos.data.document import Text
-from kosmos.data.free_memory import Memory
 from kosmos.data.mixture import Cursor, Mixture
-from kosmos.data.sources import arrow, parquet, row_groups, texts_of
+from kosmos.data.sources import parquet, texts_of
 from kosmos.data.sources.joined import JoinedTable
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.opening import Renamed
 from kosmos.errors import CheckpointError, DataError, SampleError
 from kosmos.train.order import check_same_order, sample_order
-
-
-@pytest.fixture
-def table(tmp_path):
-    """Write columns to a parquet file of row groups of 4."""
-
-    def write(columns, name="part.parquet", features=None):
-        data = pa.table(columns)
-        if features:
-            data = data.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(data, tmp_path / name, row_group_size=4)
-        return tmp_path / name
-
-    return write
-
-
-def pictures(count, empty=()):
-    return [None if i in empty else {"bytes": b"picture %d" % i, "path": None} for i in range(count)]
+from support.parquet_rows import pictures
 
 
 def test_rows_of_a_parquet_file(open_, table):
@@ -152,79 +132,6 @@ def test_rows_beside_one_that_cannot_be_read_are_documents(open_, tmp_path):
         source.document(1)
 
 
-def test_a_lack_of_memory_is_no_bad_row(open_, table, monkeypatch):
-    def read(*_, **__):
-        raise MemoryError
-
-    source = open_(table({"text": ["a", "b"]}))
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", read)
-    for look in (lambda: source.document(0), lambda: list(source.table.scan(source.layout))):
-        with pytest.raises(
-            DataError, match=r"part\.parquet: row group 0 of 0 MiB has no room in memory; write"
-        ) as caught:
-            look()
-        assert not isinstance(caught.value, SampleError)
-
-
-def test_a_small_file_of_which_a_dictionary_makes_gigabytes_takes_little_memory(tmp_path):
-    path = tmp_path / "part.parquet"
-    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), pa.array(["a" * 1_000_000]))
-    pq.write_table(
-        pa.table({"text": repeated}).replace_schema_metadata(None), path, compression="zstd", store_schema=False
-    )
-    assert path.stat().st_size < 1000
-    program = (
-        "import re, sys\nfrom pathlib import Path\nfrom kosmos.data.sources.parquet import ParquetTable\n"
-        "table = ParquetTable(Path(sys.argv[1]))\nassert table.row(3999) == {'text': 'a' * 1_000_000}\n"
-        "print(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
-    )
-    run = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    # KiB, measured 92,000, and 6,000,000 as texts. What getrusage tells of a child holds what its parent took.
-    assert int(run.stdout) < 500_000
-
-
-def test_a_dictionary_that_stays_one_gives_the_rows_of_texts(tmp_path, kept, monkeypatch):
-    texts = ["same"] * 5 + [None, "", "other"]
-    columns = {
-        "text": texts,
-        "image": pictures(8, empty=(2,)),
-        "raw": [b"bytes"] * 8,
-        "view": pa.array(texts, pa.string_view()),
-        "messages": [
-            [{"role": "user", "content": text or "hi"}, {"role": "assistant", "content": "ja"}] for text in texts
-        ],
-    }
-    pq.write_table(pa.table(columns), tmp_path / "part.parquet", row_group_size=4)
-    table = parquet.ParquetTable(tmp_path / "part.parquet")
-    expected = [table.row(index) for index in range(8)], list(table.scan(DefaultLayout(("image",))))
-    for most_whole in (row_groups.MOST_WHOLE_BYTES, 0):
-        kept.clear()
-        monkeypatch.setattr(row_groups, "SMALL_BYTES", 0)
-        monkeypatch.setattr(row_groups, "MOST_WHOLE_BYTES", most_whole)
-        monkeypatch.setattr(arrow, "MOST_WHOLE_BYTES", most_whole)
-        assert ([table.row(index) for index in range(8)], list(table.scan(DefaultLayout(("image",))))) == expected
-        (group, *_) = kept.values()
-        assert pa.types.is_dictionary(group.table.schema.field("text").type) == (most_whole == 0)
-
-
-def test_texts_that_are_too_large_by_what_the_file_states_are_not_read(open_, table, monkeypatch):
-    source = open_(table({"text": ["a" * 2000] * 4}))
-    monkeypatch.setattr(row_groups, "MOST_MEAN_BYTES", 100)
-    monkeypatch.delattr(pq.ParquetFile, "read_row_group")
-    with pytest.raises(SampleError, match=r"row 0: text: texts of [0-9,]+ bytes on average, over the limit of 100"):
-        source.document(0)
-
-
-def test_a_row_group_larger_than_the_free_memory_is_refused_by_name(open_, table, monkeypatch):
-    source = open_(table({"text": ["a" * 2000] * 4}))
-    monkeypatch.setattr(row_groups, "SMALL_BYTES", 1)
-    monkeypatch.setattr(row_groups, "memory", lambda: Memory(1000, 1000))
-    with pytest.raises(
-        DataError, match=r"part\.parquet: row group 0 of 0 MiB has no room in memory; write smaller row"
-    ):
-        source.document(0)
-
-
 def test_two_columns_of_one_name_are_refused_where_they_are_used(open_, tmp_path):
     columns = [pa.array(["a", "b"]), pa.array(["c", "d"]), pa.array(["e", "f"])]
     path = tmp_path / "part.parquet"
@@ -300,13 +207,6 @@ def test_pickled_source_holds_no_rows_and_reads_in_another_process(open_, table,
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == f"{path}:row 5 False\n"
-
-
-@pytest.fixture
-def kept(monkeypatch):
-    """The row groups that this process keeps, none at first."""
-    monkeypatch.setattr(parquet, "KEPT", parquet.KeptGroups())
-    return parquet.KEPT.groups
 
 
 def test_few_row_groups_of_all_files_together_are_kept(open_, table, kept, monkeypatch):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig
+from kosmos.train.json_lines import step_row, written_lines
 from kosmos.train.order import differences
 
 Changed = dict[str, list[Any]]
@@ -28,12 +28,8 @@ def told(changed: Mapping[str, Sequence[Any]]) -> str:
 
 def changes_of(file: Path) -> list[dict[str, Any]]:
     """The rows of a ledger of changes; a line that a crash cut short is passed over."""
-    rows: list[dict[str, Any]] = []
-    for line in file.read_text(encoding="utf-8", errors="replace").split("\n") if file.exists() else ():
-        with suppress(ValueError):
-            row = json.loads(line)
-            rows += [row] if isinstance(row, dict) and {"step", "changed"} <= row.keys() else []
-    return rows
+    found = (step_row(line) for line in written_lines(file))
+    return [row for row in found if row is not None and "changed" in row]
 
 
 def _word(value: Any) -> str:
