@@ -243,6 +243,19 @@ def test_tensorboard_shows_a_step_once_where_a_run_goes_back(tmp_path):
     assert scalars(tmp_path)["loss"] == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0), (5, 2.0), (6, 2.0)]
 
 
+def test_tensorboard_shows_a_step_once_where_a_run_is_resumed_within_a_second(tmp_path):
+    from tensorboard.summary.writer import event_file_writer
+
+    while event_file_writer._global_uid.get() % 10 != 8:
+        pass
+    for value in (1.0, 2.0):
+        trackers = Trackers(small_run(trackers=["tensorboard"]), ticks_registry(), tmp_path, print)
+        trackers.resume(0)
+        trackers.log({"step": 1, "loss": value})
+        trackers.close()
+    assert scalars(tmp_path)["loss"] == [(1, 2.0)]
+
+
 def test_weights_and_biases_goes_on_with_its_run_after_a_crash(tmp_path, wandb_alone):
     crash_and_resume(tmp_path / "run", ["wandb"])
     folders = sorted((tmp_path / "run" / "wandb").glob("offline-run-*"))

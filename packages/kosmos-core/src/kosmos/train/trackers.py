@@ -36,9 +36,9 @@ class TensorBoard:
     """Event files under ``OUTPUT/tensorboard``."""
 
     def __init__(self, output: Path, run: Mapping[str, Any]) -> None:
-        self.open: Callable[..., Any] = partial(_summary_writer, str(output / "tensorboard"))
+        self.folder = output / "tensorboard"
+        self.open: Callable[..., Any] = partial(_summary_writer, str(self.folder))
         self.writer: Any = None
-        self.opened_s = 0
 
     def resume(self, step: int) -> None:
         self.close()
@@ -46,10 +46,8 @@ class TensorBoard:
 
     def log(self, row: Mapping[str, Any]) -> None:
         if self.writer is None:
-            # Files are read in the order of their names, which begin with the second; what follows does not sort.
-            while int(time()) == self.opened_s:
-                sleep(0.05)
-            self.writer, self.opened_s = self.open(), int(time())
+            _wait_for_a_later_name(self.folder)
+            self.writer = self.open()
         for name, value in flat(row).items():
             self.writer.add_scalar(name, value, row["step"])
 
@@ -57,6 +55,17 @@ class TensorBoard:
         if self.writer is not None:
             self.writer.close()
             self.writer = None
+
+
+def _wait_for_a_later_name(folder: Path, *, longest_s: int = 5) -> None:
+    """Files are read in the order of their names, which begin with the second; what follows it does not sort.
+
+    A clock that is further behind the one that named the newest file than ``longest_s`` is not waited for.
+    """
+    seconds = (file.name.split(".")[3] for file in folder.glob("events.out.tfevents.*"))
+    newest = max((int(second) for second in seconds if second.isdecimal()), default=0)
+    while newest - longest_s <= int(time()) <= newest:
+        sleep(0.05)
 
 
 def _summary_writer(folder: str, purge_step: int | None = None) -> Any:
