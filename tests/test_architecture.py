@@ -20,6 +20,7 @@ SURFACE = {"visible", "errors", "names", "components", "hookspecs"}
 FOUND = SURFACE | {"options", "enabled", "discovery", "selection", "plugins"}
 RUN = FOUND | {
     "config",
+    "config_length",
     "config_turns",
     "config_weights",
     "run_file",
@@ -50,11 +51,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lock": FOUND | {"files"},
     "builtin": {"components", "hookspecs"},
     "strict": set(),
+    "config_length": {"strict"},
     "config_turns": {"chats", "names", "strict"},
     "config_weights": {"strict"},
-    "config": FOUND | {"config_turns", "config_weights", "strict"},
+    "config": FOUND | {"config_length", "config_turns", "config_weights", "strict"},
     "mistakes": {"config", "elsewhere", "names"},
-    "run_file": FOUND | {"config", "mistakes", "chats", "strict"},
+    "run_file": FOUND | {"config", "config_length", "mistakes", "chats", "strict"},
     "runtime": SURFACE | {"collector", "ending"},
     "data": FOUND | {"files", "chats"},
     "model": FOUND | {"data", "runtime"},

@@ -41,6 +41,14 @@ from kosmos.run_file import (
         ({"train": {"precision": "fp8"}}, r"train.precision: .*'auto', 'fp32' or 'bf16', got 'fp8'"),
         ({"data": {"sources": [{}]}}, r"data.sources.0.path: field required"),
         ({"train": {"steps": True}}, r"train.steps: .*valid integer, got True"),
+        ({"train": {"epochs": 0}}, r"train.epochs: .*greater than 0, got 0"),
+        (
+            {"train": {"epochs": 2, "tokens": 9}},
+            r"run: train: tokens and epochs each say how long the run is; leave one",
+        ),
+        ({"train": {"warmup_steps": 2.5}}, r"train.warmup_steps: expected whole steps, or a share.* below 1, got 2.5"),
+        ({"train": {"warmup_steps": True}}, r"train.warmup_steps: .*valid integer, got True"),
+        ({"epochs": 3}, r"epochs: unknown field; did you mean train.epochs\?"),
         ({"data": {"workers": True}}, r"data.workers: .*valid integer, got True"),
         ({"data": {"cells_per_pack": {"image": True}}}, r"data.cells_per_pack: .*valid integer, got {'image': True}"),
         ({"train": {"clip_norm": True}}, r"train.clip_norm: .*valid number, got True"),
@@ -189,6 +197,30 @@ def test_overrides_reach_any_field_and_read_their_values_as_yaml():
     assert run.train.learning_rate == 3e-4
     assert run.streams["image"].encoder.options == {"model": "vit"}
     assert [s.path for s in run.data.sources] == ["a", "b"]
+
+
+@pytest.mark.parametrize("lower", [{"steps": 7}, {"epochs": 2.0}, {"tokens": 9000}])
+@pytest.mark.parametrize(
+    ("upper", "steps", "epochs"),
+    [
+        ({"steps": 5}, 5, None),
+        ({"epochs": 0.5}, 1000, 0.5),
+        ({"tokens": 4097}, 5, None),
+        ({"epochs": None}, 1000, None),
+    ],
+)
+def test_the_length_of_a_run_is_that_which_is_said_last(lower, upper, steps, epochs):
+    config = make_run({"data": {"lanes": 2}, "train": {**lower, "seed": 3}}, {"train": upper})
+    assert (config.train.steps, config.train.epochs, config.train.tokens) == (steps, epochs, None)
+    assert config.train.seed == 3
+    assert make_run(config.model_dump(mode="json")) == config  # a length that is not counted yet is none in steps
+
+
+def test_a_warmup_may_be_a_share_of_the_steps_and_a_power_of_ten():
+    for said, steps in ((0, 0), (0.03, 30), (60, 60), (60.0, 60), ("1e2", 100)):
+        train = make_run({"train": {"warmup_steps": said}}).train
+        assert train.warmup == steps
+        assert train.warmup_steps == (said if said == 0.03 else steps)
 
 
 def test_an_empty_mapping_on_the_command_line_empties_what_was_there():

@@ -35,7 +35,7 @@ def check(over: dict[str, Any]) -> None:
         ("train.clip_grad=1", "unknown field; did you mean clip_norm?"),
         ("train.clip=1", "unknown field; did you mean clip_norm?"),
         ("train.grad_accum=4", "data.lanes says what a step takes, and each process accumulates its part"),
-        ("train.max_tokens=9", "a step takes at most data.lanes x data.tokens_per_pack tokens"),
+        ("train.max_tokens=9", "did you mean tokens?"),
         ("train.fp8=row", "got 'row'; did you mean rowwise?"),
         ("train.precision=fp8", "got 'fp8'; train.fp8 multiplies in 8 bits"),
         ("train.precision=bfloat16", "got 'bfloat16'; did you mean bf16?"),

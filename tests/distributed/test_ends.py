@@ -181,12 +181,13 @@ def test_ctrl_c_at_the_launcher_of_two_ranks_saves_and_a_second_one_ends_at_once
         f"go on with: kosmos train --resume {output} --nproc 2"
     ]
     assert status == 130
-    again = Started("train", "--nproc", 2, "--resume", output, path=[site], **LOOPBACK)
+    again = Started("train", "--nproc", 2, "--resume", output, "--epochs", 5000, path=[site], **LOOPBACK)
     again.wait_for(lambda: lines_in(output / "metrics.jsonl") >= step + 3)
     again.send(signal.SIGINT)
     again.send(signal.SIGINT)
     status, said = again.end(at_most_s=30)
     assert status == 130, said
+    assert said.count("5000 epochs of 200 documents: ") == 1  # counted by one rank, for both
     wait_until_gone(again)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kosmos import RunConfig, make_run
 from kosmos.plugins import Registry
+from kosmos.train.progress import Reporter
 from support import ticks
 
 SMALL = {
@@ -17,6 +18,16 @@ SMALL = {
     "train": {"steps": 6, "warmup_steps": 1, "precision": "fp32"},
     "trackers": [],
 }
+
+
+class Listener(Reporter):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
 
 
 def ticks_registry(**more: Any) -> Registry:

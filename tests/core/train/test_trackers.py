@@ -14,7 +14,7 @@ from kosmos.errors import ConfigError, PluginError
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.trackers import Trackers, flat
-from support.runs import rows_of, small_run, ticks_registry
+from support.runs import Listener, rows_of, small_run, ticks_registry
 
 
 class Failing:
@@ -62,14 +62,6 @@ class Plugin:
     @hookimpl
     def kosmos_observers():
         yield ObserverSpec(name="watcher", target=f"{__name__}:Watcher", summary="Keeps rows.")
-
-
-class Listener(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
 
 
 @pytest.fixture

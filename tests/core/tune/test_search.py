@@ -46,7 +46,10 @@ class Machine:
 
 def search(machine: Machine, *, rounds: int = 2, **train: Any) -> Search:
     said: list[str] = []
-    base = {"data": {"lanes": 4, "tokens_per_pack": 256}, "train": {"steps": 100, **train}}
+    base = {
+        "data": {"lanes": 4, "tokens_per_pack": 256},
+        "train": train if "epochs" in train else {"steps": 100, **train},
+    }
     found = Search(Settings("run.yaml", base, {}, {}), machine, rounds=rounds, steps=5, say=said.append)
     found.said = said  # type: ignore[attr-defined]
     found.go()
@@ -128,6 +131,9 @@ def test_what_compiling_takes_has_to_be_won_back_by_the_rest_of_the_run():
     assert search(machine, steps=1000).overrides == {"train.compile": True}
     found = search(machine, steps=200)
     assert found.overrides == {}
+    assert found.tried[0].pays == "its first steps take 29 s longer, which 291 steps win back; the run has 200"
+    machine.facts = replace(machine.facts, steps=200)  # as those of its epochs were counted
+    found = search(machine, epochs=3)
     assert found.tried[0].pays == "its first steps take 29 s longer, which 291 steps win back; the run has 200"
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from kosmos.config_length import LengthConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
 from kosmos.strict import Strict, at_home, names_are_a_list, names_or_none, one_is_a_list, options_can_be_written
@@ -156,11 +157,9 @@ class DataConfig(Strict):
     _lists = field_validator("sources", mode="before")(one_is_a_list)
 
 
-class TrainConfig(Strict):
+class TrainConfig(LengthConfig):
     """Optimization."""
 
-    steps: int = Field(default=1000, ge=1)
-    """Optimizer steps."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The optimizer with its options."""
     learning_rate: float = Field(default=3e-4, gt=0)
@@ -169,8 +168,6 @@ class TrainConfig(Strict):
     """Decay of matrices; norms, biases and embeddings are not decayed."""
     schedule: ScheduleConfig = ScheduleConfig()
     """Learning rate over the steps, as a share of the peak."""
-    warmup_steps: int = Field(default=60, ge=0)
-    """Steps of linear warmup. A run of fewer steps never reaches the peak."""
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Largest norm of the gradient of all parameters; None does not clip."""
     z_loss: float = Field(default=0.0, ge=0)

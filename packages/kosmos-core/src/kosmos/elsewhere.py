@@ -12,12 +12,6 @@ ELSEWHERE = {
         "gradient_accumulation_steps accumulate_grad_batches accum_grad grad_accum grad_accum_steps "
         "gradient_accumulation"
     ),
-    "train.steps says how long; a step takes at most data.lanes x data.tokens_per_pack tokens": (
-        "tokens max_tokens train_tokens num_tokens total_tokens token_budget"
-    ),
-    "train.steps says how long; kosmos data tells how many steps take every document once": (
-        "epochs num_epochs num_train_epochs max_epochs max_epoch"
-    ),
     "a model of transformers is backbone: {name: hf, model: ID}": (
         "model model_id model_name model_name_or_path model_path"
     ),
@@ -80,6 +74,8 @@ ELSEWHERE = {
     "train.fp8": "float8 fp8_recipe float8_recipe fp8_format enable_fp8 enable_float8_linear float8_recipe_name",
     "train.precision is auto, fp32 or bf16": "bf16 fp16 dtype torch_dtype mixed_precision",
     "train.steps": "max_steps train_iters",
+    "train.epochs": "epochs num_epochs num_train_epochs max_epochs max_epoch",
+    "train.tokens": "tokens max_tokens train_tokens num_tokens total_tokens token_budget",
     "train.learning_rate": "lr",
     "train.optimizer": "optim optimizer",
     "train.optimizer.betas": "betas adam_betas adam_beta1 adam_beta2 beta1 beta2",

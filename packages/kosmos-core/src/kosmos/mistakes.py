@@ -16,7 +16,7 @@ from kosmos.names import did_you_mean, plain
 
 AT_MOST = 4
 """Mistakes that are told."""
-OPTIONS = {"data.sources": "--data", "output": "--output", "train.steps": "--steps"}
+OPTIONS = {"data.sources": "--data", "output": "--output", "train.steps": "--steps", "train.epochs": "--epochs"}
 """The short ways of commands to fields."""
 
 

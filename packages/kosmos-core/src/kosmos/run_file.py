@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from kosmos.chats import LAYOUTS
 from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, SourceConfig, by_name
+from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError
 from kosmos.mistakes import explain
 from kosmos.strict import as_written, names_are_a_list, one_is_a_list
@@ -150,7 +151,8 @@ def merge(
     """``over`` laid on ``base``, mapping by mapping.
 
     Args:
-        renames: a component whose name changes loses the old one's options.
+        renames: a component whose name changes loses the old one's options, and another length of the run takes the
+            place of the one that was there.
         is_run: they are of a whole run, not of a part of one.
         path: of that part, for messages.
     """
@@ -171,6 +173,8 @@ def merge(
             continue
         if isinstance(value, Mapping):
             old = _in_full(key, old)
+        if renames and is_run and key == "train":
+            old = _without_length(old, value)
         of_run = is_run and key == "tokenizer"
         if of_run and isinstance(value, str):
             value = {"name": value}  # turns are no options of the tokenizer that goes
@@ -186,6 +190,13 @@ def merge(
         laid = merge(old, value, renames=renames, is_run=False, path=inner) if both else value  # type: ignore[arg-type]
         merged[key] = _Instead(laid) if isinstance(old, _Instead) and both else laid
     return merged
+
+
+def _without_length(train: Any, over: Any) -> Any:
+    """What is said of training, without how long it is where ``over`` says that in its own way."""
+    if not isinstance(train, Mapping) or not isinstance(over, Mapping) or over.keys().isdisjoint(LENGTHS):
+        return train
+    return {name: value for name, value in train.items() if name not in LENGTHS}
 
 
 def _in_full(key: str, short: Any) -> Any:
@@ -292,10 +303,18 @@ def lay_over(
         values = merge(values, written)
     _refuse_items_of_nothing(values)
     try:
-        return RunConfig.model_validate(values)
+        return _with_steps_of_tokens(RunConfig.model_validate(values))
     except ValidationError as error:
         told = explain(error)
         raise ConfigError(f"{_at_fault(told, first, where, over)}: {told}") from error
+
+
+def _with_steps_of_tokens(config: RunConfig) -> RunConfig:
+    """The run with as many steps as take the tokens that it is to take, where it says those."""
+    train, of_step = config.train, config.data.lanes * config.data.tokens_per_pack
+    if train.tokens is None:
+        return config
+    return config.model_copy(update={"train": train.in_steps(-(-train.tokens // of_step))})
 
 
 def _at_fault(told: str, first: Sequence[Mapping[str, Any]], where: str, over: str) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kosmos.config import RunConfig, by_name
+from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError
 from kosmos.mistakes import OPTIONS, field_meant
 from kosmos.names import did_you_mean, listed
@@ -33,6 +34,9 @@ Step = Annotated[
 ]
 Data = Annotated[list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")]
 
+Epochs = Annotated[
+    float | None, typer.Option(help="In place of steps: how often every document comes, such as 3 or 0.5.")
+]
 
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[\w-]+)*")
 """What the path of a field looks like, which hardly any word of a text does."""
@@ -102,6 +106,7 @@ def short_options(
     modalities: Sequence[str] | None = None,
     data: Sequence[str] | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
     output: str | None = None,
 ) -> dict[str, Any]:
     """The short ways to common fields, as a layer of the run file; ``--plugins`` of the command is one of them.
@@ -121,8 +126,9 @@ def short_options(
         layer["modalities"] = ",".join(modalities)
     if data:
         layer["data"] = {"sources": [{"path": path} for path in data]}
-    if steps is not None:
-        layer["train"] = {"steps": steps}
+    length = {name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None}
+    if length:
+        layer["train"] = length
     if output is not None:
         layer["output"] = output
     return layer
@@ -130,6 +136,11 @@ def short_options(
 
 def refuse_said_twice(short: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raises ConfigError where an option and a field both say all of a thing, of which only one could count."""
+    lengths = [f"train.{name}" for name in LENGTHS]
+    for path in lengths:
+        others = [other for other in lengths if other != path and _at(given, other) is not None]
+        if others and _at(short, path) is not None:
+            raise ConfigError(f"{OPTIONS[path]} and {others[0]}=...: both say how long the run is; leave one out")
     for path, option in {**OPTIONS, "modalities": "--modalities"}.items():
         said, again = _at(short, path), _at(given, path)
         if path == "modalities" and said is not None and names_all(again):

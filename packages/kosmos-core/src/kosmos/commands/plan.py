@@ -11,6 +11,7 @@ import typer
 
 from kosmos.commands.arguments import (
     Data,
+    Epochs,
     Modalities,
     aside,
     one_file,
@@ -27,7 +28,7 @@ from kosmos.visible import say, visible
 if TYPE_CHECKING:
     from kosmos.train.forecast.whole import Forecast
 
-OPTIONS = ("--modalities", "--data", "--steps", "--nproc", "--processes", "--device", "--json", "--help")
+OPTIONS = ("--modalities", "--data", "--steps", "--epochs", "--nproc", "--processes", "--device", "--json", "--help")
 NUMBERS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 """Prefixes of thousands."""
 Cells = Sequence[str]
@@ -41,6 +42,7 @@ def plan(
     modalities: Modalities = None,
     data: Data = None,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
+    epochs: Epochs = None,
     nproc: Annotated[
         int | None, typer.Option(min=1, help="Processes of a machine; without --processes those of the run.")
     ] = None,
@@ -62,7 +64,7 @@ def plan(
     refuse_empty("--device", device)
     overrides, files = split_extra(context.args, OPTIONS)
     file = one_file(files)
-    short = short_options(modalities=modalities, data=data, steps=steps)
+    short = short_options(modalities=modalities, data=data, steps=steps, epochs=epochs)
     base = read_run_file(Path(file)) if file else {}
     given = parse_overrides(overrides)
     refuse_said_twice(short, given)

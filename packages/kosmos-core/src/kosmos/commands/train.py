@@ -10,6 +10,7 @@ import typer
 
 from kosmos.commands.arguments import (
     Data,
+    Epochs,
     Modalities,
     one_file,
     refuse_empty,
@@ -30,6 +31,7 @@ OPTIONS = (
     "--modalities",
     "--data",
     "--steps",
+    "--epochs",
     "--output",
     "--resume",
     "--auto-resume",
@@ -50,6 +52,7 @@ def train(
     modalities: Modalities = None,
     data: Data = None,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
+    epochs: Epochs = None,
     output: Annotated[str | None, typer.Option(help="Folder of the run; a new one under runs/ by default.")] = None,
     resume: Annotated[str | None, typer.Option(help="Resume the run in this folder.")] = None,
     auto_resume: Annotated[
@@ -68,7 +71,7 @@ def train(
     """
     with said_once():
         refuse_empty("--resume", resume)
-        short = short_options(modalities=modalities, data=data, steps=steps, output=output)
+        short = short_options(modalities=modalities, data=data, steps=steps, epochs=epochs, output=output)
         overrides, files = split_extra(context.args, OPTIONS)
         file = one_file(files)
         given = parse_overrides(overrides)
@@ -77,7 +80,7 @@ def train(
             if file or modalities or data or output:
                 elsewhere = "; into another folder a run goes on by kosmos checkpoint branch" if output else ""
                 raise ConfigError(
-                    "--resume takes the run file of its folder; only --steps, --nproc, --accept-plugins and "
+                    "--resume takes the run file of its folder; only --steps, --epochs, --nproc, --accept-plugins and "
                     f"FIELD.PATH=VALUE go with it{elsewhere}"
                 )
             config, run = _old(Path(resume), merge(short, given), accept_plugins=accept_plugins)
@@ -102,7 +105,7 @@ def _given(context: typer.Context) -> list[str]:
     given = context.params
     parts = [part for names in given["modalities"] or () for part in ("--modalities", names)]
     parts += [part for path in given["data"] or () for part in ("--data", path)]
-    for name in ("steps", "output", "resume"):
+    for name in ("steps", "epochs", "output", "resume"):
         parts += [f"--{name}", str(given[name])] if given[name] is not None else []
     parts += ["--accept-plugins"] if given["accept_plugins"] else []
     parts += ["--auto-resume"] if given["auto_resume"] else []

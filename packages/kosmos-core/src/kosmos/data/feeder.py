@@ -55,6 +55,8 @@ class Feeder(Protocol):
 
     def close(self) -> None: ...
 
+    feed: Feed
+    """What is read."""
     waited_s: float
     """Seconds that the last step's rows were waited for."""
     torn: str

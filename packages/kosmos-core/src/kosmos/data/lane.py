@@ -71,6 +71,8 @@ class Row:
     """Documents drawn while it was made."""
     state: dict[str, Any]
     """The lane's state after it."""
+    used: float
+    """Documents that the lane has drawn and that wait no longer, long texts in parts."""
 
 
 @dataclass(slots=True)
@@ -140,7 +142,11 @@ class Lane:
             return Empty(incidents, drawn, self.state())
         names = [self.feed.mixture.sources[source].name for (source, _, _), _ in whole]
         arrays = lay_out([plan for _, plan in whole], names, cells.values())
-        return Row(self.number, arrays, incidents, drawn, self.state())
+        return Row(self.number, arrays, incidents, drawn, self.state(), self._used())
+
+    def _used(self) -> float:
+        waiting = sum(plan.share for _, plan in self.pending) + sum(self.texts.left().values())
+        return sum(self.cursor.draws) - waiting
 
     def skip(self) -> bool:
         """Leave a turn to others, who decode it and tell what was wrong; False at the end. Raises as ``turn``."""

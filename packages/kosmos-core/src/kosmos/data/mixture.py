@@ -52,6 +52,11 @@ class Mixture:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_orders": {}}
 
+    @property
+    def epoch(self) -> int | None:
+        """Draws in which every document comes once; None where by weights they do not come equally often."""
+        return sum(map(len, self.sources)) if self.by_documents else None
+
     def row(self, source: int, draw: int) -> int:
         """Row of ``source`` at draw number ``draw``."""
         size = len(self.sources[source])

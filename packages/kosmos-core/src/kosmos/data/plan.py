@@ -48,6 +48,8 @@ class DocumentPlan:
     what generation from the rest should give."""
     is_torn: bool = False
     """A piece that may have lost its sense, as of what is asked and answered; not one of a long text."""
+    share: float = 1.0
+    """Of its document, of which a piece is a part."""
     let_go: bool = False
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
@@ -346,6 +348,7 @@ class _Draft:
 
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
     """Rows of a long text. Each begins with the last token of the one before, so that every token is predicted once."""
+    share = most / len(plan)
     torn = len(plan) - int(plan.train.sum()) > 1  # of a text all but its first token is learned
     begin = 0
     while begin < len(plan) - 1 or begin == 0:
@@ -354,7 +357,7 @@ def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
         train[0] = False
         yield DocumentPlan(
             f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {},
-            is_torn=torn,
+            is_torn=torn, share=min(share, 1 - begin / len(plan)),
         )  # fmt: skip
         begin = end - 1
 

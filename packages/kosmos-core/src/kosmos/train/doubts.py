@@ -222,7 +222,7 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
     fields = type(train).model_fields
     copied = fields.keys() == train.model_fields_set and train.warmup_steps == fields["warmup_steps"].default
     said = "warmup_steps" in train.model_fields_set and not copied
-    if said and train.warmup_steps > train.steps and not resumed:
+    if said and train.warmup > train.steps and not resumed:
         yield (
             f"train.warmup_steps {train.warmup_steps} is more than train.steps {train.steps}: the learning rate never "
             "reaches train.learning_rate"

@@ -26,7 +26,7 @@ def jumps(trainer: Trainer, last: Mapping[str, Any] | None) -> Iterator[str]:
         last: the row of metrics of the last step.
     """
     train, step = trainer.config.train, trainer.step
-    if last is None or last["step"] != step or not max(1, train.warmup_steps) <= step < train.steps:
+    if last is None or last["step"] != step or not max(1, train.warmup) <= step < train.steps:
         return
     names = [name.removesuffix(UNDECAYED) for name in trainer.groups]
     peaks = dict(zip(names, trainer.peaks, strict=True))

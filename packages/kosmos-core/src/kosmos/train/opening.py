@@ -25,8 +25,9 @@ from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.compiling import check_compile
+from kosmos.train.length import count_steps
 from kosmos.train.output import RunFolder
-from kosmos.train.settings import check_settings
+from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types
 from kosmos.train.sharing import check_sharing
 from kosmos.train.side_by_side import check_at_once
@@ -49,6 +50,8 @@ class Opened:
     feed: Feed
     lanes: Sequence[int]
     """Those of this rank."""
+    counted: str = ""
+    """What its epochs come to, for a person."""
 
 
 def open_run(config: RunConfig, folder: RunFolder | None, registry: Registry, parallel: Parallel) -> Opened:
@@ -64,7 +67,21 @@ def open_run(config: RunConfig, folder: RunFolder | None, registry: Registry, pa
     run = opened[0]
     check_same_data(absolute, run.sources, run.held_out, parallel)
     check_same_model(run.composition, parallel)
-    return run
+    return run if absolute.train.is_counted else _counted(run, registry)
+
+
+def _counted(run: Opened, registry: Registry) -> Opened:
+    """The run with the steps that its epochs come to. All ranks call it."""
+    config, parallel = run.composition.config, run.parallel
+
+    def count() -> tuple[RunConfig, str]:
+        found = count_steps(run.feed, lanes=config.data.lanes, epochs=config.train.epochs or 1)
+        counted = config.model_copy(update={"train": config.train.in_steps(found.steps)})
+        check_length(counted, registry, parallel.world_size)
+        return counted, found.told()
+
+    counted, told = parallel.main_only(count)
+    return replace(run, composition=replace(run.composition, config=counted), counted=told)
 
 
 def _open(

@@ -157,6 +157,8 @@ class Session:
             self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
         )  # fmt: skip
+        if run.counted:
+            self.reporter.say(run.counted)
         slower = slower_without_triton(run.device), slower_here(self.config.train.fp8, run.device)
         self._warn((*slower, *self.registry.given_way(), *doubtful))
 

@@ -44,7 +44,6 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
     check_weights(config.data)
     if config.checkpoint.keep_best and config.evaluate.every_steps is None:
         raise ConfigError("checkpoint.keep_best: keeps what scored best during training: set evaluate.every_steps too")
-    check_profile(config.profile, train.steps, processes)
     if train.release_gradients:
         check_release(
             clip_norm=train.clip_norm,
@@ -54,16 +53,23 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
             is_offloaded=config.parallel.offload,
         )
     check_components(config, registry, absent)
-    if registry.peek("schedule", train.schedule.name) is not None:  # else that has been told
-        open_schedule(train, registry)
+    if train.is_counted:
+        check_length(config, registry, processes)
     check_parts(config, registry, absent)
     _check_backbone(config, registry, processes)
+
+
+def check_length(config: RunConfig, registry: Registry, processes: int) -> None:
+    """Refuse what does not go with the steps of a run, which are known. Raises ConfigError or PluginError."""
+    check_profile(config.profile, config.train.steps, processes)
+    if registry.peek("schedule", config.train.schedule.name) is not None:  # else that has been told
+        open_schedule(config.train, registry)
 
 
 def open_schedule(train: TrainConfig, registry: Registry) -> Schedule:
     """The learning rate over the steps of a run. Raises ConfigError or PluginError where its options make none."""
     schedule: Schedule = registry.build(
-        "schedule", train.schedule.name, train.steps, train.warmup_steps,
+        "schedule", train.schedule.name, train.steps, train.warmup,
         options=train.schedule.options, path="train.schedule",
     )  # fmt: skip
     return schedule

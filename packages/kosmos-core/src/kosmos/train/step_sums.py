@@ -37,6 +37,8 @@ class _Sums(NamedTuple):
     drawn: Counter[str]
     """Tokens by source."""
     cells: list[Cells]
+    used: float
+    """Documents of this step and those before it."""
 
 
 def sum_up(
@@ -48,6 +50,7 @@ def sum_up(
     targets: int,
     parallel: Parallel,
     settings: DataConfig,
+    epoch: int | None,
 ) -> tuple[dict[str, Any], list[Spent]]:
     """All ranks call this.
 
@@ -56,6 +59,7 @@ def sum_up(
         batches: the same, in smaller parts where memory asked for it.
         per_token: the losses of each, on the CPU.
         targets: of all ranks.
+        epoch: as ``Mixture.epoch`` says.
 
     Returns:
         Fields of the row of metrics, and what each rank has spent.
@@ -72,6 +76,7 @@ def sum_up(
         documents=sum(len(b.documents) for b in batches),
         drawn=_drawn(batches),
         cells=[cells_of(row) for row in rows],
+        used=sum(row.used for row in rows),
     )
     everyone = parallel.gather((spent, own))
     groups = [sums for _, sums in everyone][:: parallel.sharing]  # a group has the same rows
@@ -83,6 +88,7 @@ def sum_up(
         "text_tokens": tokens - media,
         "media_tokens": media,
         "tokens_by_source": dict(sorted(sum((sums.drawn for sums in groups), Counter[str]()).items())),
+        **({"epoch": sum(sums.used for sums in groups) / epoch} if epoch else {}),
         "target_tokens": targets,
         "documents": sum(sums.documents for sums in groups),
         "processes": parallel.world_size,

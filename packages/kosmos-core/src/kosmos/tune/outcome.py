@@ -67,6 +67,8 @@ class Facts:
     """Tokens of the longest of the first documents, or pieces of texts; None where they were not looked at."""
     cells: dict[str, int] = field(default_factory=dict)
     """Stream to the most cells of one of these documents."""
+    steps: int = 0
+    """Of the whole run."""
 
     def write(self, folder: Path) -> None:
         replace_text(folder / FACTS, json.dumps(asdict(self)))

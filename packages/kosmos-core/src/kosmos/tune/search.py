@@ -6,7 +6,7 @@ another, and a setting counts as faster only by ``LEAST_GAIN`` or more, and if e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol
@@ -192,10 +192,17 @@ class Search:
             there = memory()
             room = there.free / max(1, first.peak_memory_bytes) if there is not None else 0.0
         return Situation(
-            self.settings.config(self.base.candidate.overrides), facts,
+            self._config(self.base.candidate.overrides), facts,
             step_s=median(step.step_s for step in first.steps), waiting=waiting([first]),
             is_fixed=self.settings.is_fixed, thorough=self.thorough, room=room, lacks_memory=first.is_short,
         )  # fmt: skip
+
+    def _config(self, overrides: Mapping[str, Any]) -> RunConfig:
+        """The run with ``overrides``, and with the steps that its epochs were found to be."""
+        config, facts = self.settings.config(overrides), self.facts
+        if config.train.is_counted or facts is None:
+            return config
+        return config.model_copy(update={"train": config.train.in_steps(facts.steps)})
 
     def _steps(self, step_s: float) -> int:
         return self.steps or max(FEWEST, min(MOST, round(TRIAL_S / step_s)))
@@ -250,7 +257,7 @@ class Search:
         longer = max(o.compile_s for o in one.outcomes) - min(o.compile_s for o in one.beside)
         steps = [step.step_s for outcome in one.beside for step in outcome.steps]
         saved = median(steps) * (1 - 1 / (one.times or 1.0))
-        needed, whole = longer / saved, self.settings.config().train.steps
+        needed, whole = longer / saved, self._config({}).train.steps
         if needed <= whole:
             return ""
         return f"its first steps take {longer:.0f} s longer, which {needed:,.0f} steps win back; the run has {whole:,}"

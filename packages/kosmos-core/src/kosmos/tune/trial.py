@@ -195,6 +195,7 @@ def _facts(opened: Opened) -> Facts:
         most_workers=each if opened.feed.streams else min(each, len(opened.lanes)),
         at_once_refused=_refused(lambda: check_at_once(_two_at_once(config), model, device, processes=1)),
         compile_refused=None if on_gpu else _refused(lambda: check_compile(model, True, device)),
+        steps=config.train.steps,
     )
 
 

@@ -24,8 +24,9 @@ from kosmos.train.forecast.memory import Memory, memory_of
 from kosmos.train.forecast.parts import Part, parts_of
 from kosmos.train.forecast.rows import SECONDS, STEPS, Passes, PlannedRows, passes_of, plan_rows
 from kosmos.train.forecast.work import Work, work_of_step
+from kosmos.train.length import count_steps
 from kosmos.train.opening import check_scored
-from kosmos.train.settings import check_settings
+from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types, layout
 from kosmos.train.sharing import check_sharing
 
@@ -184,6 +185,12 @@ def forecast(
     sources, held_out = open_both(config, registry)
     check_scored(config, held_out)
     feed = make_feed(composition, sources)
+    counted = None
+    if not config.train.is_counted:
+        counted = count_steps(feed, lanes=config.data.lanes, epochs=config.train.epochs or 1)
+        config = config.model_copy(update={"train": config.train.in_steps(counted.steps)})
+        composition = replace(composition, config=config)
+        check_length(config, registry, parallel.world_size)
     looked = look_at_all(feed)
     rows = plan_rows(feed, lanes=config.data.lanes, steps=steps, seconds=seconds)
     run_tokens = rows.tokens * config.data.lanes * config.train.steps

@@ -1,0 +1,63 @@
+"""How long a run is, as a run file says it: in steps, in tokens or in epochs."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+
+from kosmos.strict import Strict
+
+LENGTHS = ("steps", "tokens", "epochs")
+"""Fields of ``train`` of which one says how long the run is."""
+
+
+class LengthConfig(Strict):
+    """Steps, or what comes to steps: tokens once the rows are known, epochs once the data are."""
+
+    steps: int = Field(default=1000, ge=1)
+    """Optimizer steps."""
+    tokens: int | None = Field(default=None, ge=1)
+    """In place of ``steps``: tokens of all steps together, were their rows full."""
+    epochs: float | None = Field(default=None, gt=0)
+    """In place of ``steps``: how often every document comes, by what 4,096 of them take. For sources without weights.
+    The run's own file has the steps."""
+    warmup_steps: int | float = Field(default=60, ge=0)
+    """Steps of linear warmup; below 1 a share of all steps. A run of fewer steps never reaches the peak."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether ``steps`` says how long the run is."""
+        return self.tokens is None and self.epochs is None
+
+    @property
+    def warmup(self) -> int:
+        """Steps of linear warmup."""
+        share = self.warmup_steps
+        return round(share * self.steps) if share < 1 else int(share)
+
+    def in_steps(self, steps: int) -> Self:
+        """The same, with ``steps`` as its length."""
+        return self.model_copy(update={"steps": max(1, steps), "tokens": None, "epochs": None})
+
+    @model_validator(mode="after")
+    def _has_one_length(self) -> Self:
+        said = [name for name in LENGTHS if name in self.model_fields_set and getattr(self, name) is not None]
+        if len(said) > 1:
+            raise ValueError(f"{' and '.join(said)} each say how long the run is; leave one of them")
+        return self
+
+    @field_validator("warmup_steps", mode="after")
+    @classmethod
+    def _whole_steps(cls, value: float) -> float:
+        if value >= 1 and value != int(value):
+            raise ValueError("expected whole steps, or a share of them below 1")
+        return value if value < 1 else int(value)
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Until they are counted there are no steps, and a file that said some would say two lengths.
+        values: dict[str, Any] = dump(self)
+        if not self.is_counted:
+            del values["steps"]
+        return values

@@ -1,0 +1,134 @@
+"""Epochs: counted in steps before a run starts, and what it then comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kosmos import resume_run, train_model
+from kosmos.data.document import Document, Text
+from kosmos.data.lane import Feed, Lane
+from kosmos.data.mixture import Mixture
+from kosmos.data.plan import Planner
+from kosmos.data.tokenizer import load_tokenizer
+from kosmos.errors import ConfigError, DataError
+from kosmos.run_file import read_run_file
+from kosmos.train.length import LOOKED_AT, count_steps
+from support.runs import Listener, rows_of, small_run, ticks_registry
+
+
+@dataclass
+class Texts:
+    """Texts of given lengths."""
+
+    name: str
+    lengths: list[int]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def document(self, index: int) -> Document:
+        return Document(f"{self.name} {index}", (Text("x" * self.lengths[index], train=True),))
+
+
+def feed_of(*sources, weights=None, tokens=256, lanes=1, look_ahead=32):
+    shares = weights or tuple(float(len(source)) for source in sources)
+    mixture = Mixture(sources, shares, weights is None, 0, num_lanes=lanes)
+    return Feed(mixture, Planner(load_tokenizer("bytes"), {}, tokens, {}), look_ahead, ())
+
+
+def rows_taken(feed, *, lanes, steps):
+    """The rows of so many steps, lane by lane."""
+    return [[lane.outline() for _ in range(steps)] for lane in (Lane(feed, number) for number in range(lanes))]
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 99), sizes=st.lists(st.integers(60, 200), min_size=1, max_size=3),
+    longest=st.sampled_from([20, 120, 900]), lanes=st.sampled_from([1, 2, 5]), epochs=st.sampled_from([0.5, 1.0, 2.0]),
+)  # fmt: skip
+def test_so_many_steps_take_the_tokens_of_so_many_epochs(seed, sizes, longest, lanes, epochs):
+    random = np.random.default_rng(seed)
+    sources = [Texts(str(n), random.integers(1, longest, size).tolist()) for n, size in enumerate(sizes)]
+    feed = feed_of(*sources, lanes=lanes)
+    found = count_steps(feed, lanes=lanes, epochs=epochs)
+    assert found.looked_at == found.documents == sum(sizes)
+    once = [len(plan) for n, size in enumerate(sizes) for draw in range(size) for plan in Lane(feed, 0).plans(n, draw)]
+    rows = rows_taken(feed, lanes=lanes, steps=found.steps)
+    tokens = sum(len(row.arrays.token_ids) for of_lane in rows for row in of_lane)
+    assert tokens == pytest.approx(epochs * sum(once), rel=0.03, abs=lanes * 256)  # to a step
+
+
+def test_of_many_documents_some_of_each_source_are_looked_at():
+    lengths = np.random.default_rng(0).exponential(60, 3 * LOOKED_AT).astype(int).clip(1, 240).tolist()
+    feed = feed_of(Texts("many", lengths), Texts("few", [200] * 40))
+    found = count_steps(feed, lanes=1, epochs=1.0)
+    assert LOOKED_AT <= found.looked_at < LOOKED_AT + 40
+    (rows,) = rows_taken(feed, lanes=1, steps=found.steps)
+    assert rows[-1].used / found.documents == pytest.approx(1.0, rel=0.03)
+    assert found.told().startswith("1 epoch of 12,328 documents: ")
+
+
+class Broken(Texts):
+    def document(self, index: int) -> Document:
+        return Document(f"{self.name} {index}", ())
+
+
+def test_documents_of_which_none_can_be_used_have_no_epochs():
+    with pytest.raises(
+        DataError, match=r"train.epochs: of 9 documents that were looked at none .*; the last: bad \d: "
+    ):
+        count_steps(feed_of(Broken("bad", [1] * 9)), lanes=1, epochs=1.0)
+
+
+def test_a_run_of_epochs_has_the_steps_that_they_come_to_and_tells_where_it_is(tmp_path):
+    listener = Listener()
+    result = train_model(small_run(tmp_path, train={"epochs": 1}), registry=ticks_registry(), reporter=listener)
+    rows = rows_of(tmp_path / "metrics.jsonl")
+    assert [line for line in listener.said if "epoch" in line] == [
+        f"1 epoch of 200 documents: {result.step} steps, by the tokens of all 200 of them and rows of 128"
+    ]
+    epochs = [row["epoch"] for row in rows]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] == pytest.approx(1.0, abs=0.05)
+    assert sum(row["documents"] for row in rows) == round(200 * epochs[-1])
+    written = read_run_file(tmp_path / "run.yaml")["train"]
+    assert (written["steps"], written["epochs"]) == (result.step, None)
+
+
+def test_a_run_goes_on_to_the_epochs_that_a_resume_asks_for(tmp_path):
+    train_model(small_run(tmp_path, train={"epochs": 0.25}), registry=ticks_registry())
+    before = rows_of(tmp_path / "metrics.jsonl")
+    result = resume_run(tmp_path, {"train": {"epochs": 0.5}}, registry=ticks_registry())
+    assert result.step == pytest.approx(2 * len(before), abs=1)
+    rows = rows_of(tmp_path / "metrics.jsonl")
+    assert rows[-1]["epoch"] == pytest.approx(0.5, abs=0.1)
+    (changed,) = rows_of(tmp_path / "changes.jsonl")
+    assert changed["changed"] == {"train.steps": [len(before), result.step]}
+
+
+@pytest.mark.parametrize(
+    ("over", "line"),
+    [
+        (
+            {"data": {"sources": [{"path": "ticks", "weight": 2}]}},
+            "train.epochs: by the weights of the sources their documents do not come equally often; say train.steps or",
+        ),
+        ({"profile": {"after_steps": 200}}, r"the run has \d+ \(train.steps\); lower profile.after_steps"),
+    ],
+)
+def test_what_does_not_go_with_epochs_is_one_line_before_anything_is_made(tmp_path, over, line):
+    config = small_run(tmp_path / "run", **{**over, "train": {"epochs": 1, **over.get("train", {})}})
+    with pytest.raises(ConfigError, match=line):
+        train_model(config, registry=ticks_registry())
+    assert not (tmp_path / "run").exists()
+
+
+def test_sources_with_weights_have_no_epoch_in_their_rows(tmp_path):
+    weighted = {"sources": [{"path": "ticks", "weight": 2}]}
+    train_model(small_run(tmp_path, data=weighted, train={"steps": 1}), registry=ticks_registry())
+    assert "epoch" not in rows_of(tmp_path / "metrics.jsonl")[0]
