@@ -127,6 +127,8 @@ class SourceConfig(DocumentsConfig):
     limit: int | None = Field(default=None, ge=1)
     """Most of its documents that are trained on, drawn by ``data.seed``; None takes all. What is held out stays the
     same."""
+    held_out: float | None = Field(default=None, ge=0, lt=1)
+    """Share of its rows that is held out; None takes ``data.held_out``."""
 
 
 class DataConfig(Strict):
@@ -257,7 +259,7 @@ class EvaluateConfig(Strict):
     """Most held-out documents of each source that are scored."""
     sources: list[DocumentsConfig] = Field(default_factory=list)
     """What is scored and never trained on, beside what ``data.sources`` hold out: of data that state a split their
-    held-out part, of others all. Fields are those of ``data.sources`` but ``weight`` and ``limit``."""
+    held-out part, of others all. Fields are those of ``data.sources`` but ``weight``, ``limit`` and ``held_out``."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """More metrics of generated texts, for ``kosmos eval --generate``."""
 

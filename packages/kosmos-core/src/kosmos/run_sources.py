@@ -12,7 +12,7 @@ from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Document, Source, Text
-from kosmos.data.sources.fewer import FewerToTrainOn
+from kosmos.data.sources.fewer import FewerToTrainOn, OwnShare
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.source import RowSource
@@ -292,7 +292,7 @@ def _open(
     config: RunConfig, registry: Registry, entry: DocumentsConfig, where: str = "", *, asked: bool = False
 ) -> Parts:
     """A source, which stands at ``where`` in the run file; empty where it does not."""
-    return open_parts(
+    parts = open_parts(
         entry.path,
         registry=registry,
         modalities=list(config.modalities),
@@ -304,6 +304,8 @@ def _open(
         where=where,
         asked=asked,
     )
+    share = entry.held_out if isinstance(entry, SourceConfig) else None
+    return parts if share is None else OwnShare(parts, share)
 
 
 S = TypeVar("S", bound=Source)

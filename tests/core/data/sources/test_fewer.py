@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kosmos.data.document import Blocks, Document, Text
 from kosmos.data.sources.fewer import some_of
 from kosmos.errors import CheckpointError
-from kosmos.run_sources import open_both
+from kosmos.run_sources import open_both, open_named
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -74,6 +74,23 @@ def test_what_is_held_out_is_the_same_with_any_limit(tmp_path: Path) -> None:
         assert set(origins(few)) < set(origins(whole))
     blocks = some[1].blocks()  # type: ignore[attr-defined]
     assert blocks is not None and len(blocks.of) == 20
+
+
+def test_a_source_may_hold_out_a_share_of_its_own_and_a_run_goes_on_with_it(tmp_path: Path) -> None:
+    lines = (json.dumps({"text": f"line {number}"}) for number in range(400))
+    (tmp_path / "lines.jsonl").write_text("\n".join(lines))
+    (tmp_path / "again.jsonl").write_bytes((tmp_path / "lines.jsonl").read_bytes())
+    of_run, own = ({"path": str(tmp_path / name)} for name in ("lines.jsonl", "again.jsonl"))
+    config = small_run(tmp_path / "run", data={"sources": [of_run, {**own, "held_out": 0.3, "limit": 50}]})
+    trained, held = open_both(config, ticks_registry())
+    assert [len(source) for source in trained] == [400 - len(held[0]), 50]
+    assert 5 < len(held[0]) < 40 and 90 < len(held[1]) < 150
+    assert {origin.split(":")[-1] for origin in origins(held[0])} < {o.split(":")[-1] for o in origins(held[1])}
+    assert [len(source) for source in open_named(config, ticks_registry(), [own["path"]])] == [len(held[1])]
+    train_model(config, registry=ticks_registry())
+    over = {"data": {"sources": {1: {"held_out": 0}}}, "train": {"steps": 8}}
+    with pytest.raises(CheckpointError, match=r"was made with data\.sources\.1\.held_out 0.3"):
+        resume_run(tmp_path / "run", over, registry=ticks_registry())
 
 
 def test_a_run_trains_on_so_many_alone_and_goes_on_with_no_other_limit(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Some of a source's documents: a run is to train on so many of them at most."""
+"""Some of a source's documents: a run is to train on so many of them at most, or to hold out a share of its own."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ class FewerToTrainOn:
         """As of any ``Parts``."""
         source = self.parts.part(split, share)
         return source if split == "held_out" else some_of(source, self.limit, self.seed)
+
+    def whole(self) -> Source:
+        """As of any ``Parts``."""
+        return self.parts.whole()
+
+
+@dataclass(frozen=True)
+class OwnShare:
+    """A data set of which a share of its own is held out, where it states no split (``Parts``)."""
+
+    parts: Parts
+    share: float
+
+    def part(self, split: Split, share: float) -> Source:
+        """As of any ``Parts``, but for the share."""
+        return self.parts.part(split, self.share)
 
     def whole(self) -> Source:
         """As of any ``Parts``."""
