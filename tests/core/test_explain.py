@@ -71,7 +71,7 @@ def test_a_field_is_told_with_its_type_its_default_and_its_meaning(capsys: pytes
         ("data.sources[0].weight", "Share of the tokens drawn."),
         ("data.sources.N.weight", "Share of the tokens drawn."),
         ("data.sources.weight", "Share of the tokens drawn."),
-        ("trainer.max_epochs", "train.steps says how long"),
+        ("trainer.max_epochs", "train.epochs"),
         ("ledger", "an option of encoder ticks"),
         ("streams.anything.freeze", "Train none of the encoder's parameters."),
         ("backbone.lora.rank", "Rank of an update"),
