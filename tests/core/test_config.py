@@ -216,11 +216,12 @@ def test_the_length_of_a_run_is_that_which_is_said_last(lower, upper, steps, epo
     assert make_run(config.model_dump(mode="json")) == config  # a length that is not counted yet is none in steps
 
 
-def test_a_warmup_may_be_a_share_of_the_steps_and_a_power_of_ten():
+def test_a_warmup_may_be_a_share_of_the_steps_and_is_short_in_a_short_run():
     for said, steps in ((0, 0), (0.03, 30), (60, 60), (60.0, 60), ("1e2", 100)):
         train = make_run({"train": {"warmup_steps": said}}).train
         assert train.warmup == steps
         assert train.warmup_steps == (said if said == 0.03 else steps)
+    assert [make_run({"train": {"steps": steps}}).train.warmup for steps in (1000, 300, 299, 4)] == [60, 60, 59, 0]
 
 
 def test_an_empty_mapping_on_the_command_line_empties_what_was_there():

@@ -10,6 +10,8 @@ from kosmos.strict import Strict
 
 LENGTHS = ("steps", "tokens", "epochs")
 """Fields of ``train`` of which one says how long the run is."""
+WARMUP_STEPS = 60
+"""Where nobody says how many."""
 
 
 class LengthConfig(Strict):
@@ -22,8 +24,9 @@ class LengthConfig(Strict):
     epochs: float | None = Field(default=None, gt=0)
     """In place of ``steps``: how often every document comes, by what 4,096 of them take. For sources without weights.
     The run's own file has the steps."""
-    warmup_steps: int | float = Field(default=60, ge=0)
-    """Steps of linear warmup; below 1 a share of all steps. A run of fewer steps never reaches the peak."""
+    warmup_steps: int | float | None = Field(default=None, ge=0)
+    """Steps of linear warmup; below 1 a share of all steps. None takes 60, or a fifth of a run that is shorter than 300
+    steps."""
 
     @property
     def is_counted(self) -> bool:
@@ -33,8 +36,9 @@ class LengthConfig(Strict):
     @property
     def warmup(self) -> int:
         """Steps of linear warmup."""
-        share = self.warmup_steps
-        return round(share * self.steps) if share < 1 else int(share)
+        if self.warmup_steps is None:
+            return min(WARMUP_STEPS, self.steps // 5)
+        return round(self.warmup_steps * self.steps) if self.warmup_steps < 1 else int(self.warmup_steps)
 
     def in_steps(self, steps: int) -> Self:
         """The same, with ``steps`` as its length."""
@@ -49,10 +53,12 @@ class LengthConfig(Strict):
 
     @field_validator("warmup_steps", mode="after")
     @classmethod
-    def _whole_steps(cls, value: float) -> float:
-        if value >= 1 and value != int(value):
+    def _whole_steps(cls, value: float | None) -> float | None:
+        if value is None or value < 1:
+            return value
+        if value != int(value):
             raise ValueError("expected whole steps, or a share of them below 1")
-        return value if value < 1 else int(value)
+        return int(value)
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -217,12 +217,7 @@ def _rounded_away(config: RunConfig, parts: Mapping[str, Any]) -> Iterator[str]:
 
 def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
     train, backbone = config.train, config.backbone
-    # Where nobody said how long it warms up, it is a run of a few steps to see whether it works. A run's own file, of
-    # which this one may be a copy, says every field.
-    fields = type(train).model_fields
-    copied = fields.keys() == train.model_fields_set and train.warmup_steps == fields["warmup_steps"].default
-    said = "warmup_steps" in train.model_fields_set and not copied
-    if said and train.warmup > train.steps and not resumed:
+    if train.warmup > train.steps and not resumed:
         yield (
             f"train.warmup_steps {train.warmup_steps} is more than train.steps {train.steps}: the learning rate never "
             "reaches train.learning_rate"
