@@ -64,9 +64,10 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     logging.disable(logging.ERROR)  # the processes say what is wrong
     os.environ[_NPROC] = str(processes)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
+    # Without an address of its own torch gives the ranks the name of the machine, which many laptops cannot resolve.
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.2,
+        rdzv_backend="c10d", rdzv_endpoint="localhost:0", local_addr="localhost", max_restarts=0, monitor_interval=0.2,
     )  # fmt: skip
     handed_on: list[int] = []
     if _CAN_HAND_ON:
