@@ -142,6 +142,18 @@ def test_who_cannot_compile_is_told_in_one_line(monkeypatch, compiler, said):
     assert "\n" not in str(told.value)
 
 
+def test_a_mac_without_a_compiler_is_told_what_stands_in_its_place(monkeypatch, tmp_path):
+    (tmp_path / "g++").write_text(
+        "#!/bin/sh\necho 'xcode-select: note: No developer tools were found, requesting install.' >&2\n"
+        "echo 'See `man xcode-select` for more details.' >&2\nexit 1\n"
+    )
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "g++"))
+    said = r"failed: xcode-select: note: No developer tools were found, requesting install\.; set train"
+    with pytest.raises(ConfigError, match=said):
+        compiled.binary.__wrapped__()
+
+
 def test_a_compiler_that_cannot_be_run_is_told(monkeypatch, tmp_path):
     (tmp_path / "cxx").write_text("not a program")
     (tmp_path / "cxx").chmod(0o755)

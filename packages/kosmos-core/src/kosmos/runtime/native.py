@@ -24,8 +24,8 @@ from typing import Self
 
 from kosmos.errors import ConfigError
 
-TELLING = "error|cannot find|undefined"
-"""What compilers and linkers say of what is wrong."""
+TELLING = "error|cannot find|undefined|no developer tools"
+"""What compilers and linkers say of what is wrong, and what stands in their place on a Mac that has none."""
 HAS_THREADS = sys.platform != "darwin"
 """Apple's compiler comes without OpenMP: what it compiles runs on one thread."""
 WORTH = 4_000_000
