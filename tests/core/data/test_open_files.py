@@ -29,6 +29,24 @@ def test_any_part_of_any_of_many_files_is_read_and_few_stay_open(tmp_path: Path)
     assert not {str(path) for path in paths} & set(open_files._open)
 
 
+def test_a_long_read_is_made_of_parts_that_every_system_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = os.pread, []
+
+    def pread(descriptor: int, length: int, begin: int) -> bytes:
+        asked.append(length)
+        return read(descriptor, length, begin)
+
+    monkeypatch.setattr(os, "pread", pread)
+    path = tmp_path / "few.txt"
+    path.write_text("few")
+    assert read_bytes(path, 1, 5 << 30) == b"ew"
+    assert max(asked) <= open_files.MOST_AT_ONCE < 2 << 30
+    monkeypatch.setattr(open_files, "MOST_AT_ONCE", 4)
+    path = tmp_path / "many.txt"
+    path.write_text("of several parts")
+    assert read_bytes(path, 1, 12) == b"f several p"
+
+
 def test_a_file_that_is_opened_anew_is_read_anew(tmp_path: Path) -> None:
     path, new = tmp_path / "rows.jsonl", tmp_path / "new"
     for text in ("old", "of another length", "new"):

@@ -8,6 +8,8 @@ from threading import Lock
 
 MOST_OPEN = 32
 """Files that a process keeps open, those read last."""
+MOST_AT_ONCE = 1 << 30
+"""Bytes of one read: macOS refuses more than 2 GiB, and Linux reads no more."""
 
 _open: dict[str, int] = {}
 _lock = Lock()
@@ -22,7 +24,7 @@ def read_bytes(path: Path, begin: int, end: int) -> bytes:
     parts: list[bytes] = []
     with _lock:
         descriptor = _descriptor(_key(path))
-        while begin < end and (part := os.pread(descriptor, end - begin, begin)):
+        while begin < end and (part := os.pread(descriptor, min(end - begin, MOST_AT_ONCE), begin)):
             parts.append(part)  # over a network it may be less than was asked for
             begin += len(part)
     return b"".join(parts)
