@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
+import pytest
+
+import kosmos
+import kosmos.cli  # what it imports looks at the system too
+from kosmos.__main__ import main
+from kosmos.errors import ConfigError
 from support.command import environment
 
 
@@ -17,3 +24,38 @@ def test_a_mac_is_told_nothing_of_output_that_nobody_redirects() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=True)
     assert (run.stdout, run.stderr) == ("True\n", "")
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+
+
+WSL = "Kosmos runs on Linux and macOS; on Windows use WSL 2"
+
+
+@pytest.mark.usefixtures("windows")
+@pytest.mark.parametrize("arguments", [["train", "--modalities", "image"], ["data", "--help"]])
+def test_windows_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: Sequence[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kosmos", *arguments])
+    assert main() == 2
+    assert capsys.readouterr() == ("", f"error[config]: {WSL}\n")
+
+
+@pytest.mark.usefixtures("windows")
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_windows_gets_help_and_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kosmos", option])
+    assert main() == 0
+    assert "kosmos" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("windows")
+def test_python_on_windows_is_told_the_same() -> None:
+    with pytest.raises(ConfigError, match=WSL):
+        kosmos.train_model  # noqa: B018
+    assert kosmos.Text is not None

@@ -63,9 +63,14 @@ __all__ = [*_PUBLIC]
 _RENAMED: dict[str, tuple[str, str]] = {}
 """A name that was public to the one in its place, and the release in which it goes: one release later or more."""
 
+_OF_A_SYSTEM = ("kosmos.runtime.", "kosmos.train.")
+"""Modules that need what Windows has not: signals, above all."""
+
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
+        if _PUBLIC[name].startswith(_OF_A_SYSTEM):
+            _check_system()
         return getattr(import_module(_PUBLIC[name]), name)
     if name in _RENAMED:
         from kosmos.deprecation import deprecated
@@ -74,6 +79,13 @@ def __getattr__(name: str) -> Any:
         deprecated(f"kosmos.{name}", instead=f"kosmos.{new}", goes_in=goes_in)
         return __getattr__(new)
     raise AttributeError(f"module 'kosmos' has no attribute {name!r}")
+
+
+def _check_system() -> None:
+    from kosmos.errors import wrong_system
+
+    if (refused := wrong_system()) is not None:
+        raise refused
 
 
 def __dir__() -> list[str]:

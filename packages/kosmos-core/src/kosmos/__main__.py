@@ -7,11 +7,15 @@ import sys
 
 from kosmos.collector import pause
 from kosmos.ending import end_if_broken
-from kosmos.errors import missing_package, say_interrupted
+from kosmos.errors import missing_package, say_interrupted, wrong_system
 from kosmos.interrupts import keep_in_mind
 
 PAUSED = ("train", "eval", "generate")
 """Commands that say when they have started."""
+
+
+ANYWHERE = ([], ["--help"], ["-h"], ["--version"])
+"""What the command can be asked on any system."""
 
 
 def main() -> int:
@@ -22,6 +26,9 @@ def main() -> int:
 
 
 def _main() -> int:
+    if sys.argv[1:2] not in ANYWHERE and (refused := wrong_system()) is not None:
+        print(refused.line(), file=sys.stderr)
+        return refused.exit_status
     put_back = keep_in_mind([signal.SIGINT])
     if sys.argv[1:2] and sys.argv[1] in PAUSED:
         pause()

@@ -149,6 +149,13 @@ def missing_package(error: ModuleNotFoundError) -> PluginError | None:
     return PluginError(f"{error}; install what brings it: pip install kosmos-core, or the plugin that needs it")
 
 
+def wrong_system() -> ConfigError | None:
+    """What to tell on a system that Kosmos does not run on; None on others."""
+    if sys.platform == "win32":
+        return ConfigError("Kosmos runs on Linux and macOS; on Windows use WSL 2")
+    return None
+
+
 class RankHangs(TrainingError):
     """A process of the run makes no progress."""
 
