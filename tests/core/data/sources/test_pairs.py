@@ -38,6 +38,21 @@ def test_texts_beside_their_media(open_, folder):
     assert source.document(0).origin == str(path / "1.png")
 
 
+def test_names_that_differ_in_how_accents_are_written_are_pairs(open_, folder):
+    """As archives from Macs have them: e and its accent as two characters."""
+    path = folder(named={"e\u0301te\u0301/cafe\u0301.png": None, "\u00e9t\u00e9/caf\u00e9.txt": "A cafe.",
+                         "\u00fc.png": None, "u\u0308.txt": "Two.", "o\u0308.png": None, "o\u0308.txt": "Apart.",
+                         "\u00f6.png": None, "\u00f6.txt": "As one.", "\u00e4.png": None})  # fmt: skip
+    source = open_(path)
+    assert sorted(pairs(source)) == [
+        (["cafe\u0301.png"], "A cafe."),
+        (["o\u0308.png"], "Apart."),
+        (["\u00f6.png"], "As one."),
+        (["\u00fc.png"], "Two."),
+    ]
+    assert source.left_out == {"no text of its name": 1}
+
+
 def test_media_of_one_name_are_one_document(open_, folder):
     path = folder(named={"1.png": None, "1.wav": None, "1.jpg": None, "1.txt": "A cat."})
     assert pairs(open_(path)) == [(["1.jpg", "1.png", "1.wav"], "A cat.")]

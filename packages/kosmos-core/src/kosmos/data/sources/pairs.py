@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,8 +105,9 @@ def find_pairs(
         if suffix_of(name) in suffixes:
             media.setdefault(_stem(name), []).append(name)
     num_texts = len([name for name in texts if not tells_of_data(name)])
-    texts = [name for name in texts if _stem(name) in media]
-    paired = {stem: media[stem] for stem in map(_stem, texts)}
+    stems = _stems(texts, media)
+    texts = [name for name in texts if name in stems]
+    paired = {stem: media[stem] for stem in stems.values()}
     used = {suffix_of(name): name for names in paired.values() for name in names}
     # Where each text has a medium, they are no data of a run on text alone, whose modalities were forgotten.
     wanted = any(set(suffixes[suffix]) & set(asked) for suffix in used) or 0 < num_texts <= len(texts)
@@ -116,8 +118,29 @@ def find_pairs(
     for name in files:
         if name not in taken:
             left_out[NO_TEXT if suffix_of(name) in suffixes else suffix_of(name) or NO_SUFFIX] += 1
-    joined = ["\0".join(paired[_stem(text)]) for text in texts]
+    joined = ["\0".join(paired[stems[text]]) for text in texts]
     return PairTable(folder, PackedTexts(texts), PackedTexts(joined), modalities, PackedKinds(_splits(texts)))
+
+
+def _stems(texts: Sequence[str], media: Collection[str]) -> dict[str, str]:
+    """The texts that have media: each to the stem of these, which may write its accents in another way.
+
+    Archives that were made on a Mac may have a letter and its accent as two characters, where a list has them as one.
+
+    Args:
+        media: stems of media.
+    """
+    found = {name: stem for name in texts if (stem := _stem(name)) in media}
+    taken = set(found.values())
+    apart = {_composed(stem): stem for stem in media if not stem.isascii() and stem not in taken}
+    for name in texts if apart else ():
+        if name not in found and (stem := apart.get(_composed(_stem(name)))) is not None:
+            found[name] = stem
+    return found
+
+
+def _composed(stem: str) -> str:
+    return unicodedata.normalize("NFC", stem)
 
 
 def _stem(name: str) -> str:
