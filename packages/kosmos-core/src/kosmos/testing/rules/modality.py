@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 from collections.abc import Sequence
 from inspect import getattr_static
 from typing import Any
@@ -290,6 +291,8 @@ def _decoded(modality: ModalityUnderTest, medium: Media) -> tuple[MediaPlan, Any
 )
 def survives_hostile_input(modality: ModalityUnderTest) -> None:
     _survive(modality, "survive")
+    if sys.platform != "linux":  # see hostile._limit_memory
+        raise Unchecked("all but the memory was checked and holds: what a process takes is limited on Linux alone")
 
 
 @rule("modality", "runs-no-code", "nothing in a medium is run: no pickle in a file or an array is loaded")
