@@ -14,7 +14,7 @@ PAUSED = ("train", "eval", "generate")
 """Commands that say when they have started."""
 
 
-ANYWHERE = ([], ["--help"], ["-h"], ["--version"])
+ANYWHERE: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["--version"])
 """What the command can be asked on any system."""
 
 

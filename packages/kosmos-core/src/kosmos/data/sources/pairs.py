@@ -134,8 +134,8 @@ def _stems(texts: Sequence[str], media: Collection[str]) -> dict[str, str]:
     taken = set(found.values())
     apart = {_composed(stem): stem for stem in media if not stem.isascii() and stem not in taken}
     for name in texts if apart else ():
-        if name not in found and (stem := apart.get(_composed(_stem(name)))) is not None:
-            found[name] = stem
+        if name not in found and (composed := _composed(_stem(name))) in apart:
+            found[name] = apart[composed]
     return found
 
 
