@@ -39,6 +39,7 @@ def check(over: dict[str, Any]) -> None:
         ("train.fp8=row", "got 'row'; did you mean rowwise?"),
         ("train.precision=fp8", "got 'fp8'; train.fp8 multiplies in 8 bits"),
         ("train.precision=bfloat16", "got 'bfloat16'; did you mean bf16?"),
+        ("train.device=mps", "got 'mps'; Apple's GPU is not used; auto takes the CPU there"),
         ("train.steps=1.5e0", "input should be a valid integer, unable to parse string as an integer, got '1.5e0'"),
         ("backbone.lr=1", "unknown field; did you mean backbone.learning_rate? ("),
         ("backbone.weight_decay=1", "unknown field; did you mean train.weight_decay? ("),

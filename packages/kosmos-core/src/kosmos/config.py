@@ -199,7 +199,7 @@ class TrainConfig(LengthConfig):
     its share of the threads, without dropout. Faster than one after another, for the memory of so many rows. For runs
     of several ``data.lanes``."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Where to train: ``auto`` is the first CUDA GPU, else the CPU. Apple's GPU (mps) is not used."""
     hang_s: float = Field(default=1800.0, gt=0)
     """Seconds without progress after which the run ends; the error names the rank that stands still and what it
     does. A data worker that is at one sample for half of it, 300 seconds at most, is ended, and the sample left out."""

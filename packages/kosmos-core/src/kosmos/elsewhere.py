@@ -138,6 +138,10 @@ HERE = {
 """As ``ELSEWHERE``, in a part of the run file alone: other parts have fields of these names."""
 
 VALUES = {
+    "train.device": {
+        "Apple's GPU is not used; auto takes the CPU there": "mps metal",
+        "did you mean cuda?": "gpu nvidia",
+    },
     "train.precision": {
         "train.fp8 multiplies in 8 bits": "fp8 float8",
         "there is no fp16; did you mean bf16?": "fp16 float16 half",
