@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -237,8 +238,22 @@ def test_ctrl_c_before_the_first_rank_has_started_is_not_lost(tmp_path: Path, si
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
-def test_a_signal_that_kills_ranks_as_they_start_is_told_by_the_launcher(tmp_path: Path, site: Path, name: str) -> None:
+NO_PROC = """
+from pathlib import Path
+from kosmos.runtime import processes
+
+processes.PROC = Path("/nowhere")
+"""
+
+
+@pytest.mark.parametrize(("name", "system"), [("SIGTERM", ""), ("SIGUSR1", NO_PROC)], ids=["SIGTERM", "SIGUSR1, ps"])
+def test_a_signal_that_kills_ranks_as_they_start_is_told_by_the_launcher(
+    tmp_path: Path, site: Path, name: str, system: str
+) -> None:
+    """On a system without ``/proc``, such as macOS, too."""
+    if system and shutil.which("ps") is None:
+        pytest.skip("ps is not installed")
+    (site / "sitecustomize.py").write_text(system)
     install_plugin(site, "slow", SIGNAL_AT_THE_LAUNCHER)
     status, said = two_ranks(site, tmp_path / "run", "--data", "slow", SENT=name).end(at_most_s=60)
     line = f"stopped ({name}) before it began, or as it ended: what was saved stays"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from kosmos.errors import Interrupted
-from kosmos.runtime.launch import children, exit_status
+from kosmos.runtime import processes
+from kosmos.runtime.launch import exit_status
+from kosmos.runtime.processes import any_runs, children
 from support.command import Started, lines_in
 
 STOPPED = Interrupted.exit_status
@@ -32,11 +36,27 @@ def test_the_exit_status_says_how_the_ranks_ended(ranks: list[int], expected: in
     assert exit_status(ranks) == expected
 
 
+@pytest.fixture(params=["proc", "ps"])
+def told_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Linux, and as on a system that has no ``/proc``."""
+    if request.param == "ps":
+        if shutil.which("ps") is None:
+            pytest.skip("ps is not installed")
+        monkeypatch.setattr(processes, "PROC", Path("/nowhere"))
+
+
+@pytest.mark.usefixtures("told_by")
 def test_children_are_those_that_run() -> None:
     before = set(children(os.getpid()))  # other tests leave helpers of Python's behind
     with subprocess.Popen(["sleep", "60"]) as child:
         assert set(children(os.getpid())) - before == {child.pid}
+        assert any_runs([2**22 + 1, child.pid])
         child.kill()
+        end = time.monotonic() + 10
+        while any_runs([child.pid]) and time.monotonic() < end:  # nobody has asked about it
+            time.sleep(0.01)
+        assert not any_runs([child.pid])
+        assert set(children(os.getpid())) == before
 
 
 def node(*command: str) -> Started:

@@ -22,11 +22,11 @@ from typing import Any
 from kosmos import collector
 from kosmos.errors import ConfigError, Interrupted, KosmosError, TrainingError
 from kosmos.runtime.cores import usable_cores
+from kosmos.runtime.processes import can_be_listed, children
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 LEFT_TO_TORCHRUN = "SIGHUP"
 """It wants to handle one signal at least."""
-_CAN_HAND_ON = Path("/proc/self/stat").exists()
 _LAUNCHER = os.getppid()
 """As early as can be: it may be killed at any time."""
 OTHERS_WAIT_S = 5.0
@@ -70,7 +70,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         rdzv_backend="c10d", rdzv_endpoint="localhost:0", local_addr="localhost", max_restarts=0, monitor_interval=0.2,
     )  # fmt: skip
     handed_on: list[int] = []
-    if _CAN_HAND_ON:
+    if can_be_listed():
         config.signals_to_handle = LEFT_TO_TORCHRUN
         handed_on = pass_signals_on()
     try:
@@ -122,7 +122,7 @@ def pass_signals_on(as_signal: signal.Signals | None = None) -> list[int]:
 
     def hand_on(number: int, frame: Any) -> None:
         nonlocal have_started
-        there = list(children(os.getpid()))
+        there = children(os.getpid())  # torchrun keeps them to itself
         have_started |= bool(there)
         if not have_started or (number == signal.SIGINT and handed_on.count(number) > 1):
             raise KeyboardInterrupt(signal.Signals(number).name)
@@ -134,17 +134,6 @@ def pass_signals_on(as_signal: signal.Signals | None = None) -> list[int]:
     for number in STOP_SIGNALS:
         signal.signal(number, hand_on)
     return handed_on
-
-
-def children(parent: int) -> Iterator[int]:
-    """The processes that ``parent`` has started and that run (Linux: torchrun keeps them to itself)."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            state, found = folder.joinpath("stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
-        except OSError:  # it has just ended
-            continue
-        if int(found) == parent and state != "Z":
-            yield int(folder.name)
 
 
 def exit_status(statuses: Iterable[int]) -> int:

@@ -18,7 +18,8 @@ from typing import Any
 
 from kosmos.errors import ConfigError
 from kosmos.interrupts import keep_in_mind
-from kosmos.runtime.launch import children, run_kosmos
+from kosmos.runtime.launch import run_kosmos
+from kosmos.runtime.processes import any_runs, children
 from kosmos.selection import plugins_option
 from kosmos.tune.outcome import INTERNAL, Facts, Job, Outcome
 
@@ -153,14 +154,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.kill(number, signal.SIGKILL)
     process.wait()
     end = time.monotonic() + GONE_S
-    while time.monotonic() < end and any(_is_there(number) for number in found):
+    while time.monotonic() < end and any_runs(found):
         time.sleep(0.02)
-
-
-def _is_there(number: int) -> bool:
-    """Whether a process runs. One that is dead and that nobody asks about, as in many containers, does not."""
-    try:
-        state = Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state != "Z"
