@@ -328,4 +328,4 @@ def test_what_runs_in_one_process_is_refused_as_one_of_several(arguments, monkey
 def test_what_does_not_go_with_resume_is_refused_by_what_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "--resume", "runs/one", "--data", "photos"]) == 2
     told = capsys.readouterr().err
-    assert "only --steps, --nproc, --accept-plugins and FIELD.PATH=VALUE go with it" in told
+    assert "only --steps, --epochs, --nproc, --accept-plugins and FIELD.PATH=VALUE go with it" in told

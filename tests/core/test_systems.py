@@ -31,7 +31,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
 
 
-WSL = "Kosmos runs on Linux and macOS; on Windows use WSL 2"
+WSL = "Kosmos does not run on Windows; use WSL 2"
 
 
 @pytest.mark.usefixtures("windows")

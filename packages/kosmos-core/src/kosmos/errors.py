@@ -152,7 +152,7 @@ def missing_package(error: ModuleNotFoundError) -> PluginError | None:
 def wrong_system() -> ConfigError | None:
     """What to tell on a system that Kosmos does not run on; None on others."""
     if sys.platform == "win32":
-        return ConfigError("Kosmos runs on Linux and macOS; on Windows use WSL 2")
+        return ConfigError("Kosmos does not run on Windows; use WSL 2")
     return None
 
 
