@@ -61,6 +61,7 @@ def test_a_plan_for_machines_is_one_object(capsys: CaptureFixture) -> None:
             "rows", "steps", "text_tokens_per_row", "tokens_by_source", "tokens_per_row",
         ],
         "steps": int,
+        "counted": str,
         "tokens_of_step": float,
         "tokens": float,
         "work": ["counted", "flops", "flops_by_module", "flops_of_step", "flops_of_step_half_causal"],

@@ -153,6 +153,14 @@ def test_the_part_whose_learning_rate_jumps_is_named(tmp_path: Path) -> None:
     assert "set streams.ticks.learning_rate=1.00e-04;" in line
 
 
+def test_a_warmup_that_grows_with_the_steps_is_over_at_once_where_it_was_over(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_model(small_run(run, train={"steps": 10, "warmup_steps": 0.2, "learning_rate": 5e-4}), registry=REGISTRY)
+    assert rates(run)[9] < 1e-4
+    (line,) = resume(run, {"train": {"steps": 100}}, gone_after=12, of=RATE)
+    assert line.startswith("warning: the learning rate was")
+
+
 @pytest.mark.parametrize(
     ("schedule", "step", "over"),
     [

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kosmos import resume_run, train_model
 from kosmos.data.document import Document, Text
-from kosmos.data.lane import Feed, Lane
+from kosmos.data.lane import Feed, Lane, Row
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner
 from kosmos.data.tokenizer import load_tokenizer
@@ -67,10 +68,39 @@ def test_of_many_documents_some_of_each_source_are_looked_at():
     lengths = np.random.default_rng(0).exponential(60, 3 * LOOKED_AT).astype(int).clip(1, 240).tolist()
     feed = feed_of(Texts("many", lengths), Texts("few", [200] * 40))
     found = count_steps(feed, lanes=1, epochs=1.0)
-    assert LOOKED_AT <= found.looked_at < LOOKED_AT + 40
+    assert LOOKED_AT <= found.looked_at < LOOKED_AT + 60
     (rows,) = rows_taken(feed, lanes=1, steps=found.steps)
     assert rows[-1].used / found.documents == pytest.approx(1.0, rel=0.03)
     assert found.told().startswith("1 epoch of 12,328 documents: ")
+
+
+@settings(max_examples=40)
+@given(
+    lengths=st.lists(st.integers(2, 120), min_size=1, max_size=12), bad=st.sets(st.integers(0, 11), max_size=4),
+    tokens=st.sampled_from([32, 64]), lanes=st.sampled_from([1, 3]), look_ahead=st.sampled_from([1, 4, 32]),
+)  # fmt: skip
+def test_what_has_come_of_the_documents_never_falls(lengths, bad, tokens, lanes, look_ahead):
+    source = Texts("longer than rows, too", [0 if number in bad else length for number, length in enumerate(lengths)])
+    assume(any(source.lengths))
+    feed = feed_of(source, tokens=tokens, lanes=lanes, look_ahead=look_ahead)
+    for of_lane in rows_taken(feed, lanes=lanes, steps=25):
+        used = [row.used for row in of_lane if isinstance(row, Row)]
+        assert used[0] > 0
+        if not bad:
+            assert all(after >= before - 1e-9 for before, after in pairwise(used))
+
+
+def test_of_documents_that_cannot_be_used_as_many_have_come_as_of_the_others():
+    feed = feed_of(Texts("bad", [0, 50, 50] * 100), lanes=2)
+    found = count_steps(feed, lanes=2, epochs=2.0)
+    rows = rows_taken(feed, lanes=2, steps=found.steps)
+    assert sum(of_lane[-1].used for of_lane in rows) / 300 == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_step_that_takes_more_than_all_epochs_is_told():
+    found = count_steps(feed_of(Texts("tiny", [20] * 10), lanes=8), lanes=8, epochs=3.0)
+    assert found.steps == 1
+    assert "that is 8.8 epochs, fewer by lower data.lanes or data.tokens_per_pack" in found.told()
 
 
 class Broken(Texts):

@@ -128,7 +128,7 @@ class SourceConfig(DocumentsConfig):
     """Most of its documents that are trained on, drawn by ``data.seed``; None takes all. What is held out stays the
     same."""
     held_out: float | None = Field(default=None, ge=0, lt=1)
-    """Share of its rows that is held out; None takes ``data.held_out``."""
+    """Share of its rows that is held out, where the data state no split; None takes ``data.held_out``."""
 
 
 class DataConfig(Strict):
@@ -362,6 +362,13 @@ class RunConfig(Strict):
         if isinstance(value, Mapping) and isinstance(named := value.get("modalities"), Mapping):
             value = {**value, "modalities": {n: s or {} for n, s in named.items() if n != "text"}}
         return value
+
+    @model_validator(mode="after")
+    def _tokens_are_steps(self) -> RunConfig:
+        if self.train.tokens is not None:
+            steps = -(-self.train.tokens // (self.data.lanes * self.data.tokens_per_pack))
+            object.__setattr__(self, "train", self.train.in_steps(steps))
+        return self
 
     def stream_of(self, modality: str) -> str:
         """Name of the stream that encodes ``modality``."""

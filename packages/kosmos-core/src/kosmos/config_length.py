@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from kosmos.strict import Strict
 
 LENGTHS = ("steps", "tokens", "epochs")
 """Fields of ``train`` of which one says how long the run is."""
+STEPS_OR_SHARE = "whole steps, or a share of them below 1, such as 0.1"
+_NUMBER = re.compile(r"[+-]?[\d_]+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 WARMUP_STEPS = 60
 """Where nobody says how many."""
 
 
 class LengthConfig(Strict):
-    """Steps, or what comes to steps: tokens once the rows are known, epochs once the data are."""
+    """Steps, or what comes to steps: tokens, which a run knows at once, or epochs, once it has looked at its data.
+
+    Until then ``steps`` of a run of epochs means nothing.
+    """
 
     steps: int = Field(default=1000, ge=1)
     """Optimizer steps."""
@@ -31,7 +44,7 @@ class LengthConfig(Strict):
     @property
     def is_counted(self) -> bool:
         """Whether ``steps`` says how long the run is."""
-        return self.tokens is None and self.epochs is None
+        return self.epochs is None
 
     @property
     def warmup(self) -> int:
@@ -51,19 +64,28 @@ class LengthConfig(Strict):
             raise ValueError(f"{' and '.join(said)} each say how long the run is; leave one of them")
         return self
 
+    @field_validator("tokens", "warmup_steps", mode="before")
+    @classmethod
+    def _number(cls, value: Any, field: ValidationInfo) -> Any:
+        # pydantic would tell of each type that it tried.
+        if isinstance(value, str) and not _NUMBER.fullmatch(value):
+            such = "a whole number, such as 1e9" if field.field_name == "tokens" else STEPS_OR_SHARE
+            raise ValueError(f"expected {such}")
+        return value
+
     @field_validator("warmup_steps", mode="after")
     @classmethod
     def _whole_steps(cls, value: float | None) -> float | None:
         if value is None or value < 1:
             return value
         if value != int(value):
-            raise ValueError("expected whole steps, or a share of them below 1")
+            raise ValueError(f"expected {STEPS_OR_SHARE}")
         return int(value)
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Until they are counted there are no steps, and a file that said some would say two lengths.
         values: dict[str, Any] = dump(self)
-        if not self.is_counted:
-            del values["steps"]
+        if self.tokens is not None or self.epochs is not None:
+            values.pop("steps", None)
         return values

@@ -193,8 +193,10 @@ def merge(
 
 
 def _without_length(train: Any, over: Any) -> Any:
-    """What is said of training, without how long it is where ``over`` says that in its own way."""
-    if not isinstance(train, Mapping) or not isinstance(over, Mapping) or over.keys().isdisjoint(LENGTHS):
+    """What is said of training, without how long it is where ``over`` says that in its own way. null says nothing."""
+    if not isinstance(train, Mapping) or not isinstance(over, Mapping):
+        return train
+    if all(over.get(name) is None for name in LENGTHS):
         return train
     return {name: value for name, value in train.items() if name not in LENGTHS}
 
@@ -303,18 +305,10 @@ def lay_over(
         values = merge(values, written)
     _refuse_items_of_nothing(values)
     try:
-        return _with_steps_of_tokens(RunConfig.model_validate(values))
+        return RunConfig.model_validate(values)
     except ValidationError as error:
         told = explain(error)
         raise ConfigError(f"{_at_fault(told, first, where, over)}: {told}") from error
-
-
-def _with_steps_of_tokens(config: RunConfig) -> RunConfig:
-    """The run with as many steps as take the tokens that it is to take, where it says those."""
-    train, of_step = config.train, config.data.lanes * config.data.tokens_per_pack
-    if train.tokens is None:
-        return config
-    return config.model_copy(update={"train": train.in_steps(-(-train.tokens // of_step))})
 
 
 def _at_fault(told: str, first: Sequence[Mapping[str, Any]], where: str, over: str) -> str:

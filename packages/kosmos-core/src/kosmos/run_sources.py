@@ -305,7 +305,12 @@ def _open(
         asked=asked,
     )
     share = entry.held_out if isinstance(entry, SourceConfig) else None
-    return parts if share is None else OwnShare(parts, share)
+    if share is None or asked:
+        return parts
+    with suppress(EmptySplit):
+        parts.part("held_out", 0.0)
+        raise ConfigError(f"{where}.held_out: the data state themselves what is held out, and that stays; leave it out")
+    return OwnShare(parts, share)
 
 
 S = TypeVar("S", bound=Source)

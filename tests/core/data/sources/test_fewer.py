@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kosmos.data.document import Blocks, Document, Text
 from kosmos.data.sources.fewer import some_of
-from kosmos.errors import CheckpointError
+from kosmos.errors import CheckpointError, ConfigError
 from kosmos.run_sources import open_both, open_named
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -87,6 +87,9 @@ def test_a_source_may_hold_out_a_share_of_its_own_and_a_run_goes_on_with_it(tmp_
     assert 5 < len(held[0]) < 40 and 90 < len(held[1]) < 150
     assert {origin.split(":")[-1] for origin in origins(held[0])} < {o.split(":")[-1] for o in origins(held[1])}
     assert [len(source) for source in open_named(config, ticks_registry(), [own["path"]])] == [len(held[1])]
+    split = small_run(data={"sources": [of_run, {"path": "ticks", "held_out": 0.3}]})
+    with pytest.raises(ConfigError, match=r"^data.sources.1.held_out: the data state themselves what is held out"):
+        open_both(split, ticks_registry())
     train_model(config, registry=ticks_registry())
     over = {"data": {"sources": {1: {"held_out": 0}}}, "train": {"steps": 8}}
     with pytest.raises(CheckpointError, match=r"was made with data\.sources\.1\.held_out 0.3"):

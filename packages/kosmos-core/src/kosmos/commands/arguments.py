@@ -127,6 +127,8 @@ def short_options(
     if data:
         layer["data"] = {"sources": [{"path": path} for path in data]}
     length = {name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None}
+    if len(length) > 1:
+        raise ConfigError("--steps and --epochs: both say how long the run is; leave one out")
     if length:
         layer["train"] = length
     if output is not None:
@@ -139,6 +141,7 @@ def refuse_said_twice(short: Mapping[str, Any], given: Mapping[str, Any]) -> Non
     lengths = [f"train.{name}" for name in LENGTHS]
     for path in lengths:
         others = [other for other in lengths if other != path and _at(given, other) is not None]
+        others += [path] if _states_none(given, path) else []
         if others and _at(short, path) is not None:
             raise ConfigError(f"{OPTIONS[path]} and {others[0]}=...: both say how long the run is; leave one out")
     for path, option in {**OPTIONS, "modalities": "--modalities"}.items():
@@ -147,6 +150,12 @@ def refuse_said_twice(short: Mapping[str, Any], given: Mapping[str, Any]) -> Non
             said, again = sorted(by_name(said)), sorted(by_name(again))
         if said is not None and again not in (None, said) and not isinstance(again, Mapping):  # data.sources.0.root=...
             raise ConfigError(f"{option} and {path}=...: both are given, and only one of them can count; leave one out")
+
+
+def _states_none(values: Mapping[str, Any], path: str) -> bool:
+    section, _, name = path.rpartition(".")
+    of = _at(values, section)
+    return isinstance(of, Mapping) and name in of and of[name] is None
 
 
 def _at(values: Any, path: str) -> Any:

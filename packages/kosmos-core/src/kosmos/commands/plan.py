@@ -160,6 +160,8 @@ def _row_lines(row: dict[str, Any]) -> Iterator[str]:
         yield f"          {rows['incidents']:,} documents on the way could not be used: see kosmos data --check"
     tokens = f"{_count(row['tokens_of_step'])} tokens a step, {_count(row['tokens'])} in all"
     yield f"run       {row['steps']:,} step{'s' * (row['steps'] > 1)}: about {tokens}"
+    if row["counted"]:
+        yield f"          {row['counted']}"
 
 
 def _work_rows(work: dict[str, Any]) -> Iterator[Cells]:

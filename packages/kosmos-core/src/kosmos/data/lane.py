@@ -72,7 +72,8 @@ class Row:
     state: dict[str, Any]
     """The lane's state after it."""
     used: float
-    """Documents that the lane has drawn and that wait no longer, long texts in parts."""
+    """Documents that the lane has drawn and that wait no longer, long texts in parts. Those that cannot be used are
+    held to come in the same measure as the others."""
 
 
 @dataclass(slots=True)
@@ -146,7 +147,9 @@ class Lane:
 
     def _used(self) -> float:
         waiting = sum(plan.share for _, plan in self.pending) + sum(self.texts.left().values())
-        return sum(self.cursor.draws) - waiting
+        drawn = sum(self.cursor.draws)
+        usable = drawn - sum(self.cursor.fruitless)
+        return (usable - waiting) * drawn / usable if usable else 0.0
 
     def skip(self) -> bool:
         """Leave a turn to others, who decode it and tell what was wrong; False at the end. Raises as ``turn``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -348,7 +349,7 @@ class _Draft:
 
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
     """Rows of a long text. Each begins with the last token of the one before, so that every token is predicted once."""
-    share = most / len(plan)
+    share = 1 / math.ceil((len(plan) - 1) / (most - 1))  # as pieces are counted where they wait to be given
     torn = len(plan) - int(plan.train.sum()) > 1  # of a text all but its first token is learned
     begin = 0
     while begin < len(plan) - 1 or begin == 0:
@@ -357,7 +358,7 @@ def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
         train[0] = False
         yield DocumentPlan(
             f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {},
-            is_torn=torn, share=min(share, 1 - begin / len(plan)),
+            is_torn=torn, share=share,
         )  # fmt: skip
         begin = end - 1
 

@@ -19,14 +19,14 @@ JUMP = 1.5
 def jumps(trainer: Trainer, last: Mapping[str, Any] | None) -> Iterator[str]:
     """A warning where the next step of a trainer that goes on has a far higher rate than its last one had.
 
-    None within the warmup, nor where the settings of now would have given the last step its rate: then the schedule
+    None where the settings of now would have given the last step its rate: then the schedule
     rises there by itself.
 
     Args:
         last: the row of metrics of the last step.
     """
     train, step = trainer.config.train, trainer.step
-    if last is None or last["step"] != step or not max(1, train.warmup) <= step < train.steps:
+    if last is None or last["step"] != step or not 1 <= step < train.steps:
         return
     names = [name.removesuffix(UNDECAYED) for name in trainer.groups]
     peaks = dict(zip(names, trainer.peaks, strict=True))

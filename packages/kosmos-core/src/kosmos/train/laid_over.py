@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kosmos.config import RunConfig
+from kosmos.config_length import LENGTHS
 from kosmos.data.sources.opening import short_name
 from kosmos.errors import ConfigError
 from kosmos.plugins import Registry, load_plugins
@@ -47,7 +48,8 @@ def laid_over(
         return before, registry or load_plugins(before.plugins)
     stated = folder.goes_on_with(overrides)
     plugins = registry or load_plugins(stated.plugins)
-    _check(lay_over(layers[:1], [], where=where, over=where), stated, plugins)
+    length = next((name for name in LENGTHS if (overrides.get("train") or {}).get(name) is not None), "steps")
+    _check(lay_over(layers[:1], [], where=where, over=where), stated, plugins, f"train.{length}")
     config = lay_over(layers, [overrides], where=where, over=f"changes to {where}")
     sources = [
         now if now.name is not None or now.path == then.path else now.model_copy(update={"name": _name(then)})
@@ -60,13 +62,14 @@ def _name(source: Any) -> str:
     return source.name or short_name(source.path)
 
 
-def _check(before: RunConfig, now: RunConfig, registry: Registry) -> None:
+def _check(before: RunConfig, now: RunConfig, registry: Registry, length: str) -> None:
     for path, one, other in other_order(settings_of(before), settings_of(now), registry):
         why = MODEL if path.split(".")[0] == "modalities" else "what is held out, or fills a row, would be another"
         _refuse(path, one, other, why_not(path, why))
     for path, one, other in other_model(made_of(before), made_of(now), registry):
         _refuse(path, one, other, MODEL)
-    for path, _, _ in differences(_plain(before), _plain(now), ""):
+    for found, _, _ in differences(_plain(before), _plain(now), ""):
+        path = length if found == "train.steps" else found  # to which the others come
         if path.split(".")[-1] in NO_EFFECT or not any(path == f or path.startswith(f"{f}.") for f in TAKES_EFFECT):
             use = f"; give {OPTIONS[path]}" if path in OPTIONS else ", as nothing is trained; leave it out"
             raise ConfigError(f"{path}: has no effect on a trained run{use}")

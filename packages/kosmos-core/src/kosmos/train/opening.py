@@ -25,7 +25,7 @@ from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.compiling import check_compile
-from kosmos.train.length import count_steps
+from kosmos.train.length import in_steps
 from kosmos.train.output import RunFolder
 from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types
@@ -75,8 +75,7 @@ def _counted(run: Opened, registry: Registry) -> Opened:
     config, parallel = run.composition.config, run.parallel
 
     def count() -> tuple[RunConfig, str]:
-        found = count_steps(run.feed, lanes=config.data.lanes, epochs=config.train.epochs or 1)
-        counted = config.model_copy(update={"train": config.train.in_steps(found.steps)})
+        counted, found = in_steps(config, run.feed)
         check_length(counted, registry, parallel.world_size)
         return counted, found.told()
 

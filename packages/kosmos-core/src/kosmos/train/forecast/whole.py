@@ -24,7 +24,7 @@ from kosmos.train.forecast.memory import Memory, memory_of
 from kosmos.train.forecast.parts import Part, parts_of
 from kosmos.train.forecast.rows import SECONDS, STEPS, Passes, PlannedRows, passes_of, plan_rows
 from kosmos.train.forecast.work import Work, work_of_step
-from kosmos.train.length import count_steps
+from kosmos.train.length import in_steps
 from kosmos.train.opening import check_scored
 from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types, layout
@@ -52,6 +52,8 @@ class Forecast:
     """On which it is to run; None where that is not known, or no GPU."""
     doubts: list[str]
     """What training would warn of."""
+    counted: str = ""
+    """What its epochs come to, for a person."""
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -134,6 +136,7 @@ class Forecast:
             ],
             "rows": self.rows.figures(),
             "steps": self.config.train.steps,
+            "counted": self.counted,
             "tokens_of_step": self.tokens_of_step,
             "tokens": self.tokens_of_step * self.config.train.steps,
             "work": {
@@ -185,10 +188,10 @@ def forecast(
     sources, held_out = open_both(config, registry)
     check_scored(config, held_out)
     feed = make_feed(composition, sources)
-    counted = None
+    counted = ""
     if not config.train.is_counted:
-        counted = count_steps(feed, lanes=config.data.lanes, epochs=config.train.epochs or 1)
-        config = config.model_copy(update={"train": config.train.in_steps(counted.steps)})
+        config, found = in_steps(config, feed)
+        counted = found.told()
         composition = replace(composition, config=config)
         check_length(config, registry, parallel.world_size)
     looked = look_at_all(feed)
@@ -210,6 +213,7 @@ def forecast(
         rows=rows,
         work=Work({}, 0.0),
         device=device,
+        counted=counted,
         doubts=[*_doubtful(composition, sources), *filter(None, [rows.doubt(config.data.quarantine)])],
     )
     # Last of all, since it takes the model's weights away.
