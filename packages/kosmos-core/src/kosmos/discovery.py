@@ -30,7 +30,7 @@ CORE_MODULE = "kosmos.builtin"
 
 OPTIONS = tuple(
     "prompt chat system max-new-tokens temperature top-k top-p seed step modalities data steps output resume "
-    "auto-resume nproc accept-plugins root answers max-documents json debug plugins version help".split()
+    "auto-resume nproc epochs accept-plugins root answers max-documents json debug plugins version help".split()
 )
 """Options of ``kosmos generate``, where ``--MODALITY FILE`` stands beside them, and of ``kosmos train``."""
 ROW_KEYS = tuple(
