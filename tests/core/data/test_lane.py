@@ -18,21 +18,8 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner, Route
 from kosmos.data.slots import OnePerCell
 from kosmos.data.tokenizer import load_tokenizer
+from support.texts import Texts
 from support.ticks import TicksProcessor, TicksSource
-
-
-@dataclass
-class Texts:
-    """Texts of given lengths."""
-
-    name: str
-    lengths: list[int]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def document(self, index: int) -> Document:
-        return Document(f"{self.name} {index}", (Text("x" * self.lengths[index], train=True),))
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kosmos import resume_run, train_model
-from kosmos.data.document import Document, Text
+from kosmos.data.document import Document
 from kosmos.data.lane import Feed, Lane, Row
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner
@@ -20,20 +19,7 @@ from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import read_run_file
 from kosmos.train.length import LOOKED_AT, count_steps
 from support.runs import Listener, rows_of, small_run, ticks_registry
-
-
-@dataclass
-class Texts:
-    """Texts of given lengths."""
-
-    name: str
-    lengths: list[int]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def document(self, index: int) -> Document:
-        return Document(f"{self.name} {index}", (Text("x" * self.lengths[index], train=True),))
+from support.texts import Texts
 
 
 def feed_of(*sources, weights=None, tokens=256, lanes=1, look_ahead=32):

@@ -93,9 +93,5 @@ def _some_of(size: int, wanted: int) -> list[int]:
     if wanted >= size:
         return list(range(size))
     each = math.ceil(wanted / STRETCHES)
-    return [
-        begin + draw
-        for begin in (number * size // STRETCHES for number in range(STRETCHES))
-        for draw in range(each)
-        if begin + draw < size
-    ]
+    begins = [number * size // STRETCHES for number in range(STRETCHES)]
+    return sorted({begin + draw for begin in begins for draw in range(each) if begin + draw < size})
