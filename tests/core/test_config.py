@@ -204,34 +204,6 @@ def test_overrides_reach_any_field_and_read_their_values_as_yaml():
     assert [s.path for s in run.data.sources] == ["a", "b"]
 
 
-@pytest.mark.parametrize("lower", [{"steps": 7}, {"epochs": 2.0}, {"tokens": 9000}])
-@pytest.mark.parametrize(
-    ("upper", "steps", "epochs"), [({"steps": 5}, 5, None), ({"epochs": 0.5}, 1000, 0.5), ({"tokens": 4097}, 5, None)]
-)
-def test_the_length_of_a_run_is_that_which_is_said_last(lower, upper, steps, epochs):
-    config = make_run({"data": {"lanes": 2}, "train": {**lower, "seed": 3}}, {"train": upper})
-    assert (config.train.steps, config.train.epochs, config.train.tokens) == (steps, epochs, None)
-    assert config.train.seed == 3
-    assert make_run(config.model_dump(mode="json")) == config  # a length that is not counted yet is none in steps
-    for part in ({"exclude_unset": True}, {"exclude_defaults": True}, {"include": {"train": {"seed"}}}):
-        config.model_dump(**part)
-    assert RunConfig.model_validate({"data": {"lanes": 2}, "train": upper}).train.steps == steps
-
-
-@pytest.mark.parametrize("said", [{"steps": 40}, {"steps": 40, "epochs": None}, {"tokens": 40 * 512}])
-def test_a_length_of_null_says_nothing_and_takes_away_itself_alone(said):
-    assert make_run({"train": said}, {"train": {"epochs": None}}).train.steps == 40
-    assert make_run({"train": {"epochs": 3}}, {"train": {"epochs": None}}).train.is_counted
-
-
-def test_a_warmup_may_be_a_share_of_the_steps_and_is_short_in_a_short_run():
-    for said, steps in ((0, 0), (0.03, 30), (60, 60), (60.0, 60), ("1e2", 100)):
-        train = make_run({"train": {"warmup_steps": said}}).train
-        assert train.warmup == steps
-        assert train.warmup_steps == (said if said == 0.03 else steps)
-    assert [make_run({"train": {"steps": steps}}).train.warmup for steps in (1000, 300, 299, 4)] == [60, 60, 59, 0]
-
-
 def test_an_empty_mapping_on_the_command_line_empties_what_was_there():
     base = {
         "modalities": {"image": {"processor": {"flip": 0.5, "crop": 0.5}}, "audio": {"stream": "a"}},

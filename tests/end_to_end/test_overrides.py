@@ -112,6 +112,7 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
         return list(doubts(make_run(parse_overrides(list(pairs))), (), resumed=False))
 
     assert said() == said("train.steps=10") == []
+    assert said("train.epochs=3", "train.warmup_steps=2000") == []  # nobody has counted its steps yet
     (warmup,) = said("train.steps=59", "train.warmup_steps=60")
     assert warmup.startswith("train.warmup_steps 60 is more than train.steps 59: the learning rate never reaches")
     pretrained = ("backbone.name=hf", "backbone.model=my/model")

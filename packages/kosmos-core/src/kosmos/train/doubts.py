@@ -217,7 +217,7 @@ def _rounded_away(config: RunConfig, parts: Mapping[str, Any]) -> Iterator[str]:
 
 def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
     train, backbone = config.train, config.backbone
-    if train.warmup > train.steps and not resumed:
+    if train.is_counted and train.warmup > train.steps and not resumed:
         yield (
             f"train.warmup_steps {train.warmup_steps} is more than train.steps {train.steps}: the learning rate never "
             "reaches train.learning_rate"
