@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kosmos.config import RunConfig
+from kosmos.errors import ConfigError
 from kosmos.run_file import make_run
 
 
@@ -34,3 +35,19 @@ def test_a_warmup_may_be_a_share_of_the_steps_and_is_short_in_a_short_run():
         assert train.warmup == steps
         assert train.warmup_steps == (said if said == 0.03 else steps)
     assert [make_run({"train": {"steps": steps}}).train.warmup for steps in (1000, 300, 299, 4)] == [60, 60, 59, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"train": {"epochs": 0}}, r"train.epochs: .*greater than 0, got 0"),
+        ({"train": {"warmup_steps": "10%"}}, r"train.warmup_steps: expected whole .* such as 0.1, got '10%'"),
+        ({"train": {"tokens": "1B"}}, r"train.tokens: expected a whole number, such as 1e9, got '1B'"),
+        ({"train": {"warmup_steps": True}}, r"train.warmup_steps: .*valid integer, got True"),
+        ({"epochs": 3}, r"epochs: unknown field; did you mean train.epochs\?"),
+    ],
+)
+def test_a_wrong_length_is_one_line(values, line):
+    with pytest.raises(ConfigError, match=line) as error:
+        make_run(values)
+    assert "\n" not in error.value.line()
