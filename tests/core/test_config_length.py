@@ -44,6 +44,14 @@ def test_a_warmup_may_be_a_share_of_the_steps_and_is_short_in_a_short_run():
         ({"train": {"warmup_steps": "10%"}}, r"train.warmup_steps: expected whole .* such as 0.1, got '10%'"),
         ({"train": {"tokens": "1B"}}, r"train.tokens: expected a whole number, such as 1e9, got '1B'"),
         ({"train": {"warmup_steps": True}}, r"train.warmup_steps: .*valid integer, got True"),
+        (
+            {"train": {"epochs": 2, "tokens": 9}},
+            r"run: train: tokens and epochs each say how long the run is; leave one",
+        ),
+        (
+            {"train": {"warmup_steps": 2.5}},
+            r"train.warmup_steps: expected whole steps, or a share.* such as 0.1, got 2.5",
+        ),
         ({"epochs": 3}, r"epochs: unknown field; did you mean train.epochs\?"),
     ],
 )
