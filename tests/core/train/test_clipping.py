@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from kosmos.train import gradients
+from kosmos.train.optim.adamw import FusedAdamW
 from kosmos.train.optim.lion import Lion
 
 
@@ -54,6 +55,29 @@ def test_an_optimizer_that_scales_as_it_reads_is_told_the_factor_and_nothing_is_
     clip_grad_norm_(theirs, 1.0)
     assert ours[0].grad is not None and theirs[0].grad is not None
     assert torch.equal(ours[0].grad * optimizer.told, theirs[0].grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_adamw_scales_the_gradients_of_one_step_as_it_reads_them(dtype):
+    ours, theirs = ([nn.Parameter(torch.ones(2000, dtype=dtype)) for _ in range(2)] for _ in range(2))
+    optimizer, reference = FusedAdamW(ours, lr=0.1), torch.optim.AdamW(theirs, lr=0.1, fused=True)
+    for number in range(3):  # the second is short enough
+        for mine, its in zip(ours, theirs, strict=True):
+            drawn = torch.randn(2000, generator=torch.Generator().manual_seed(number)).to(dtype)
+            mine.grad, its.grad = (0.001 if number == 1 else 1.0) * drawn, (0.001 if number == 1 else 1.0) * drawn
+        clip_grad_norm_(theirs, 1.0)
+        before = ours[0].grad.clone()
+        gradients.clip(optimizer, float(gradients.norms_of([ours])[0]), 1.0)
+        assert ours[0].grad.equal(before)
+        optimizer.step()
+        reference.step()
+    tolerance = 1e-6 if dtype == torch.float32 else 2**-7  # where a clipped gradient is rounded to bf16
+    for mine, its in zip(ours, theirs, strict=True):
+        for a, b in (
+            (mine, its),
+            (optimizer.state[mine]["exp_avg_sq"].sqrt(), reference.state[its]["exp_avg_sq"].sqrt()),
+        ):
+            assert (a - b).norm() < tolerance * b.norm()
 
 
 def test_without_a_limit_gradients_stay_as_they_are_even_without_end():

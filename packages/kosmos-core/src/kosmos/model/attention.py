@@ -78,6 +78,7 @@ def attend(
     causal: bool,
     scale: float | None = None,
     window: int | None = None,
+    by_kernels: bool = False,
 ) -> Tensor:
     """Attention within each segment.
 
@@ -89,6 +90,7 @@ def attend(
         causal: whether a token sees only itself and what stands before it in its segment.
         scale: of the logits; 1 / sqrt(d) by default.
         window: with ``causal``, how many tokens a token sees at most, itself included.
+        by_kernels: in training on a CPU, softmax is ours (``kosmos.model.cpu_kernels``) where it is taken by itself.
 
     Returns:
         [T, H, d_v], in the autocast type where autocast is on, else in the type of ``v``.
@@ -105,7 +107,8 @@ def attend(
         return attend_within(q, k, v, bounds, causal=causal, scale=scale, window=window or 0)
     k, v = _expand_groups(k, v, q.shape[1])
     if q.device.type == "cpu" and window is None and type(q) is Tensor and q.shape[2] == v.shape[2]:
-        return attend_on_cpu(q, k, v, segments, causal=causal, scale=scale, dtype=dtype)
+        settings: dict[str, Any] = {"causal": causal, "scale": scale, "dtype": dtype, "by_kernels": by_kernels}
+        return attend_on_cpu(q, k, v, segments, **settings)
     return _attend_groups(q, k, v, segments, causal, scale, window)
 
 

@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from kosmos.model.attention_groups import PLAIN, Group, Groups, Sharing, groups_of, tell_padding
 from kosmos.model.attention_products import WHOLE, attention_in_products, products_backward
+from kosmos.model.cpu_kernels import knows
 from kosmos.model.segments import Segments
 
 FINE = 128
@@ -38,7 +39,15 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.
 
 
 def attend_on_cpu(
-    q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool, scale: float | None, dtype: torch.dtype
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    segments: Segments,
+    *,
+    causal: bool,
+    scale: float | None,
+    dtype: torch.dtype,
+    by_kernels: bool = False,
 ) -> Tensor:
     """q, k, v [T, H, d] each of any type, T > 0 -> [T, H, d] in ``dtype``; see ``kosmos.model.attention.attend``.
 
@@ -50,7 +59,7 @@ def attend_on_cpu(
     groups = groups_of(segments, causal=causal, device=q.device, sharing=sharing, heads=heads)
     tell_padding(groups, segments, q, v)
     scale = q.shape[2] ** -0.5 if scale is None else scale
-    settings = _Settings(causal, scale, dtype, _products_of(groups, heads))
+    settings = _Settings(causal, scale, dtype, _products_of(groups, heads), by_kernels and knows(dtype))
     return cast(Tensor, _Attention.apply(q, k, v, groups, settings))  # type: ignore[no-untyped-call]
 
 
@@ -69,6 +78,7 @@ class _Settings(NamedTuple):
     scale: float
     dtype: torch.dtype
     products: _Products
+    by_kernels: bool
 
 
 def _products_of(groups: Groups, heads: int) -> _Products:
@@ -83,7 +93,7 @@ def _products_of(groups: Groups, heads: int) -> _Products:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, groups: Groups, settings: _Settings) -> Tensor:
-        causal, scale, dtype, products = settings
+        causal, scale, dtype, products, by_kernels = settings
         heads = q.shape[1]
         rows = [groups.spread(x.reshape(-1, x.shape[2])) for x in (q, k, v)]
         out: list[Tensor] = []
@@ -91,7 +101,9 @@ class _Attention(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             if products.groups:
                 parts, bias = [x[: products.rows].to(dtype) for x in rows], _bias_of_rows(groups, settings)
-                given, shares = attention_in_products(*parts, bias, products.counts, products.lengths, causal, scale)
+                given, shares = attention_in_products(
+                    *parts, bias, products.counts, products.lengths, causal, scale, by_kernels
+                )
                 out.append(given)
                 saved += [*parts, shares]
             for group in groups.each[products.groups :]:
@@ -109,7 +121,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         groups, settings, heads = ctx.settings
-        causal, scale, dtype, products = settings
+        causal, scale, dtype, products, by_kernels = settings
         saved = iter(ctx.saved_tensors)
         (gradient,) = gradients
         upstream = groups.spread(gradient.reshape(-1, gradient.shape[2]), clear=True)
@@ -119,7 +131,9 @@ class _Attention(torch.autograd.Function):
                 parts, bias = [next(saved) for _ in range(3)], _bias_of_rows(groups, settings)
                 own, shares = upstream[: products.rows].to(dtype), next(saved)
                 outs.append(
-                    products_backward(own, parts, bias, shares, products.counts, products.lengths, causal, scale)
+                    products_backward(
+                        own, parts, bias, shares, products.counts, products.lengths, causal, scale, by_kernels
+                    )
                 )
             for group in groups.each[products.groups :]:
                 kind = _kind(group, dtype)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, library
 
+from kosmos.model.cpu_kernels import softmax as softmax_of
 from kosmos.model.recurring import MULTIPLE, rounded
 
 BLOCK, SCRATCH = 256, 2**23
@@ -33,15 +34,27 @@ tokens they kept 1 GB when every block had its own length (AMD EPYC with AVX512-
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Matrices of one size, within N rows."""
+    """Matrices of one size, within N rows. Views of it are one call each: a step asks for a thousand."""
 
     begin: int
     count: int
     length: int
 
-    def of(self, x: Tensor) -> Tensor:
-        """[N, d] -> [count, L, d]."""
-        return x[self.begin : self.begin + self.count * self.length].view(self.count, self.length, x.shape[1])
+    def of(self, x: Tensor, rows: slice) -> Tensor:
+        """[N, d] -> [count, rows, d]: those rows of each matrix."""
+        width = x.shape[1]
+        size = self.count, rows.stop - rows.start, width
+        return x.as_strided(size, (self.length * width, width, 1), self._first(x, rows))
+
+    def turned(self, x: Tensor, rows: slice) -> Tensor:
+        """[N, d] -> [count, d, rows]."""
+        width = x.shape[1]
+        size = self.count, width, rows.stop - rows.start
+        return x.as_strided(size, (self.length * width, 1, width), self._first(x, rows))
+
+    def _first(self, x: Tensor, rows: slice) -> int:
+        begin: int = x.storage_offset() + (self.begin + rows.start) * x.shape[1]
+        return begin
 
 
 def parts_of(counts: list[int], lengths: list[int]) -> Iterator[Part]:
@@ -62,26 +75,28 @@ def attention_in_products(
     lengths: list[int],
     causal: bool,
     scale: float,
+    by_kernels: bool,
 ) -> tuple[Tensor, Tensor]:
     """Attention within each matrix.
 
     Args:
-        q, k, v: [N, d] of one type.
+        q, k, v: [N, d] of one type, contiguous.
         bias: [N] of that type, added to the logits of each key; none where ``causal``.
         counts, lengths: so many matrices of so many rows each, one after another.
+        by_kernels: softmax is that of ``kosmos.model.cpu_kernels``, which looks at no key that the mask hides.
 
     Returns:
         [N, d], and the shares of matrices up to ``WHOLE``, one after another.
     """
     assert bias is None or not causal
+    assert all(x.is_contiguous() for x in (q, k, v))
     out, kept = torch.empty_like(v), v.new_empty(_size(counts, lengths))
-    shares = _Shares(kept)
+    shares, softmax = _Shares(kept), Softmax(scale, causal, bias, by_kernels)
     for part in parts_of(counts, lengths):
-        queries, keys, values, own = (part.of(x) for x in (q, k, v, out))
         given = shares.next(part)
-        for block in _blocks(queries, _bias(bias, part), causal):
-            found = block.shares(queries, keys, scale, given)
-            torch.bmm(found, values[:, block.keys], out=own[:, block.queries])
+        for block in _blocks(part, causal):
+            found = softmax(block, q, k, given)
+            torch.bmm(found, part.of(v, block.keys), out=part.of(out, block.queries))
     return out, kept
 
 
@@ -95,6 +110,7 @@ def _(
     lengths: list[int],
     causal: bool,
     scale: float,
+    by_kernels: bool,
 ) -> tuple[Tensor, Tensor]:
     return torch.empty_like(v), v.new_empty(_size(counts, lengths))
 
@@ -108,34 +124,35 @@ def products_backward(
     lengths: list[int],
     causal: bool,
     scale: float,
+    by_kernels: bool,
 ) -> list[Tensor]:
-    """Gradients of q, k and v, all [N, d]; ``kept`` are the shares of the forward pass."""
+    """Gradients of q, k and v, all contiguous [N, d]; ``kept`` are the shares of the forward pass."""
+    assert all(x.is_contiguous() for x in (upstream, *given))
     outs = [torch.empty_like(x) for x in given]
-    shares = _Shares(kept)
+    shares, softmax = _Shares(kept), Softmax(scale, causal, bias, by_kernels)
     for part in parts_of(counts, lengths):
-        of_part = [part.of(x) for x in (upstream, *given, *outs)]
-        _matrices_backward(of_part, _bias(bias, part), shares.next(part), causal, scale)
+        _matrices_backward(part, [upstream, *given, *outs], shares.next(part), causal, softmax)
     for changed in outs[:2]:
         changed.mul_(scale)
     return outs
 
 
-def _matrices_backward(
-    of_part: list[Tensor], bias: Tensor | None, kept: Tensor | None, causal: bool, scale: float
-) -> None:
-    upstream, q, k, v, dq, dk, dv = of_part
-    for number, block in enumerate(_blocks(q, bias, causal)):
+def _matrices_backward(part: Part, rows: list[Tensor], kept: Tensor | None, causal: bool, softmax: Softmax) -> None:
+    upstream, q, k, v, dq, dk, dv = rows
+    for number, block in enumerate(_blocks(part, causal)):
         queries, keys = block.queries, block.keys
-        shares = block.shares(q, k, scale) if kept is None else kept
-        changes = torch.bmm(upstream[:, queries], v[:, keys].mT, out=block.scratch("logits", q))
+        shares = softmax(block, q, k) if kept is None else kept
+        given, asked = part.of(upstream, queries), part.of(q, queries)
+        changes = torch.bmm(given, part.turned(v, keys), out=block.scratch("logits", q.dtype))
         torch._softmax_backward_data(changes, shares, -1, q.dtype, grad_input=changes)
-        torch.bmm(changes, k[:, keys], out=dq[:, queries])
+        torch.bmm(changes, part.of(k, keys), out=part.of(dq, queries))
+        of_values, of_keys = part.of(dv, keys), part.of(dk, keys)
         if number == 0:  # the last queries, which see all keys
-            torch.bmm(shares.mT, upstream[:, queries], out=dv)
-            torch.bmm(changes.mT, q[:, queries], out=dk)
+            torch.bmm(shares.mT, given, out=of_values)
+            torch.bmm(changes.mT, asked, out=of_keys)
         else:
-            dv[:, keys].baddbmm_(shares.mT, upstream[:, queries])
-            dk[:, keys].baddbmm_(changes.mT, q[:, queries])
+            of_values.baddbmm_(shares.mT, given)
+            of_keys.baddbmm_(changes.mT, asked)
 
 
 def _size(counts: list[int], lengths: list[int]) -> int:
@@ -157,40 +174,55 @@ class _Shares:
         return self._kept[self._at - size : self._at].view(part.count, part.length, part.length)
 
 
-def _bias(bias: Tensor | None, part: Part) -> Tensor | None:
-    """[count, 1, L]."""
-    return None if bias is None else part.of(bias[:, None]).mT
-
-
 class _Block(NamedTuple):
-    """Queries of some matrices, and the keys that they see. What it computes lies in memory that stays, until the next
-    asks for it: fresh pages would take longer."""
+    """Queries of the matrices of a part, and the keys that they see. What it computes lies in memory that stays, until
+    the next asks for it: fresh pages would take longer."""
 
+    part: Part
     queries: slice
     keys: slice
-    hidden: Tensor | None
-    """[queries, keys] or [matrices, 1, keys]: minus infinity where a key is not seen."""
 
-    def shares(self, q: Tensor, k: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
-        """q, k [matrices, L, d] -> softmax [matrices, queries, keys], in ``out`` where there is one."""
-        logits, shares = self.scratch("logits", q), self.scratch("shares", q) if out is None else out
-        start, beta = (logits, 0) if self.hidden is None else (self.hidden, 1)
-        torch.baddbmm(start, q[:, self.queries], k[:, self.keys].mT, beta=beta, alpha=scale, out=logits)
-        return torch._softmax(logits, -1, False, out=shares)
-
-    def scratch(self, name: str, q: Tensor) -> Tensor:
+    def scratch(self, name: str, dtype: torch.dtype) -> Tensor:
         """[matrices, queries, keys] of anything."""
-        return _scratch(name, q.dtype, len(q), self.queries.stop - self.queries.start, self.keys.stop)
+        return _scratch(name, dtype, self.part.count, self.queries.stop - self.queries.start, self.keys.stop)
 
 
-def _blocks(q: Tensor, bias: Tensor | None, causal: bool) -> Iterator[_Block]:
-    """Of matrices with queries [matrices, L, d], their last queries first."""
-    count, length, _ = q.shape
+def _blocks(part: Part, causal: bool) -> Iterator[_Block]:
+    """The last queries first."""
+    count, length = part.count, part.length
     rows, step = length if length <= WHOLE else _rows(count, length), _span_step(length)
     for low in reversed(range(0, length, rows)):
         high = min(low + rows, length)
         seen = min(rounded(high, step), length) if causal else length
-        yield _Block(slice(low, high), slice(0, seen), _hidden(low, high, seen, q) if causal else bias)
+        yield _Block(part, slice(low, high), slice(0, seen))
+
+
+class Softmax(NamedTuple):
+    """What each query of a block pays to each key."""
+
+    scale: float
+    causal: bool
+    bias: Tensor | None
+    """[N], where not ``causal``."""
+    by_kernels: bool
+
+    def __call__(self, block: _Block, q: Tensor, k: Tensor, out: Tensor | None = None) -> Tensor:
+        """q, k [N, d] -> [matrices, queries, keys], in ``out`` where there is one."""
+        queries, keys = block.part.of(q, block.queries), block.part.turned(k, block.keys)
+        logits = block.scratch("logits", q.dtype)
+        shares = block.scratch("shares", q.dtype) if out is None else out
+        if self.by_kernels:
+            torch.bmm(queries, keys, out=logits)
+            first = block.queries.start if self.causal else None
+            return softmax_of(logits, self._bias(block), self.scale, first, shares)
+        hidden = _hidden(block, q.dtype) if self.causal else self._bias(block)
+        start, beta = (logits, 0) if hidden is None else (hidden, 1)
+        torch.baddbmm(start, queries, keys, beta=beta, alpha=self.scale, out=logits)
+        return torch._softmax(logits, -1, False, out=shares)
+
+    def _bias(self, block: _Block) -> Tensor | None:
+        """[matrices, 1, keys]: minus infinity where a key is not seen."""
+        return None if self.bias is None else block.part.turned(self.bias[:, None], block.keys)
 
 
 def _rows(count: int, length: int) -> int:
@@ -210,7 +242,7 @@ def _scratch(name: str, dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=dtype)
     if (name, dtype) not in kept or kept[name, dtype].numel() < size:
         kept[name, dtype] = torch.empty(size, dtype=dtype)
-    return kept[name, dtype][:size].view(shape)
+    return kept[name, dtype].as_strided(shape, (shape[1] * shape[2], shape[2], 1))
 
 
 def _span_step(length: int) -> int:
@@ -218,14 +250,14 @@ def _span_step(length: int) -> int:
     return max(MULTIPLE, 1 << (-(-length // SPANS) - 1).bit_length())
 
 
-def _hidden(low: int, high: int, seen: int, q: Tensor) -> Tensor:
-    """[high - low, seen]: minus infinity where a key stands behind the query, which begin with number ``low``."""
+def _hidden(block: _Block, dtype: torch.dtype) -> Tensor:
+    """[queries, keys]: minus infinity where a key stands behind the query."""
+    low, rows = block.queries.start, block.queries.stop - block.queries.start
     kept: dict[Any, tuple[int, Tensor]] = _kept.__dict__.setdefault("hidden", {})
-    longest, found = kept.get(q.dtype, (0, q))
-    if longest < q.shape[1]:
-        longest = q.shape[1]
+    longest, found = kept.get(dtype, (0, None))
+    if found is None or longest < block.part.length:
+        longest = block.part.length
         wide = longest + BLOCK + _span_step(longest)
-        found = torch.full((BLOCK, wide), float("-inf"), dtype=q.dtype).triu_(longest + 1)
-        kept[q.dtype] = longest, found
-    behind: Tensor = found[: high - low, longest - low : longest - low + seen]
-    return behind
+        found = torch.full((BLOCK, wide), float("-inf"), dtype=dtype).triu_(longest + 1)
+        kept[dtype] = longest, found
+    return found[:rows, longest - low : longest - low + block.keys.stop]

@@ -1,4 +1,4 @@
-// What a decoder computes between its products, on a CPU: each number is read and written once.
+// What a model in training computes between its products, on a CPU: each number is read and written once.
 //
 // Compiled by `cpu_kernels.py`. Sums are in fp32. What is rounded once is written so (std::fma), and no more is joined
 // (-ffp-contract=off): a result does not depend on where a thread begins, but for the gradient of a norm's weight, which
@@ -8,11 +8,15 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 namespace {
 
 constexpr int64_t SERIAL = 1 << 14;  // so many numbers or fewer are not worth a second thread
+constexpr int64_t LINES = 16;        // of a softmax that a thread takes at a time: under a causal mask the last are longer
+constexpr int64_t LANES = 16;        // numbers of the longest vector
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
 inline float widen(float value) { return value; }
 inline float widen(uint16_t bf16) {
@@ -31,11 +35,10 @@ inline void narrow(float value, uint16_t &to) {
     to = value == value ? uint16_t(rounded) : uint16_t(0x7FC0);
 }
 
-// 1 / (1 + exp(-x)), to two units of the last place; exp by the polynomial of Cephes (expf).
-inline float sigmoid(float x) {
-    const float given = std::min(std::max(-x, -87.0f), 88.0f);  // a NaN passes
-    const float whole = std::nearbyint(given * 1.44269504f);
-    float rest = std::fma(whole, -0.693359375f, given);
+// exp(x) for x in [-87, 88], by the polynomial of Cephes (expf). A NaN stays one.
+inline float power(float x) {
+    const float whole = std::nearbyint(x * 1.44269504f);
+    float rest = std::fma(whole, -0.693359375f, x);
     rest = std::fma(whole, 2.12194440e-4f, rest);
     float sum = std::fma(1.9875691500e-4f, rest, 1.3981999507e-3f);
     sum = std::fma(sum, rest, 8.3334519073e-3f);
@@ -44,9 +47,33 @@ inline float sigmoid(float x) {
     sum = std::fma(sum, rest, 5.0000001201e-1f);
     sum = std::fma(sum, rest * rest, rest + 1.0f);
     const int32_t bits = (int32_t(whole) + 127) << 23;
-    float power;
-    std::memcpy(&power, &bits, sizeof power);
-    return 1.0f / std::fma(sum, power, 1.0f);
+    float scale;
+    std::memcpy(&scale, &bits, sizeof scale);
+    return sum * scale;
+}
+
+// 1 / (1 + exp(-x)), to two units of the last place.
+inline float sigmoid(float x) {
+    return 1.0f / (power(std::min(std::max(-x, -87.0f), 88.0f)) + 1.0f);  // a NaN passes
+}
+
+// exp(x) for x <= 0: nothing where fp32 has no normal number for it.
+inline float share(float x) {
+    const float found = power(std::max(x, -87.0f));
+    return x < -87.0f ? 0.0f : found;
+}
+
+// exp(x - most) of each, and their sum.
+template <class T>
+float shares(const T *x, float most, float *out, int64_t count) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) {
+        const float found = share(widen(x[i]) - most);
+        out[i] = found;
+        sum += found;
+    }
+    return sum;
 }
 
 template <class T>
@@ -136,6 +163,78 @@ void swiglu_backward(const T *upstream, const T *gate, const T *inner, T *of_gat
     }
 }
 
+// Softmax of logits [matrices, rows, keys] times `scale`. Of row r the first `first` + r + 1 keys are seen, or all where
+// `first` is negative; `bias` [matrices, keys], or null, is added to each row.
+template <class T>
+void softmax(const T *logits, const T *bias, float scale, int64_t first, T *out, int64_t matrices, int64_t rows,
+             int64_t keys, int threads) {
+#pragma omp parallel num_threads(threads) if (matrices * rows * keys > SERIAL)
+    {
+        std::vector<float> room(keys);
+        float *own = room.data();
+#pragma omp for collapse(2) schedule(static, LINES)
+        for (int64_t m = 0; m < matrices; m++) {
+            for (int64_t r = 0; r < rows; r++) {
+                const T *given = logits + (m * rows + r) * keys;
+                T *to = out + (m * rows + r) * keys;
+                const int64_t seen = first < 0 ? keys : std::min(keys, first + r + 1);
+                const int64_t read = std::min(keys, (seen + LANES - 1) / LANES * LANES);  // whole vectors
+                float most = NEVER;
+                if (bias) {
+#pragma omp simd reduction(max : most)
+                    for (int64_t i = 0; i < read; i++) {
+                        const float value = std::fma(widen(given[i]), scale, widen(bias[m * keys + i]));
+                        own[i] = value;
+                        most = std::max(most, value);
+                    }
+                } else {
+#pragma omp simd reduction(max : most)
+                    for (int64_t i = 0; i < read; i++) {
+                        const float scaled = widen(given[i]) * scale, value = i < seen ? scaled : NEVER;
+                        own[i] = value;
+                        most = std::max(most, value);
+                    }
+                }
+                const float part = 1.0f / shares(own, most, own, read);
+#pragma omp simd
+                for (int64_t i = 0; i < read; i++) narrow(own[i] * part, to[i]);
+                std::fill(to + read, to + keys, T(0));
+            }
+        }
+    }
+}
+
+// Cross entropies of `count` rows of logits, which become their gradients; `rows` - `count` more are padding, whose
+// gradients are zero. `added` takes `z` times the square of each logsumexp, or is null.
+template <class T>
+void cross_entropy(T *logits, const int64_t *targets, float z, float *losses, float *added, int64_t count, int64_t rows,
+                   int64_t width, int threads) {
+#pragma omp parallel num_threads(threads) if (rows * width > SERIAL)
+    {
+        std::vector<float> room(width);
+        float *own = room.data();
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; r++) {
+            T *row = logits + r * width;
+            if (r >= count) {
+                std::fill(row, row + width, T(0));
+                continue;
+            }
+            float most = NEVER;
+#pragma omp simd reduction(max : most)
+            for (int64_t i = 0; i < width; i++) most = std::max(most, widen(row[i]));
+            const float sum = shares(row, most, own, width), logsumexp = most + std::log(sum);
+            T &target = row[targets[r]];
+            losses[r] = logsumexp - widen(target);
+            if (added) added[r] = z * logsumexp * logsumexp;
+            const float part = (1.0f + 2.0f * z * logsumexp) / sum;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) narrow(own[i] * part, row[i]);
+            narrow(std::fma(own[targets[r]], part, -1.0f), target);
+        }
+    }
+}
+
 }  // namespace
 
 // Each function once for fp32 and once for bf16.
@@ -158,6 +257,14 @@ void swiglu_backward(const T *upstream, const T *gate, const T *inner, T *of_gat
     void swiglu_backward_##NAME(const T *upstream, const T *gate, const T *inner, T *of_gate, T *of_inner,            \
                                 int64_t count, int threads) {                                                         \
         swiglu_backward(upstream, gate, inner, of_gate, of_inner, count, threads);                                    \
+    }                                                                                                                 \
+    void softmax_##NAME(const T *logits, const T *bias, float scale, int64_t first, T *out, int64_t matrices,         \
+                        int64_t rows, int64_t keys, int threads) {                                                    \
+        softmax(logits, bias, scale, first, out, matrices, rows, keys, threads);                                      \
+    }                                                                                                                 \
+    void cross_entropy_##NAME(T *logits, const int64_t *targets, float z, float *losses, float *added, int64_t count, \
+                              int64_t rows, int64_t width, int threads) {                                             \
+        cross_entropy(logits, targets, z, losses, added, count, rows, width, threads);                                \
     }
 
 extern "C" {

@@ -1,9 +1,10 @@
-"""Rotations, RMS norms and SwiGLU on a CPU by ``cpu_kernels.cpp``: one pass over memory each, forward and backward.
+"""What stands between products on a CPU by ``cpu_kernels.cpp``: rotations, RMS norms, SwiGLU, softmax, cross entropy.
 
-As operations of PyTorch they are four to seven passes, in which a step waits for memory. Results are those of PyTorch's
-operations but for rounding. They are for training alone: scores and answers are to be the same with and without them.
+Each is one pass over memory or two. As operations of PyTorch most are four to seven, in which a step waits for memory.
+Results are those of PyTorch's operations but for rounding. They are for training alone: scores and answers are to be
+the same with and without them.
 
-Letters: T = tokens, H = heads, d = width of a head, D = features.
+Letters: T = tokens, H = heads, d = width of a head, D = features; n = trained positions, V = vocabulary.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _ARGUMENTS = {
     "norm_backward": [*[_POINTER] * 6, _COUNT, _COUNT],
     "swiglu": [*[_POINTER] * 3, _COUNT],
     "swiglu_backward": [*[_POINTER] * 5, _COUNT],
+    "softmax": [_POINTER, _POINTER, _NUMBER, _COUNT, _POINTER, _COUNT, _COUNT, _COUNT],
+    "cross_entropy": [_POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _COUNT, _COUNT, _COUNT],
 }
 
 
@@ -55,8 +58,12 @@ def use_kernels(model: nn.Module, wanted: bool = True) -> None:
 
 def can_take(*given: Tensor, gives: torch.dtype = torch.float32) -> bool:
     """Whether kernels know where the tensors lie, their types and that of the result, and gradients are wanted."""
-    known = gives in _TYPES and all(x.dtype in _TYPES and is_plain(x) for x in given)
+    known = knows(gives) and all(knows(x.dtype) and is_plain(x) for x in given)
     return known and torch.is_grad_enabled()
+
+
+def knows(dtype: torch.dtype) -> bool:
+    return dtype in _TYPES
 
 
 def is_plain(x: Tensor) -> bool:
@@ -99,6 +106,46 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tenso
 def swiglu(gate: Tensor, inner: Tensor) -> Tensor:
     """silu(gate) * inner, all of one shape and type."""
     return cast(Tensor, _SwiGLU.apply(gate.contiguous(), inner.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def softmax(logits: Tensor, bias: Tensor | None, scale: float, first: int | None, out: Tensor) -> Tensor:
+    """Softmax of logits times ``scale``, in training.
+
+    Args:
+        logits: [matrices, rows, keys].
+        bias: [matrices, 1, keys] or None, added to them.
+        first: of row r the first ``first`` + r + 1 keys are seen; all where it is None.
+        out: of the logits' shape and type, and another memory.
+    """
+    assert logits.is_contiguous() and out.is_contiguous() and logits.shape == out.shape, (logits.shape, out.shape)
+    assert bias is None or (bias.is_contiguous() and bias.numel() == logits[:, 0].numel()), logits.shape
+    assert bias is None or first is None
+    _call("softmax", logits.dtype, logits, bias, scale, -1 if first is None else first, out, *logits.shape)
+    return out
+
+
+def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, added: Tensor | None, z: float) -> Tensor:
+    """Write the losses of the first n rows, and make the logits the gradients of their sum, zero in the rows behind.
+
+    Args:
+        logits: [n or more, V].
+        targets: int64 [n].
+        losses: fp32 [n], written to: cross entropies.
+        added: fp32 [n] or None, written to: ``z`` times the square of each logsumexp, which the gradients then know.
+
+    Raises:
+        IndexError: a target is no token.
+    """
+    count, (rows, vocabulary) = len(targets), logits.shape
+    assert count <= rows and losses.shape == targets.shape and losses.dtype == torch.float32, (rows, losses)
+    assert (
+        all(x is None or x.is_contiguous() for x in (logits, targets, losses, added)) and targets.dtype == torch.int64
+    )
+    if count and not 0 <= int(targets.min()) <= int(targets.max()) < vocabulary:
+        raise IndexError(f"targets from {int(targets.min())} to {int(targets.max())} of {vocabulary} tokens")
+    z = 0.0 if added is None else z
+    _call("cross_entropy", logits.dtype, logits, targets, z, losses, added, count, rows, vocabulary)
+    return logits
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:

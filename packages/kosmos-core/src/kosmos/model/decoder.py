@@ -232,7 +232,7 @@ class Attention(WithKernels):
         elif isinstance(row, SharedSegments):
             out = attend_shared(q.to(v.dtype), k.to(v.dtype), v, row)
         else:
-            out = attend(q, k, v, row, causal=True)
+            out = attend(q, k, v, row, causal=True, by_kernels=self.by_kernels)
         return cast(Tensor, self.output(self.sub_norm(out.flatten(1))))
 
 

@@ -15,6 +15,7 @@ from transformers import DynamicCache
 from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
 from kosmos.model.caches import KeyValueBatch
+from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.huggingface_check import check_apart, check_head, rope_types
 from kosmos.model.huggingface_loading import fields_of, from_config_of, from_fields, from_weights, grow_vocabulary
 from kosmos.model.lora import refuse_updates
@@ -23,7 +24,7 @@ from kosmos.model.segments import Segments
 from kosmos.model.weights import filled_later, take_over
 
 
-class HuggingFaceBackbone(nn.Module):
+class HuggingFaceBackbone(WithKernels):
     """A causal language model of transformers by id, folder or configuration.
 
     Attention goes through ``kosmos.model.attention.attend``, so documents never see each other. When the
@@ -108,7 +109,7 @@ class HuggingFaceBackbone(nn.Module):
             use_cache=own is not None,
             return_dict=True,
             **({} if own is None else {_name_of_cache(decoder): own}),
-            **{huggingface_attention.SEGMENTS: row},
+            **{huggingface_attention.SEGMENTS: row, huggingface_attention.KERNELS: self.by_kernels},
         )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden if self.scale == 1.0 else hidden * self.scale

@@ -20,6 +20,8 @@ NAME = "kosmos_packed"
 """What ``set_attn_implementation`` is given."""
 SEGMENTS = "kosmos_segments"
 """Keyword argument of the model: a ``Segments``, a ``KeyValueBatch``, or None where its own cache is in use."""
+KERNELS = "kosmos_by_kernels"
+"""Keyword argument of the model: see ``kosmos.model.attention.attend``."""
 
 
 def packed_attention(
@@ -46,7 +48,8 @@ def packed_attention(
     elif segments is None:
         out = attend_cached(q, k, v, scale=scaling, window=window)
     else:
-        out = attend(q, k, v, segments, causal=True, scale=scaling, window=window)
+        ours = options.get(KERNELS, False)
+        out = attend(q, k, v, segments, causal=True, scale=scaling, window=window, by_kernels=ours)
     return out[None], None
 
 

@@ -95,6 +95,7 @@ class ItemBlock(WithKernels):
         q, k, v = self.qkv(self.norm_1(x)).unflatten(1, (3, self.heads, -1)).unbind(1)
         if positions is not None:
             q, k = (rotate(x, table, by_kernels=self.by_kernels) for x, table in zip((q, k), positions, strict=True))
-        x = x + self.out(attend(q, k, v, items, causal=False).flatten(1).to(x.dtype))
+        seen = attend(q, k, v, items, causal=False, by_kernels=self.by_kernels)
+        x = x + self.out(seen.flatten(1).to(x.dtype))
         out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
         return out

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
+from kosmos.model import cpu_kernels
+from kosmos.model.cpu_kernels import can_take
 from kosmos.model.precision import exact_type, product_type
 from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
 from kosmos.runtime.devices import has_triton
@@ -40,7 +42,13 @@ class TokenLosses(NamedTuple):
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, *, z: float = 0.0, chunk: int | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    z: float = 0.0,
+    chunk: int | None = None,
+    by_kernels: bool = False,
 ) -> TokenLosses:
     """Sum of the cross entropies of ``hidden @ weight.T`` against ``targets``.
 
@@ -55,13 +63,16 @@ def linear_cross_entropy(
         z: where gradients are taken, so many times the square of the logarithm of softmax's denominator is added to
             each loss, which keeps logits from drifting (PaLM, arXiv 2204.02311; Chameleon, arXiv 2405.09818).
         chunk: positions at a time; by default what ``CHUNK_LOGITS`` allows.
+        by_kernels: where gradients are taken on a CPU, losses are made by ours (``kosmos.model.cpu_kernels``).
     """
     assert hidden.shape[0] == targets.shape[0], (hidden.shape, targets.shape)
     assert hidden.shape[1] == weight.shape[1], (hidden.shape, weight.shape)
     dtype = product_type(hidden)
     rows = chunk or _rows(hidden.device, dtype, weight.shape[0])
     train = torch.is_grad_enabled()
-    return TokenLosses(*_Loss.apply(hidden, weight, targets, dtype, rows, train, z))  # type: ignore[no-untyped-call]
+    ours = by_kernels and can_take(hidden, gives=dtype)
+    settings = _Settings(dtype, rows, train, z, ours)
+    return TokenLosses(*_Loss.apply(hidden, weight, targets, settings))  # type: ignore[no-untyped-call]
 
 
 def computed_positions(count: int, weight: Tensor) -> int:
@@ -83,11 +94,22 @@ def _rows(device: torch.device, dtype: torch.dtype, vocabulary: int) -> int:
     return max(1, min(LEAST_ROWS, CHUNK_LOGITS // vocabulary), CACHED_LOGITS // vocabulary // MULTIPLE * MULTIPLE)
 
 
+class _Settings(NamedTuple):
+    dtype: torch.dtype
+    """Of products."""
+    rows: int
+    """Of a chunk."""
+    train: bool
+    z: float
+    by_kernels: bool
+
+
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, dtype: torch.dtype, rows: int, train: bool, z: float
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, settings: _Settings
     ) -> tuple[Tensor, Tensor, Tensor]:
+        dtype, rows, train, z, by_kernels = settings
         exact = exact_type(hidden)
         grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
         grad_weight = _Total(weight, exact) if train and ctx.needs_input_grad[1] else None
@@ -97,7 +119,7 @@ class _Loss(torch.autograd.Function):
         predictions = torch.empty(0 if train else len(targets), dtype=torch.int64, device=hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
             projection = weight.to(dtype)
-            arithmetic = _arithmetic(hidden.device, dtype, z)
+            arithmetic = _arithmetic(hidden.device, dtype, z, by_kernels and wanted)
             # Memory of all chunks: fresh pages for each would take a CPU as long as a pass over them.
             most = rows if len(hidden) > rows else min(recurring_size(len(hidden), projection), rows)
             given = _room(projection, most)
@@ -127,7 +149,7 @@ class _Loss(torch.autograd.Function):
             hidden = (hidden.to(grad_total.dtype) * grad_total).to(hidden.dtype)
         if weight is not None:
             weight = torch.mul(weight, grad_total, out=torch.empty_like(weight, dtype=ctx.weight_dtype))
-        return hidden, weight, None, None, None, None, None
+        return hidden, weight, None, None
 
 
 def _room(projection: Tensor, rows: int) -> Tensor:
@@ -169,8 +191,10 @@ def _(total: Tensor, a: Tensor, b: Tensor) -> None:
     """Shapes are given."""
 
 
-def _arithmetic(device: torch.device, dtype: torch.dtype, z: float) -> Callable[..., Tensor]:
+def _arithmetic(device: torch.device, dtype: torch.dtype, z: float, by_kernels: bool) -> Callable[..., Tensor]:
     """What makes losses and gradients of the logits of one chunk after another; see ``_Passes``."""
+    if by_kernels:
+        return partial(_by_cpu_kernel, z)
     return partial(_by_kernel, z) if _has_kernel(device, dtype) else _Passes(z)
 
 
@@ -187,6 +211,18 @@ def _by_kernel(
 
     cross_entropy_(logits, targets, losses, predictions, wanted, added, z)
     return logits
+
+
+def _by_cpu_kernel(
+    z: float,
+    logits: Tensor,
+    targets: Tensor,
+    losses: Tensor,
+    predictions: None,
+    wanted: bool,
+    added: Tensor | None,
+) -> Tensor:
+    return cpu_kernels.cross_entropy_(logits, targets, losses, added, z)
 
 
 class _Passes:

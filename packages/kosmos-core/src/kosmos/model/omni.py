@@ -16,6 +16,7 @@ from kosmos.data.batch import MediaArrays, PackedBatch
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.errors import PluginError
+from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.protocols import Backbone, Connector, Encoder
@@ -172,7 +173,7 @@ def _with_padding(values: Tensor, grids: Tensor, cells: int) -> tuple[Tensor, Te
     return padded_rows(values, len(values) + cells), torch.cat([grids, grids.new_tensor([[cells, 1, 1]])])
 
 
-class OmniModel(nn.Module):
+class OmniModel(WithKernels):
     """A backbone and its streams."""
 
     def __init__(
@@ -239,4 +240,4 @@ class OmniModel(nn.Module):
     def _losses(self, hidden: Tensor, labels: Tensor, trained: Tensor) -> TokenLosses:
         weight = cast(Backbone, self.backbone).output_weight()
         hidden, targets = hidden.index_select(0, trained), labels.index_select(0, trained)
-        return linear_cross_entropy(hidden, weight, targets, z=self.z_loss)
+        return linear_cross_entropy(hidden, weight, targets, z=self.z_loss, by_kernels=self.by_kernels)

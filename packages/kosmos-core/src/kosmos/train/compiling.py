@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from kosmos.errors import ConfigError
-from kosmos.model.cpu_kernels import WithKernels, use_kernels
+from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import has_triton
 from kosmos.runtime.native import HAS_THREADS, WORTH
@@ -68,15 +68,14 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
 
 
 def try_kernels(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> str | None:
-    """Have a model with a large decoder of ours compute by our own kernels on a CPU, which are compiled in half a
-    second: with ``auto``, and where they have threads.
+    """Have a model with a large backbone compute by our own kernels on a CPU, which are compiled in half a second: with
+    ``auto``, and where they have threads.
 
     Returns:
         Why it does not though it would pay.
     """
-    ours = any(isinstance(module, WithKernels) for module in model.backbone.modules())
     large = sum(p.numel() for p in model.backbone.parameters()) >= WORTH
-    if not (wanted == "auto" and device.type == "cpu" and ours and large and HAS_THREADS):
+    if not (wanted == "auto" and device.type == "cpu" and large and HAS_THREADS):
         return None
     try:
         use_kernels(model)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from kosmos.train.optim.adamw import FusedAdamW
 from kosmos.train.optim.operands import Cut, cut_of, local, summed
 from kosmos.train.optim.parameterwise import Parameterwise
 
@@ -56,7 +57,7 @@ def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:
     if norm + CLIP_MARGIN <= most:  # torch would read and write all gradients to multiply them by 1
         return
     factor = float((most / (torch.tensor(norm) + CLIP_MARGIN)).clamp(max=1.0))
-    if isinstance(optimizer, Parameterwise) and optimizer.scale_next(factor):
+    if isinstance(optimizer, Parameterwise | FusedAdamW) and optimizer.scale_next(factor):
         return
     for gradients in _alike(p for group in optimizer.param_groups for p in group["params"]).values():
         torch._foreach_mul_(gradients, factor)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from kosmos.train.optim.adamw import MasterAdamW, check_means
+from kosmos.train.optim.adamw import FusedAdamW, MasterAdamW, check_means
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.masters import Master
 from kosmos.train.optim.muon import Muon
@@ -103,7 +103,7 @@ def adamw(
     if master != "none":
         return MasterAdamW(_plain(groups), learning_rate, betas=betas, eps=eps, master=master, seed=seed)
     check_means(betas, eps)
-    return torch.optim.AdamW(_plain(groups), lr=learning_rate, betas=betas, eps=eps, fused=True)
+    return FusedAdamW(_plain(groups), lr=learning_rate, betas=betas, eps=eps)
 
 
 def muon(

@@ -1,7 +1,4 @@
-"""AdamW for bf16 weights that lose no update: PyTorch's fused step on cache-sized parts of fp32 weights.
-
-A run without bf16 weights takes ``torch.optim.AdamW``; this one adds only what they need. Both means are fp32.
-"""
+"""AdamW: PyTorch's fused step, and on cache-sized parts of fp32 weights, for bf16 weights that lose no update."""
 
 from __future__ import annotations
 
@@ -21,8 +18,28 @@ from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import check_keys, first_place, flat, put_back, zeros_like
 
 
+class FusedAdamW(torch.optim.AdamW):
+    """``torch.optim.AdamW``, which scales gradients as it reads them."""
+
+    def __init__(self, params: Any, **options: Any) -> None:
+        super().__init__(params, fused=True, **options)
+
+    def scale_next(self, factor: float) -> bool:
+        """Multiply all gradients by ``factor`` as the next step reads them: see ``Parameterwise.scale_next``."""
+        first = self.param_groups[0]["params"][0]
+        # What a scaler of gradients hands to this step, which divides by it.
+        self.grad_scale = torch.full((), 1 / factor, dtype=torch.float32, device=first.device)
+        return True
+
+    def step(self, closure: Any = None) -> Any:
+        try:
+            return super().step(closure)
+        finally:
+            self.__dict__.pop("grad_scale", None)
+
+
 class MasterAdamW(Parameterwise):
-    """AdamW with extra bits or stochastic rounding for bf16 weights. DTensors work.
+    """AdamW with extra bits or stochastic rounding for bf16 weights. DTensors work. Both means are fp32.
 
     The state of a parameter is ``exp_avg`` and ``exp_avg_sq`` in fp32, ``step``, and ``low`` with extra bits.
     """
