@@ -58,3 +58,47 @@ def test_a_run_may_be_stopped_before_its_first_step(tmp_path):
     with pytest.raises(Interrupted, match="stopped at step 0 of 6"):
         train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=Never())
     assert resume_run(tmp_path / "run", registry=ticks_registry()).step == 6
+
+
+class Halting(ConsoleReporter):
+    """Stops after the third step of the launch, and keeps what a bar would say of each."""
+
+    def __init__(self):
+        super().__init__()
+        self.beside_the_bar = []
+
+    def step(self, row, steps):
+        super().step(row, steps)
+        self.has_bar, written = True, self.said_at
+        super().step(row, steps)
+        self.has_bar, self.said_at = False, written
+
+    def _show_bar(self, step, steps, line):
+        self.beside_the_bar.append(line)
+
+    def wants_stop(self):
+        return len(self.beside_the_bar) == 3
+
+
+def test_a_run_of_epochs_tells_where_it_is_in_them_also_when_it_goes_on(tmp_path, capsys):
+    config = small_run(tmp_path / "run", train={"epochs": 0.5})
+    reporter = Halting()
+    with pytest.raises(Interrupted):
+        train_model(config, registry=ticks_registry(), reporter=reporter)
+    resume_run(tmp_path / "run", registry=ticks_registry(), reporter=ConsoleReporter())
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    said = [line.split("  ") for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    assert [line[:2] for line in (said[0], said[-1])] == [
+        [f"step {row['step']}/{len(rows)}", f"epoch {row['epoch']:.2f}"] for row in (rows[0], rows[-1])
+    ]
+    assert [
+        f"  epoch {row['epoch']:.2f}  " in line for row, line in zip(rows, reporter.beside_the_bar, strict=False)
+    ] == 3 * [True]
+
+
+def test_lines_of_a_run_of_steps_say_nothing_of_epochs(tmp_path, capsys):
+    reporter = Halting()
+    with pytest.raises(Interrupted):
+        train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=reporter)
+    assert "epoch" in rows_of(tmp_path / "run" / "metrics.jsonl")[0]
+    assert "epoch" not in capsys.readouterr().err + "".join(reporter.beside_the_bar)

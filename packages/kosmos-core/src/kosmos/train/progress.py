@@ -33,6 +33,8 @@ class RunStart:
     output: Path
     layout: str = ""
     """How many processes train it, and how they share the work; nothing of a process alone."""
+    in_epochs: bool = False
+    """Whether its length was given in epochs."""
 
 
 class Reporter:
@@ -128,8 +130,10 @@ class ConsoleReporter(Reporter):
         self.said_at = 0.0
         self.began_at: float | None = None
         self.first_step = 0
+        self.in_epochs = False
 
     def start(self, run: RunStart) -> None:
+        self.in_epochs = run.in_epochs
         for line in source_lines(run.sources, run.held_out):
             self.say(line)
         composition = run.composition
@@ -155,13 +159,14 @@ class ConsoleReporter(Reporter):
         done = row["step"] - self.first_step
         left = (now - self.began_at) / done * (steps - row["step"])
         loss, end = f"loss {row['loss']:.4f}", f"{_clock(left)} left"
+        epoch = [f"epoch {row['epoch']:.2f}"] if self.in_epochs and "epoch" in row else []
         if self.has_bar:
             speed = f"{row['tokens_per_s']:,.0f} tokens/s"
             room = self.console.width - len(f"step {row['step']}/{steps} ")
-            self._show_bar(row["step"], steps, fitting([loss, end, speed], room))
+            self._show_bar(row["step"], steps, fitting([loss, end, *epoch, speed], room))
         elif now - self.said_at > self.EVERY_S or row["step"] in (1, steps):
             self.said_at = now
-            self.say("  ".join([f"step {row['step']}/{steps}", loss, *meters(row), end]))
+            self.say("  ".join([f"step {row['step']}/{steps}", *epoch, loss, *meters(row), end]))
 
     def _show_bar(self, step: int, steps: int, line: str) -> None:
         if self.bar is None:

@@ -63,6 +63,7 @@ class _State(BaseModel):
     costs: list[dict[str, tuple[Number, Number]]] = []
     early: _Early = _Early()
     noted: dict[str, Annotated[int, Field(strict=True)]] = {}
+    in_epochs: Annotated[bool, Field(strict=True)] = False
 
 
 def check_types(state: Mapping[str, Any]) -> None:
