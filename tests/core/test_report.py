@@ -74,6 +74,21 @@ def test_steps_tokens_and_losses_are_those_of_the_metrics(run: Path, capsys: pyt
     assert found["held_out"] == rounded({"step": 6, **scored["held_out"]})
 
 
+def test_the_epoch_is_that_of_the_last_step(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run / "metrics.jsonl"
+    rows = [{**row, "epoch": row["step"] / 4} for row in rows_of(file)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert report(run, capsys)["steps"]["epoch"] == 1.5
+    assert "epoch      1.50" in lines(run, capsys)
+    other = Path(shutil.copytree(run, run.with_name("weighted")))  # whose rows have none
+    bare = {name: value for name, value in rows[-1].items() if name != "epoch"}
+    (other / "metrics.jsonl").write_text(f"{json.dumps(bare)}\n")
+    assert report(other, capsys)["steps"]["epoch"] is None
+    assert not any(line.startswith("epoch") for line in lines(other, capsys))
+    assert main(["report", str(run), str(other)]) == 0
+    assert ["epoch", "1.50", "-"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
 def test_shares_of_sources_are_those_of_their_tokens(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"step": 1, "loss": 1.0, "tokens": 60, "tokens_by_source": {"few": 10, "much": 50}},

@@ -64,6 +64,8 @@ def _figures(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     steps, last, held_out, best = (run[part] for part in ("steps", "last_losses", "held_out", "held_out_best"))
     yield "steps", f"{steps['last']:,}" if steps else "0"
     if steps:
+        if steps["epoch"] is not None:
+            yield "epoch", f"{steps['epoch']:,.2f}"
         yield "tokens", f"{steps['tokens']:,}"
         if steps["processes"]:
             yield "processes", ", then ".join(map(str, steps["processes"]))

@@ -30,7 +30,7 @@ def report(
     output: Annotated[list[str], typer.Argument(metavar="OUTPUT...", help="Folder of a run, or of several.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Goodput by class, steps, tokens, throughput, last losses, bad samples and checkpoints of a run.
+    """Goodput by class, steps, epoch, tokens, throughput, last losses, bad samples and checkpoints of a run.
 
     Of several runs: the settings in which they differ, and what each came to, side by side.
     """
@@ -105,6 +105,7 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     recent = [row["tokens_per_s"] for row in rows[-RECENT_STEPS:] if "tokens_per_s" in row]
     return {
         "last": rows[-1]["step"],
+        "epoch": rows[-1].get("epoch"),
         "processes": list(dict.fromkeys(row["processes"] for row in rows if "processes" in row)),
         "documents": sum(row.get("documents", 0) for row in rows),
         **sums,
@@ -251,6 +252,7 @@ def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
     late = f", {recent:,.0f} in the last {min(RECENT_STEPS, steps['last'])}" if recent else ""
     return [
         f"steps      {steps['last']:,}",
+        *([] if steps["epoch"] is None else [f"epoch      {steps['epoch']:,.2f}"]),
         f"documents  {steps['documents']:,}",
         f"tokens     {steps['tokens']:,} ({steps['text_tokens']:,} text, {steps['media_tokens']:,} media)",
         *_drawn_lines(steps["tokens_by_source"]),
