@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,14 @@ def test_a_plan_has_a_section_for_each_thing_that_it_tells(capsys: CaptureFixtur
     assert "run       500 steps: about 1,024 tokens a step, 512,000 in all\n" in out
     assert "time      4 H100, 989 TFLOP/s each at most in bfloat16:" not in out  # SMALL says fp32
     assert "time      no peak of H100 in float32 is known\n" in out
+
+
+def test_a_long_count_of_epochs_is_told_of_beside_the_object(capsys: CaptureFixture, monkeypatch) -> None:
+    monkeypatch.setattr("kosmos.train.length.TOLD_AFTER_S", 0.0)
+    status, out, err = plan(capsys, "--epochs", 2, "--json")
+    assert status == 0
+    assert json.loads(out)["counted"].startswith("2 epochs of ")
+    assert re.fullmatch(r"counting the steps of 2 epochs: reading the headers of 4,\d+ documents\n", err)
 
 
 def test_a_time_is_told_for_the_peak_and_half_of_it(capsys: CaptureFixture) -> None:

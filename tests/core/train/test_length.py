@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from kosmos.data.plan import Planner
 from kosmos.data.tokenizer import load_tokenizer
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import read_run_file
+from kosmos.train import length
 from kosmos.train.length import LOOKED_AT, count_steps
 from support.runs import Listener, rows_of, small_run, ticks_registry
 from support.texts import Texts
@@ -114,6 +116,24 @@ def test_a_run_of_epochs_has_the_steps_that_they_come_to_and_tells_where_it_is(t
     assert sum(row["documents"] for row in rows) == round(200 * epochs[-1])
     written = read_run_file(tmp_path / "run.yaml")["train"]
     assert (written["steps"], written["epochs"]) == (result.step, None)
+
+
+def test_a_long_count_is_told_of_once_before_anything_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(length, "TOLD_AFTER_S", 0.0)
+    listener = Listener()
+    config = small_run(tmp_path, train={"epochs": 0.25})
+    train_model(config, registry=ticks_registry(), reporter=listener)
+    line = "counting the steps of 0.25 epochs: reading the headers of 200 documents"
+    assert [listener.said[0], listener.said.count(line)] == [line, 1]
+
+
+def test_rows_that_take_long_to_fill_are_told_of_too(monkeypatch):
+    looks = itertools.count()
+    monkeypatch.setattr(length.time, "monotonic", lambda: next(looks))  # a second a look, the first 150 after headers
+    monkeypatch.setattr(length, "TOLD_AFTER_S", 151.0)
+    told: list[str] = []
+    count_steps(feed_of(Texts("few", [20] * 150)), lanes=1, epochs=1.0, report=told.append)
+    assert told == ["counting the steps of 1 epoch: reading the headers of 150 documents"]
 
 
 def test_a_run_goes_on_to_the_epochs_that_a_resume_asks_for(tmp_path):

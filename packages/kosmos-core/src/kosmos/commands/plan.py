@@ -84,7 +84,7 @@ def plan(
         gpu = device_named(device, precision) if device else device_here(config.train.device, precision)
         ranks = Parallel(world_size=world, local_world_size=nproc or world)
         config = config.model_copy(update={"profile": None})  # of no use to a plan, whatever steps and ranks it names
-        found = forecast(config, load_plugins(config.plugins), ranks, device=gpu)
+        found = forecast(config, load_plugins(config.plugins), ranks, device=gpu, report=say)
     if as_json:
         print(one_line(found.as_row()))
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kosmos.config import RunConfig
@@ -21,6 +23,10 @@ ROWS = 32
 """Rows that are filled to see how full they are."""
 MORE = 1.2
 """Times as many epochs as were asked for, which are worth a word: a step may take more than these."""
+TOLD_AFTER_S = 2.0
+"""Seconds after which a line says what is waited for: headers of films, or of a slow disk, take milliseconds each."""
+Report = Callable[[str], None]
+"""Shows a line to the user."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Counted:
         """For a person."""
         every = f"all {self.documents:,}" if self.looked_at == self.documents else f"{self.looked_at:,}"
         told = (
-            f"{self.epochs:g} epoch{'s' * (self.epochs != 1)} of {self.documents:,} documents: {self.steps:,} "
+            f"{_told(self.epochs)} of {self.documents:,} documents: {self.steps:,} "
             f"step{'s' * (self.steps > 1)}, by the tokens of {every} of them and rows of {self.tokens_of_row:,.0f}"
         )
         if self.comes_to <= MORE * self.epochs:
@@ -47,18 +53,33 @@ class Counted:
         return f"{told}; that is {self.comes_to:.3g} epochs, fewer by lower data.lanes or data.tokens_per_pack"
 
 
-def in_steps(config: RunConfig, feed: Feed) -> tuple[RunConfig, Counted]:
+class _Wait:
+    """Tells once of a wait that is long."""
+
+    def __init__(self, what: str, report: Report) -> None:
+        self.what, self.report = what, report
+        self.began, self.said = time.monotonic(), False
+
+    def moved(self) -> None:
+        """To be called now and then."""
+        if not self.said and time.monotonic() - self.began > TOLD_AFTER_S:
+            self.said = True
+            self.report(self.what)
+
+
+def in_steps(config: RunConfig, feed: Feed, report: Report = lambda line: None) -> tuple[RunConfig, Counted]:
     """A run of epochs with the steps that they come to, and how they were counted. Raises as ``count_steps``."""
     assert config.train.epochs is not None, config.train
-    found = count_steps(feed, lanes=config.data.lanes, epochs=config.train.epochs)
+    found = count_steps(feed, lanes=config.data.lanes, epochs=config.train.epochs, report=report)
     return config.model_copy(update={"train": config.train.in_steps(found.steps)}), found
 
 
-def count_steps(feed: Feed, *, lanes: int, epochs: float) -> Counted:
+def count_steps(feed: Feed, *, lanes: int, epochs: float, report: Report = lambda line: None) -> Counted:
     """The steps in which every document of ``feed`` comes so many times. Headers are read, nothing is decoded.
 
     Args:
         lanes: rows of a step.
+        report: told what is going on where it takes long.
 
     Raises:
         ConfigError: the sources have weights, by which documents do not come equally often.
@@ -71,21 +92,28 @@ def count_steps(feed: Feed, *, lanes: int, epochs: float) -> Counted:
             "train.epochs: by the weights of the sources their documents do not come equally often; say train.steps or "
             "train.tokens (kosmos plan tells how often each source comes), or leave the weights out"
         )
-    lane, tokens, looked_at = Lane(feed, 0), 0.0, 0
-    for number, source in enumerate(sources):
-        draws = _some_of(len(source), max(FEWEST, math.ceil(LOOKED_AT * len(source) / documents)))
-        taken = sum(len(piece) for draw in draws for piece in lane.plans(number, draw))
+    drawn = [_some_of(len(one), max(FEWEST, math.ceil(LOOKED_AT * len(one) / documents))) for one in sources]
+    lane, tokens, looked_at = Lane(feed, 0), 0.0, sum(map(len, drawn))
+    wait = _Wait(f"counting the steps of {_told(epochs)}: reading the headers of {looked_at:,} documents", report)
+    for number, (source, draws) in enumerate(zip(sources, drawn, strict=True)):
+        taken = 0
+        for draw in draws:
+            taken += sum(map(len, lane.plans(number, draw)))
+            wait.moved()
         tokens += taken / len(draws) * len(source)
-        looked_at += len(draws)
     if not tokens:
         last = lane.incidents[-1]
         raise DataError(
             f"train.epochs: of {looked_at:,} documents that were looked at none can be used; the last: {last.origin}: "
             f"{last.cause}"
         )
-    of_row = plan_rows(feed, lanes=1, steps=ROWS, seconds=math.inf).tokens
+    of_row = plan_rows(feed, lanes=1, steps=ROWS, seconds=math.inf, moved=wait.moved).tokens
     steps = max(1, math.ceil(epochs * tokens / (lanes * of_row)))
     return Counted(epochs, steps, documents, looked_at, of_row, steps * lanes * of_row / tokens)
+
+
+def _told(epochs: float) -> str:
+    return f"{epochs:g} epoch{'s' * (epochs != 1)}"
 
 
 def _some_of(size: int, wanted: int) -> list[int]:

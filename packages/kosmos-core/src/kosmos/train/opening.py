@@ -25,7 +25,7 @@ from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.compiling import check_compile
-from kosmos.train.length import in_steps
+from kosmos.train.length import Report, in_steps
 from kosmos.train.output import RunFolder
 from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types
@@ -54,8 +54,18 @@ class Opened:
     """What its epochs come to, for a person."""
 
 
-def open_run(config: RunConfig, folder: RunFolder | None, registry: Registry, parallel: Parallel) -> Opened:
-    """Open a new run, or that of ``folder``. All ranks call it, and all raise the same KosmosError."""
+def open_run(
+    config: RunConfig,
+    folder: RunFolder | None,
+    registry: Registry,
+    parallel: Parallel,
+    report: Report = lambda line: None,
+) -> Opened:
+    """Open a new run, or that of ``folder``. All ranks call it, and all raise the same KosmosError.
+
+    Args:
+        report: told what is waited for where it takes long.
+    """
     collector.imported()
     # From the start, so that a bad sample has one name before and after a resume.
     absolute = with_absolute_sources(config, registry.specs("dataset"))
@@ -67,15 +77,15 @@ def open_run(config: RunConfig, folder: RunFolder | None, registry: Registry, pa
     run = opened[0]
     check_same_data(absolute, run.sources, run.held_out, parallel)
     check_same_model(run.composition, parallel)
-    return run if absolute.train.is_counted else _counted(run, registry)
+    return run if absolute.train.is_counted else _counted(run, registry, report)
 
 
-def _counted(run: Opened, registry: Registry) -> Opened:
+def _counted(run: Opened, registry: Registry, report: Report) -> Opened:
     """The run with the steps that its epochs come to. All ranks call it."""
     config, parallel = run.composition.config, run.parallel
 
     def count() -> tuple[RunConfig, str]:
-        counted, found = in_steps(config, run.feed)
+        counted, found = in_steps(config, run.feed, report)
         check_length(counted, registry, parallel.world_size)
         return counted, found.told()
 

@@ -68,7 +68,7 @@ class Session:
     ) -> None:
         self.clock = Goodput()
         self.registry, self.resumed, self.settings_kept = registry, folder is not None, False
-        self.opened = open_run(config, folder, registry, parallel)
+        self.opened = open_run(config, folder, registry, parallel, reporter.say)
         self.parallel = self.opened.parallel
         if parallel.world_size == 1:  # several agree on it after their first step
             heed_swallowed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,8 +92,13 @@ class PlannedRows:
         return {name: sum(values) / len(values) for name, values in found.items()}
 
 
-def plan_rows(feed: Feed, *, lanes: int, steps: int = STEPS, seconds: float = SECONDS) -> PlannedRows:
+def plan_rows(
+    feed: Feed, *, lanes: int, steps: int = STEPS, seconds: float = SECONDS, moved: Callable[[], None] = lambda: None
+) -> PlannedRows:
     """The rows of the first ``steps``, or as many of them as ``seconds`` allow, but one at least.
+
+    Args:
+        moved: called after each row.
 
     Raises:
         DataError: sample after sample is unusable.
@@ -106,6 +111,7 @@ def plan_rows(feed: Feed, *, lanes: int, steps: int = STEPS, seconds: float = SE
             if planned.rows and time.monotonic() > end:
                 return planned
             planned.rows.append(_next(lane, planned))
+            moved()
     return planned
 
 

@@ -24,7 +24,7 @@ from kosmos.train.forecast.memory import Memory, memory_of
 from kosmos.train.forecast.parts import Part, parts_of
 from kosmos.train.forecast.rows import SECONDS, STEPS, Passes, PlannedRows, passes_of, plan_rows
 from kosmos.train.forecast.work import Work, work_of_step
-from kosmos.train.length import in_steps
+from kosmos.train.length import Report, in_steps
 from kosmos.train.opening import check_scored
 from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types, layout
@@ -166,6 +166,7 @@ def forecast(
     device: Device | None = None,
     steps: int = STEPS,
     seconds: float = SECONDS,
+    report: Report = lambda line: None,
 ) -> Forecast:
     """Tell what a run comes to. Its processes and GPUs need not be here, and nothing is written.
 
@@ -173,7 +174,8 @@ def forecast(
         parallel: how many processes there would be, and how many on a machine; one by default.
         device: on which each would train.
         steps: whose rows are planned.
-        seconds: that this may take, beside the model and the first documents of each source.
+        seconds: that this may take, beside the model, the first documents of each source and the count of epochs.
+        report: told what is waited for where it takes long.
 
     Raises:
         KosmosError: the run could not begin.
@@ -190,7 +192,7 @@ def forecast(
     feed = make_feed(composition, sources)
     counted = ""
     if not config.train.is_counted:
-        config, found = in_steps(config, feed)
+        config, found = in_steps(config, feed, report)
         counted = found.told()
         composition = replace(composition, config=config)
         check_length(config, registry, parallel.world_size)
