@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from kosmos import resume_run, train_model
@@ -36,6 +36,7 @@ def rows_taken(feed, *, lanes, steps):
 
 
 @settings(max_examples=20)
+@example(seed=0, sizes=[66], longest=900, lanes=5, epochs=0.5)
 @given(
     seed=st.integers(0, 99), sizes=st.lists(st.integers(60, 200), min_size=1, max_size=3),
     longest=st.sampled_from([20, 120, 900]), lanes=st.sampled_from([1, 2, 5]), epochs=st.sampled_from([0.5, 1.0, 2.0]),
@@ -49,7 +50,8 @@ def test_so_many_steps_take_the_tokens_of_so_many_epochs(seed, sizes, longest, l
     once = [len(plan) for n, size in enumerate(sizes) for draw in range(size) for plan in Lane(feed, 0).plans(n, draw)]
     rows = rows_taken(feed, lanes=lanes, steps=found.steps)
     tokens = sum(len(row.arrays.token_ids) for of_lane in rows for row in of_lane)
-    assert tokens == pytest.approx(epochs * sum(once), rel=0.03, abs=lanes * 256)  # to a step
+    wanted = epochs * sum(once)
+    assert tokens == pytest.approx(wanted, abs=0.03 * wanted + lanes * 256)  # steps are rounded up to whole ones
 
 
 def test_of_many_documents_some_of_each_source_are_looked_at():
