@@ -67,6 +67,42 @@ def test_documents_are_printed_with_what_is_learned_of_them(rows, capsys):
     assert "<s>«Text alone.</s>»" in out
 
 
+@pytest.fixture
+def halves(tmp_path: Path) -> Path:
+    """Texts that take more than half of a row, so that each has one of its own."""
+    (tmp_path / "halves.jsonl").write_text("".join(f'{{"text": "{i:0150}"}}\n' for i in range(40)))
+    return tmp_path / "halves.jsonl"
+
+
+def test_steps_of_documents_are_those_that_training_counts(halves, capsys):
+    whole = data(capsys, halves, "data.held_out=0")[1]
+    assert "step      1 x 256 tokens: every document once takes about 40 steps\n" in whole
+    epochs = data(capsys, halves, "data.held_out=0", "train.epochs=0.1")[1]
+    line = "0.1 epochs of 40 documents: 4 steps, by the tokens of all 40 of them and rows of 152"
+    assert f"step      1 x 256 tokens\n          {line}\n" in epochs
+    output = halves.parent / "run"
+    given = ["--data", halves, "--modalities", "image", "--epochs", 0.1, "--output", output, *SMALL, "data.held_out=0"]
+    assert main(["train", *map(str, given), "data.workers=0"]) == 0
+    assert line in capsys.readouterr().err.splitlines()
+    assert len((output / "metrics.jsonl").read_text().splitlines()) == 4
+
+
+def test_steps_that_take_long_to_count_are_reckoned_and_said_to_be(halves, capsys, monkeypatch):
+    monkeypatch.setattr("kosmos.commands.data.COUNT_S", 0.0)
+    said = data(capsys, halves, "data.held_out=0")[1]
+    assert (
+        "every document once takes about 24 steps, were all rows full and all documents like the first; kosmos train "
+        "--epochs 1 looks at 4,096 of them and may count more\n"
+    ) in said
+    assert "4 steps, by the tokens of all 40" in data(capsys, halves, "data.held_out=0", "train.epochs=0.1")[1]
+
+
+def test_documents_of_which_none_can_be_used_take_no_steps(tmp_path, capsys):
+    (tmp_path / "rows.jsonl").write_text('{"messages": [{"role": "nobody", "content": "x"}]}\n' * 3)
+    out = data(capsys, tmp_path / "rows.jsonl", "data.held_out=0")[1]
+    assert "none of the first documents can be used\nstep      1 x 256 tokens\n" in out
+
+
 def test_the_first_documents_are_those_that_training_draws_first(rows, capsys):
     shown = json.loads(data(capsys, rows, "--json", "--documents", 2)[1])["shown"]
     config = make_run({"modalities": ["image"], "data": {"sources": [str(rows)]}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,8 @@ NO_COMMANDS = {
 """Words that may be expected behind ``kosmos data``, to what does it."""
 MAX_SHOWN = 2_000
 """Characters of one stretch of text that are printed."""
+COUNT_S = 10.0
+"""Seconds that it may take to count the steps of documents whose run has another length than epochs."""
 STYLES = {"mark": "dim", "media": "cyan", "text": ""}
 """Of what is not learned."""
 
@@ -99,12 +102,13 @@ def data_(
         figures, shown, incidents = look(composition, sources, wanted)
         warnings = [*_doubtful(composition, sources), *_rendered(figures)]
         warnings += [*_cut(figures, composition.planner), *_disordered(figures)]
+        lines = [] if as_json else [*_figure_lines(sources, figures), _step_line(composition, sources, figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
     result: dict[str, Any] = {"sources": told, "scored": scored, "warnings": warnings, "shown": shown}
     if not as_json:
         warned = [f"warning   {line}" for line in warnings]
-        say("\n".join([*source_lines(sources, held_out), *_figure_lines(composition, sources, figures), *warned]))
+        say("\n".join([*source_lines(sources, held_out), *lines, *warned]))
         _print(shown)
     if check:
         every = [*sources, *held_out]
@@ -195,27 +199,43 @@ def _source(source: Source, held_out: Sequence[Source], figures: Figures | None)
     return {"name": source.name, **counts, "figures": figures}
 
 
-def _figure_lines(
-    composition: Composition, sources: Sequence[Source], figures: dict[str, Figures | None]
-) -> Iterator[str]:
-    settings = composition.config.data
-    total = 0.0
+def _figure_lines(sources: Sequence[Source], figures: dict[str, Figures | None]) -> Iterator[str]:
     for source in sources:
         of = figures[source.name]
         if of is None:
             yield f"tokens    {source.name}: none of the first documents can be used"
             continue
-        total += of.mean * len(source)
         yield (
             f"tokens    {source.name}: {of.shortest:,} to {of.longest:,} a document, {of.mean:,.0f} on average; "
             f"{100 * of.media_share:.0f} % of media, {100 * of.learned_share:.0f} % learned"
         )
-    step = settings.lanes * settings.tokens_per_pack
+
+
+def _step_line(composition: Composition, sources: Sequence[Source], figures: dict[str, Figures | None]) -> str:
+    """What a step holds, and how many of them it takes to train on the documents: as many as training would count."""
+    from kosmos.compose import make_feed
+    from kosmos.train.length import LOOKED_AT, TooLong, count_steps
+
+    settings, epochs = composition.config.data, composition.config.train.epochs
     line = f"step      {settings.lanes} x {settings.tokens_per_pack:,} tokens"
-    if all(entry.weight is None for entry in settings.sources):
-        steps = max(1, round(total / step))
-        line += f": every document once takes about {steps:,} step{'s' * (steps > 1)}"
-    yield line
+    feed = make_feed(composition, sources)
+    if feed.mixture.epoch is None:
+        return line
+    at_most_s = COUNT_S if epochs is None else math.inf  # training waits for it, too
+    try:
+        found = count_steps(feed, lanes=settings.lanes, epochs=epochs or 1.0, report=say, at_most_s=at_most_s)
+    except DataError:  # none can be used, as the lines before it say
+        return line
+    except TooLong:
+        total = sum(of.mean * len(source) for source in sources if (of := figures[source.name]) is not None)
+        steps = max(1, math.ceil(total / (settings.lanes * settings.tokens_per_pack)))
+        return (
+            f"{line}: every document once takes about {steps:,} step{'s' * (steps > 1)}, were all rows full and all "
+            f"documents like the first; kosmos train --epochs 1 looks at {LOOKED_AT:,} of them and may count more"
+        )
+    if epochs is not None:
+        return f"{line}\n          {found.told()}"
+    return f"{line}: every document once takes about {found.steps:,} step{'s' * (found.steps > 1)}"
 
 
 def _print(shown: Sequence[Shown]) -> None:

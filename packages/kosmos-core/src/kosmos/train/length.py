@@ -53,16 +53,23 @@ class Counted:
         return f"{told}; that is {self.comes_to:.3g} epochs, fewer by lower data.lanes or data.tokens_per_pack"
 
 
-class _Wait:
-    """Tells once of a wait that is long."""
+class TooLong(Exception):
+    """To count takes more seconds than it may."""
 
-    def __init__(self, what: str, report: Report) -> None:
-        self.what, self.report = what, report
+
+class _Wait:
+    """Tells once of a wait that is long, and ends one that is too long."""
+
+    def __init__(self, what: str, report: Report, at_most_s: float) -> None:
+        self.what, self.report, self.at_most_s = what, report, at_most_s
         self.began, self.said = time.monotonic(), False
 
     def moved(self) -> None:
-        """To be called now and then."""
-        if not self.said and time.monotonic() - self.began > TOLD_AFTER_S:
+        """To be called now and then. Raises TooLong."""
+        waited_s = time.monotonic() - self.began
+        if waited_s > self.at_most_s:
+            raise TooLong
+        if not self.said and waited_s > TOLD_AFTER_S:
             self.said = True
             self.report(self.what)
 
@@ -74,16 +81,20 @@ def in_steps(config: RunConfig, feed: Feed, report: Report = lambda line: None) 
     return config.model_copy(update={"train": config.train.in_steps(found.steps)}), found
 
 
-def count_steps(feed: Feed, *, lanes: int, epochs: float, report: Report = lambda line: None) -> Counted:
+def count_steps(
+    feed: Feed, *, lanes: int, epochs: float, report: Report = lambda line: None, at_most_s: float = math.inf
+) -> Counted:
     """The steps in which every document of ``feed`` comes so many times. Headers are read, nothing is decoded.
 
     Args:
         lanes: rows of a step.
         report: told what is going on where it takes long.
+        at_most_s: seconds that it may take.
 
     Raises:
         ConfigError: the sources have weights, by which documents do not come equally often.
         DataError: no document that was looked at can be used.
+        TooLong: it takes more than ``at_most_s``.
     """
     sources = feed.mixture.sources
     documents = feed.mixture.epoch
@@ -94,7 +105,9 @@ def count_steps(feed: Feed, *, lanes: int, epochs: float, report: Report = lambd
         )
     drawn = [_some_of(len(one), max(FEWEST, math.ceil(LOOKED_AT * len(one) / documents))) for one in sources]
     lane, tokens, looked_at = Lane(feed, 0), 0.0, sum(map(len, drawn))
-    wait = _Wait(f"counting the steps of {_told(epochs)}: reading the headers of {looked_at:,} documents", report)
+    wait = _Wait(
+        f"counting the steps of {_told(epochs)}: reading the headers of {looked_at:,} documents", report, at_most_s
+    )
     for number, (source, draws) in enumerate(zip(sources, drawn, strict=True)):
         taken = 0
         for draw in draws:
