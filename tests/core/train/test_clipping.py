@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -78,6 +79,26 @@ def test_adamw_scales_the_gradients_of_one_step_as_it_reads_them(dtype):
             (optimizer.state[mine]["exp_avg_sq"].sqrt(), reference.state[its]["exp_avg_sq"].sqrt()),
         ):
             assert (a - b).norm() < tolerance * b.norm()
+
+
+@pytest.mark.parametrize("compile", [True, False])
+@pytest.mark.parametrize(("dtype", "block"), [(torch.float32, None), (torch.bfloat16, None), (torch.float32, 64)])
+def test_lion_scales_the_gradients_of_one_step_and_no_other(dtype, block, compile):
+    if compile and not shutil.which("g++") and not shutil.which("clang++"):
+        pytest.skip("no C++ compiler")
+    ours, theirs = ([nn.Parameter(torch.ones(64, 64, dtype=dtype))] for _ in range(2))
+    optimizer, reference = (Lion(those, lr=0.01, block=block, compile=compile) for those in (ours, theirs))
+    for number in range(4):
+        drawn = (0.25 if number else 4.0) * torch.randn(64, 64, generator=torch.Generator().manual_seed(number))
+        ours[0].grad, theirs[0].grad = drawn.to(dtype), drawn.to(dtype, copy=True)
+        if number == 1:  # a power of two, by which nothing is rounded
+            optimizer.scale_next(0.125)
+            theirs[0].grad.mul_(0.125)
+        optimizer.step()
+        reference.step()
+        assert ours[0].equal(theirs[0])
+    for key, value in optimizer.state[ours[0]].items():
+        assert torch.equal(torch.as_tensor(value), torch.as_tensor(reference.state[theirs[0]][key])), key
 
 
 def test_without_a_limit_gradients_stay_as_they_are_even_without_end():

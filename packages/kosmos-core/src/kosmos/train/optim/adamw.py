@@ -12,7 +12,7 @@ from torch.optim.adamw import adamw
 from kosmos.errors import ConfigError
 from kosmos.train.optim import masters
 from kosmos.train.optim.noise import noise_key
-from kosmos.train.optim.operands import equal_parts
+from kosmos.train.optim.operands import equal_parts, gradient_of
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import check_keys, first_place, flat, put_back, zeros_like
@@ -155,11 +155,6 @@ def check_means(betas: tuple[float, float], eps: float) -> None:
         raise ConfigError(f"train.optimizer.betas: expected two numbers of 0 or more, below 1, got {list(betas)}")
     if eps < 0:
         raise ConfigError(f"train.optimizer.eps: expected 0 or more, got {eps}")
-
-
-def gradient_of(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
-    return parameter.grad
 
 
 def _adamw(

@@ -23,7 +23,7 @@ WHERE = "train.optimizer.compile"
 class _Numbers(ctypes.Structure):
     """As in the source, and so is ``_Parameter``."""
 
-    _fields_ = tuple((name, ctypes.c_float) for name in ("rate", "decay", "beta1", "rest1", "beta2", "rest2"))
+    _fields_ = tuple((name, ctypes.c_float) for name in ("rate", "decay", "beta1", "rest1", "beta2", "rest2", "scale"))
 
 
 class _Parameter(ctypes.Structure):
@@ -60,7 +60,7 @@ def lion(rows: Sequence[tuple[Operands, int]], step: Step) -> None:
         RuntimeError: sizes or devices of a parameter's tensors disagree.
     """
     table = (_Parameter * len(rows))(*(_row(whole, noise, step.stochastic) for whole, noise in rows))
-    numbers = _Numbers(step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2)
+    numbers = _Numbers(step.rate, step.decay, step.beta1, 1 - step.beta1, step.beta2, 1 - step.beta2, step.scale)
     binary().lion(table, ctypes.c_int64(len(rows)), ctypes.byref(numbers), torch.get_num_threads())
 
 

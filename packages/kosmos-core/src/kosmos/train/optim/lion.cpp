@@ -19,6 +19,7 @@ constexpr int64_t CHUNK = 1 << 16;  // fewest elements of a chunk, but for the l
 
 struct Numbers {
     float rate, decay, beta1, rest1, beta2, rest2;
+    float scale;  // of gradients
 };
 
 struct Parameter {
@@ -114,7 +115,7 @@ template <class Weights, class T>
 void step_plain(Weights weights, const T *gradient, T *momentum, const Chunk &of, const Numbers &by) {
 #pragma omp simd
     for (int64_t i = of.start; i < of.stop; i++) {
-        const float mean = widen(momentum[i]), slope = widen(gradient[i]);
+        const float mean = widen(momentum[i]), slope = widen(gradient[i]) * by.scale;
         weights.store(i, moved(weights.load(i), mean, slope, by));
         narrow(mixed(mean, by.beta2, slope, by.rest2), momentum[i]);
     }
@@ -132,7 +133,8 @@ void step_coded(Weights weights, const T *gradient, int8_t *codes, const Chunk &
 #pragma omp simd reduction(max : peak)
         for (int64_t j = 0; j < block; j++) {
             const int64_t i = start + j;
-            const float code = codes[i], old = code / (254 - std::fabs(code)) * unit, slope = widen(gradient[i]);
+            const float code = codes[i], old = code / (254 - std::fabs(code)) * unit;
+            const float slope = widen(gradient[i]) * by.scale;
             weights.store(i, moved(weights.load(i), old, slope, by));
             mean[j] = mixed(old, by.beta2, slope, by.rest2);
             peak = std::max(peak, bits_of(mean[j]) & 0x7FFFFFFFu);

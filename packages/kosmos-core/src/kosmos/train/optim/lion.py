@@ -18,7 +18,7 @@ from kosmos.runtime.devices import has_triton
 from kosmos.runtime.native import WORTH
 from kosmos.train.optim import blocks, compiled, masters
 from kosmos.train.optim.noise import noise_key
-from kosmos.train.optim.operands import Operands, Step, local
+from kosmos.train.optim.operands import Operands, Step, gradient_of, local
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Batch, Passes
 from kosmos.train.optim.states import check_keys, first_place, flat, put_back, zeros_like
@@ -122,9 +122,7 @@ class Lion(Parameterwise):
 
     @torch.no_grad()  # with it, a DTensor gives its local part through an autograd function
     def scale_next(self, factor: float) -> bool:
-        """As of ``Parameterwise``: where a kernel takes every step."""
-        if not all(map(self._has_kernel, self.numbers)):
-            return False
+        """As of ``Parameterwise``; gradients that neither a kernel nor the compiled step reads are scaled before."""
         self._scale = factor
         return True
 
@@ -146,6 +144,8 @@ class Lion(Parameterwise):
             parameters = [p for p, has in zip(parameters, by_kernel, strict=True) if not has]
         if self.compile:
             parameters = self._update_compiled(parameters, group)
+        if parameters and self._scale != 1.0:
+            torch._foreach_mul_([local(gradient_of(p)) for p in parameters], self._scale)
         alone: list[Tensor] = []
         batches: dict[tuple[torch.dtype, torch.device], Batch] = {}
         for parameter in parameters:
@@ -202,7 +202,8 @@ class Lion(Parameterwise):
                 taken.append((parameter, whole, self._noise(parameter, step)))
         if taken:
             rows = [(whole, noise) for _, whole, noise in taken]
-            compiled.lion(rows, _step_of(group, stochastic=self.master == "stochastic"))
+            common = replace(_step_of(group, stochastic=self.master == "stochastic"), scale=self._scale)
+            compiled.lion(rows, common)
         for parameter, whole, _ in taken:
             put_back(whole.weight, parameter)
         return left

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from kosmos.errors import ConfigError
 from kosmos.train.optim import masters
-from kosmos.train.optim.adamw import MasterAdamW, gradient_of
+from kosmos.train.optim.adamw import MasterAdamW
 from kosmos.train.optim.newton_schulz import STEPS, newton_schulz
-from kosmos.train.optim.operands import local
+from kosmos.train.optim.operands import gradient_of, local
 from kosmos.train.optim.whole import Spread, on_whole, processes_of, spread_of
 
 AT_ONCE = 2**26

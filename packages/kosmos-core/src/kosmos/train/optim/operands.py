@@ -65,7 +65,12 @@ class Step:
     stochastic: bool = False
     """Round bf16 weights at random instead of to nearest."""
     scale: float = 1.0
-    """What gradients are multiplied by as they are read. Only the kernel on a GPU does so: see ``Lion.scale_next``."""
+    """What gradients are multiplied by as they are read, by compiled steps alone: see ``Lion.scale_next``."""
+
+
+def gradient_of(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None and not parameter.grad.is_sparse, "gradients are dense"
+    return parameter.grad
 
 
 def equal_parts(count: int, most: int, block: int = 1) -> Iterator[slice]:
