@@ -183,7 +183,8 @@ class FlopMeter:
     def _padding(self, name: str, units: int) -> int:
         """Units of padding that were computed beside so many."""
         if name == HEAD:
-            return computed_positions(units, self._output_weight()) - units
+            own = self._model.by_kernels
+            return computed_positions(units, self._output_weight(), by_kernels=own) - units
         stream = self._modules.get(name.removesuffix(CONNECTOR))
         return int(cast(Any, stream).padding(units)) if stream is not None else 0
 
