@@ -4,9 +4,9 @@
 
 The limit, written first: three products of n trained positions, width D and vocabulary V, 6 n D V operations; the row
 ``products`` takes these alone, in the same rounds. Beside them weights are read in fp32 and written in bf16, and their
-gradients summed up in fp32. ``all at once`` is what a Trainer of transformers does, logits of all positions, in fp32 for the
-loss. ``operations`` is ours without its C++. Candidates take turns; medians over the rounds. Sizes are those of the
-mixtures' decoder, SmolLM2-135M, Qwen2.5-0.5B and Llama-3.2-1B.
+gradients summed up in fp32. ``all at once`` is what a Trainer of transformers does: logits of all positions, in fp32
+for the loss. ``operations`` is ours without its C++. Candidates take turns; medians over the rounds. Sizes are those of
+the mixtures' decoder, SmolLM2-135M, Qwen2.5-0.5B and Llama-3.2-1B.
 """
 
 from __future__ import annotations

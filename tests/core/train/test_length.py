@@ -37,6 +37,7 @@ def rows_taken(feed, *, lanes, steps):
 
 @settings(max_examples=20)
 @example(seed=0, sizes=[66], longest=900, lanes=5, epochs=0.5)
+@example(seed=30, sizes=[182], longest=900, lanes=1, epochs=0.5)
 @given(
     seed=st.integers(0, 99), sizes=st.lists(st.integers(60, 200), min_size=1, max_size=3),
     longest=st.sampled_from([20, 120, 900]), lanes=st.sampled_from([1, 2, 5]), epochs=st.sampled_from([0.5, 1.0, 2.0]),
@@ -51,7 +52,9 @@ def test_so_many_steps_take_the_tokens_of_so_many_epochs(seed, sizes, longest, l
     rows = rows_taken(feed, lanes=lanes, steps=found.steps)
     tokens = sum(len(row.arrays.token_ids) for of_lane in rows for row in of_lane)
     wanted = epochs * sum(once)
-    assert tokens == pytest.approx(wanted, abs=0.03 * wanted + lanes * 256)  # steps are rounded up to whole ones
+    # Steps are rounded up to whole ones; of documents longer than rows 32 rows tell to some hundredths how full all are
+    # (of 501 cases drawn at random 5 and 4 of them at most).
+    assert tokens == pytest.approx(wanted, abs=0.08 * wanted + lanes * 256)
 
 
 def test_of_many_documents_some_of_each_source_are_looked_at():
