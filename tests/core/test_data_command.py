@@ -92,7 +92,7 @@ def test_steps_that_take_long_to_count_are_reckoned_and_said_to_be(halves, capsy
     said = data(capsys, halves, "data.held_out=0")[1]
     assert (
         "every document once takes about 24 steps, were all rows full and all documents like the first; kosmos train "
-        "--epochs 1 looks at 4,096 of them and may count more\n"
+        "--epochs 1 looks at 40 of them and may count more\n"
     ) in said
     assert "4 steps, by the tokens of all 40" in data(capsys, halves, "data.held_out=0", "train.epochs=0.1")[1]
 

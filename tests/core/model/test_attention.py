@@ -85,6 +85,18 @@ def test_any_strides_are_taken(lengths: list[int]) -> None:
     torch.testing.assert_close(got, dense(*turned, lengths, True), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [True, False])
+def test_one_head_of_a_joined_projection_is_taken_as_it_lies(causal: bool, dtype: torch.dtype) -> None:
+    joined = row(64, heads=3)[0].detach().to(dtype).requires_grad_()
+    q, k, v = (joined[:, n : n + 1] for n in range(3))
+    attend(q, k, v, Segments((64,)), causal=causal).sum().backward()  # its gradient is one number, spread
+    apart = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+    attend(*apart, Segments((64,)), causal=causal).sum().backward()
+    assert joined.grad is not None
+    assert joined.grad.equal(torch.cat([x.grad for x in apart if x.grad is not None], dim=1))
+
+
 def test_a_scale_replaces_the_default_one() -> None:
     q, k, v = row(9)
     got = attend(q, k, v, Segments((4, 5)), causal=True, scale=1.0)

@@ -81,6 +81,17 @@ def test_adamw_scales_the_gradients_of_one_step_as_it_reads_them(dtype):
             assert (a - b).norm() < tolerance * b.norm()
 
 
+def test_adamw_leaves_a_factor_whose_inverse_fp32_cannot_hold_to_who_clips():
+    ours = [nn.Parameter(torch.zeros(2))]
+    ours[0].grad = torch.tensor([3e38, 0.0])
+    optimizer = FusedAdamW(ours)
+    assert not optimizer.scale_next(0.0)
+    gradients.clip(optimizer, 3e38, 0.1)
+    assert ours[0].grad[0] == pytest.approx(0.1, rel=1e-5)
+    optimizer.step()
+    assert ours[0].isfinite().all()
+
+
 @pytest.mark.parametrize("compile", [True, False])
 @pytest.mark.parametrize(("dtype", "block"), [(torch.float32, None), (torch.bfloat16, None), (torch.float32, 64)])
 def test_lion_scales_the_gradients_of_one_step_and_no_other(dtype, block, compile):

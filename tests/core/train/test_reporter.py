@@ -94,6 +94,10 @@ def test_a_run_of_epochs_tells_where_it_is_in_them_also_when_it_goes_on(tmp_path
     assert [
         f"  epoch {row['epoch']:.2f}  " in line for row, line in zip(rows, reporter.beside_the_bar, strict=False)
     ] == 3 * [True]
+    more = {"train": {"steps": len(rows) + 1}}  # steps are said now
+    resume_run(tmp_path / "run", more, registry=ticks_registry(), reporter=ConsoleReporter())
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    assert line.startswith(f"step {len(rows) + 1}/{len(rows) + 1}  loss ")
 
 
 def test_lines_of_a_run_of_steps_say_nothing_of_epochs(tmp_path, capsys):

@@ -224,14 +224,15 @@ def _step_line(composition: Composition, sources: Sequence[Source], figures: dic
     at_most_s = COUNT_S if epochs is None else math.inf  # training waits for it, too
     try:
         found = count_steps(feed, lanes=settings.lanes, epochs=epochs or 1.0, report=say, at_most_s=at_most_s)
-    except DataError:  # none can be used, as the lines before it say
+    except DataError:  # none can be used: the lines before it say so of the first of each source
         return line
     except TooLong:
         total = sum(of.mean * len(source) for source in sources if (of := figures[source.name]) is not None)
         steps = max(1, math.ceil(total / (settings.lanes * settings.tokens_per_pack)))
         return (
             f"{line}: every document once takes about {steps:,} step{'s' * (steps > 1)}, were all rows full and all "
-            f"documents like the first; kosmos train --epochs 1 looks at {LOOKED_AT:,} of them and may count more"
+            "documents like the first; kosmos train --epochs 1 looks at "
+            f"{min(LOOKED_AT, feed.mixture.epoch):,} of them and may count more"
         )
     if epochs is not None:
         return f"{line}\n          {found.told()}"

@@ -87,7 +87,7 @@ class Groups:
     def spread(self, x: Tensor, *, clear: bool = False) -> Tensor:
         """[T or T H, ...] -> [P or P H, ...]. Padding is zero with ``clear``, else anything of its document."""
         if self.places is None:
-            return x if x.stride(-1) == 1 else x.contiguous()  # as kernels want it
+            return x.contiguous()  # as kernels and products want it
         found = x.index_select(0, self.places)
         return found if self.empty is None or not clear else found.index_fill_(0, self.empty, 0)
 

@@ -83,7 +83,7 @@ def attention_in_products(
         q, k, v: [N, d] of one type, contiguous.
         bias: [N] of that type, added to the logits of each key; none where ``causal``.
         counts, lengths: so many matrices of so many rows each, one after another.
-        by_kernels: softmax is that of ``kosmos.model.cpu_kernels``, which looks at no key that the mask hides.
+        by_kernels: softmax is that of ``kosmos.model.cpu_kernels``, which computes nothing of what the mask hides.
 
     Returns:
         [N, d], and the shares of matrices up to ``WHOLE``, one after another.
@@ -91,7 +91,7 @@ def attention_in_products(
     assert bias is None or not causal
     assert all(x.is_contiguous() for x in (q, k, v))
     out, kept = torch.empty_like(v), v.new_empty(_size(counts, lengths))
-    shares, softmax = _Shares(kept), Softmax(scale, causal, bias, by_kernels)
+    shares, softmax = _Shares(kept), _Softmax(scale, causal, bias, by_kernels)
     for part in parts_of(counts, lengths):
         given = shares.next(part)
         for block in _blocks(part, causal):
@@ -129,7 +129,7 @@ def products_backward(
     """Gradients of q, k and v, all contiguous [N, d]; ``kept`` are the shares of the forward pass."""
     assert all(x.is_contiguous() for x in (upstream, *given))
     outs = [torch.empty_like(x) for x in given]
-    shares, softmax = _Shares(kept), Softmax(scale, causal, bias, by_kernels)
+    shares, softmax = _Shares(kept), _Softmax(scale, causal, bias, by_kernels)
     for part in parts_of(counts, lengths):
         _matrices_backward(part, [upstream, *given, *outs], shares.next(part), causal, softmax)
     for changed in outs[:2]:
@@ -137,7 +137,7 @@ def products_backward(
     return outs
 
 
-def _matrices_backward(part: Part, rows: list[Tensor], kept: Tensor | None, causal: bool, softmax: Softmax) -> None:
+def _matrices_backward(part: Part, rows: list[Tensor], kept: Tensor | None, causal: bool, softmax: _Softmax) -> None:
     upstream, q, k, v, dq, dk, dv = rows
     for number, block in enumerate(_blocks(part, causal)):
         queries, keys = block.queries, block.keys
@@ -197,7 +197,7 @@ def _blocks(part: Part, causal: bool) -> Iterator[_Block]:
         yield _Block(part, slice(low, high), slice(0, seen))
 
 
-class Softmax(NamedTuple):
+class _Softmax(NamedTuple):
     """What each query of a block pays to each key."""
 
     scale: float

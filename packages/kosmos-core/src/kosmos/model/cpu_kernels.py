@@ -115,8 +115,9 @@ def softmax(logits: Tensor, bias: Tensor | None, scale: float, first: int | None
         logits: [matrices, rows, keys].
         bias: [matrices, 1, keys] or None, added to them.
         first: of row r the first ``first`` + r + 1 keys are seen; all where it is None.
-        out: of the logits' shape and type, and another memory.
+        out: of the logits' shape and type.
     """
+    assert out.dtype == logits.dtype and (bias is None or bias.dtype == logits.dtype), (logits.dtype, out.dtype)
     assert logits.is_contiguous() and out.is_contiguous() and logits.shape == out.shape, (logits.shape, out.shape)
     assert bias is None or (bias.is_contiguous() and bias.numel() == logits[:, 0].numel()), logits.shape
     assert bias is None or first is None
@@ -137,10 +138,11 @@ def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, added: Tenso
         IndexError: a target is no token.
     """
     count, (rows, vocabulary) = len(targets), logits.shape
-    assert count <= rows and losses.shape == targets.shape and losses.dtype == torch.float32, (rows, losses)
-    assert (
-        all(x is None or x.is_contiguous() for x in (logits, targets, losses, added)) and targets.dtype == torch.int64
+    assert count <= rows and (targets.dtype, losses.dtype) == (torch.int64, torch.float32), (rows, losses.dtype)
+    assert losses.shape == targets.shape and (
+        added is None or (added.shape, added.dtype) == (losses.shape, losses.dtype)
     )
+    assert all(x is None or x.is_contiguous() for x in (logits, targets, losses, added))
     if count and not 0 <= int(targets.min()) <= int(targets.max()) < vocabulary:
         raise IndexError(f"targets from {int(targets.min())} to {int(targets.max())} of {vocabulary} tokens")
     z = 0.0 if added is None else z

@@ -20,16 +20,16 @@ from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
 from kosmos.runtime.devices import has_triton
 
 CHUNK_LOGITS = 2**24
-"""Most logits of a chunk on a CPU (64 MiB in fp32); 32 times as many for the kernel of a GPU (1 GiB in bf16), eight for
-PyTorch's operations on an accelerator, which want fp32 logits beside them."""
+"""Most logits of a chunk on a CPU without its kernel (64 MiB in fp32); 32 times as many for the kernel of a GPU (1 GiB
+in bf16), eight for PyTorch's operations on an accelerator, which want fp32 logits beside them."""
 CACHED_LOGITS, LEAST_ROWS = 2**21, 256
 """A CPU's chunk is smaller where a vocabulary allows it: so many logits stay in its caches (1,536 positions of 4,160
 logits took 20 ms instead of 36 at once), but below so many rows reading the weights takes longer than the products."""
 
 KERNEL_ROWS = 1024
-"""Rows at most of a CPU's chunk by its kernel, which as many positions as the model is wide may have: its logits then
-take no more memory than the weights of the products, of which each chunk sums up the gradients (1,000 positions of
-width 896 and 151,936 logits in bf16 took 2.0 s in place of 4.0)."""
+"""By a CPU's kernel a chunk has as many rows as the model is wide, up to so many, where those above allow fewer. Its
+logits take as much memory as the weights of the products then, and fewer chunks sum up the gradients of these (1,000
+positions of width 896 and 151,936 logits in bf16 take 1.8 s in place of 4.2)."""
 
 GPU_ROWS = 256
 """Chunks of a GPU have a multiple of so many rows, if that many: its products are cut into tiles."""
@@ -67,7 +67,7 @@ def linear_cross_entropy(
         targets: int64 [n], all of them trained.
         z: where gradients are taken, so many times the square of the logarithm of softmax's denominator is added to
             each loss, which keeps logits from drifting (PaLM, arXiv 2204.02311; Chameleon, arXiv 2405.09818).
-        chunk: positions at a time; by default what ``CHUNK_LOGITS`` allows.
+        chunk: positions at a time; by default what ``CHUNK_LOGITS`` and ``KERNEL_ROWS`` allow.
         by_kernels: where gradients are taken on a CPU, losses are made by ours (``kosmos.model.cpu_kernels``).
     """
     assert hidden.shape[0] == targets.shape[0], (hidden.shape, targets.shape)
@@ -181,7 +181,7 @@ class _Total:
 
     def add(self, a: Tensor, b: Tensor) -> None:
         """Add ``a @ b``."""
-        if self._sum is None and not a.is_cuda:  # which has it in fp32 by one call
+        if self._sum is None and not a.is_cuda:  # CUDA sums products up in fp32 by one call
             self._sum = a @ b
             return
         total = self._sum = self.value().to(self._dtype)

@@ -68,8 +68,8 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
 
 
 def try_kernels(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> str | None:
-    """Have a model with a large backbone compute by our own kernels on a CPU, which are compiled in half a second: with
-    ``auto``, and where they have threads.
+    """Have a model with a large backbone compute by our own kernels on a CPU, which are compiled in less than a
+    second: with ``auto``, and where they have threads.
 
     Returns:
         Why it does not though it would pay.

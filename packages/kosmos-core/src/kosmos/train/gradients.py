@@ -52,7 +52,7 @@ def _norms(parts: list[list[Tensor]], cut: Cut) -> Tensor:
 def clip(optimizer: torch.optim.Optimizer, norm: float, most: float) -> None:
     """Scale the gradients, whose norm is ``norm``, so that it is ``most`` at most: now, or as the next step reads them.
 
-    The factor is that of ``torch.nn.utils.clip_grad_norm_``.
+    The factor is that of ``torch.nn.utils.clip_grad_norm_``, but for rounding.
     """
     if norm + CLIP_MARGIN <= most:  # torch would read and write all gradients to multiply them by 1
         return

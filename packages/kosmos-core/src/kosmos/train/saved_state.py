@@ -63,7 +63,8 @@ class _State(BaseModel):
     costs: list[dict[str, tuple[Number, Number]]] = []
     early: _Early = _Early()
     noted: dict[str, Annotated[int, Field(strict=True)]] = {}
-    in_epochs: Annotated[bool, Field(strict=True)] = False
+    steps_of_epochs: Count = 0
+    """Those that its epochs were counted to; 0 of a run whose length was given otherwise, and of older versions."""
 
 
 def check_types(state: Mapping[str, Any]) -> None:

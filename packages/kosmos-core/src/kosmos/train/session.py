@@ -104,7 +104,8 @@ class Session:
         order = sample_order(self.config, opened.sources)
         with self.clock.spending("checkpoint_load"):
             loaded = self.parallel.main_only(lambda: self._load(order)) if self.resumed else None
-        self.in_epochs = bool(opened.counted or (loaded and loaded.state.get("in_epochs")))  # older ones do not say
+        counted = self.config.train.steps if opened.counted else loaded and loaded.state.get("steps_of_epochs")
+        self.in_epochs = counted == self.config.train.steps  # else other ones were said since
         self._say_what_begins()
         stack.callback(self.clock.close)
         self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
@@ -152,9 +153,8 @@ class Session:
 
     def _say_what_begins(self) -> None:
         run, made = self.opened, self.opened.composition
-        shared, there = layout(self.config.parallel, self.parallel), self.folder.path
-        began = RunStart(made, run.sources, run.held_out, run.device, run.dtype, there, shared, self.in_epochs)
-        self.reporter.start(began)
+        shared, where = layout(self.config.parallel, self.parallel), (run.device, run.dtype, self.folder.path)
+        self.reporter.start(RunStart(made, run.sources, run.held_out, *where, shared, self.in_epochs))
         doubtful = doubts(
             self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
@@ -331,8 +331,8 @@ class Session:
         if self.trainer.step not in (self.saver.newest, 0):
             self.watch.at("saving")
             with self.clock.spending("blocking_save"):
-                tensors, state = self.trainer.snapshot()
-                state |= {"early": self.scorings.early.state(), "in_epochs": self.in_epochs, **made_by(self.config)}
+                (tensors, state), counted = self.trainer.snapshot(), self.in_epochs * self.config.train.steps
+                state |= {"early": self.scorings.early.state(), "steps_of_epochs": counted, **made_by(self.config)}
                 state["noted"] = self.folder.noted(but=unfinished) if self.parallel.is_main else {}
                 self.saver.save(self.trainer.step, tensors, state, frozen=self.trainer.frozen())
             self.clock.flush()

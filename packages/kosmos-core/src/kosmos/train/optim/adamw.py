@@ -17,15 +17,20 @@ from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import check_keys, first_place, flat, put_back, zeros_like
 
+LEAST_FACTOR = 1e-37
+"""Of a step that divides by its inverse, which fp32 has to hold."""
+
 
 class FusedAdamW(torch.optim.AdamW):
-    """``torch.optim.AdamW``, which scales gradients as it reads them."""
+    """``torch.optim.AdamW``, which scales gradients as it reads them; PyTorch's step writes them back so, too."""
 
     def __init__(self, params: Any, **options: Any) -> None:
         super().__init__(params, fused=True, **options)
 
     def scale_next(self, factor: float) -> bool:
         """Multiply all gradients by ``factor`` as the next step reads them: see ``Parameterwise.scale_next``."""
+        if factor < LEAST_FACTOR:
+            return False
         first = self.param_groups[0]["params"][0]
         # What a scaler of gradients hands to this step, which divides by it.
         self.grad_scale = torch.full((), 1 / factor, dtype=torch.float32, device=first.device)
