@@ -103,6 +103,13 @@ def test_documents_of_which_none_can_be_used_take_no_steps(tmp_path, capsys):
     assert "none of the first documents can be used\nstep      1 x 256 tokens\n" in out
 
 
+def test_why_steps_cannot_be_counted_is_said_where_the_first_documents_do_not_tell(tmp_path, capsys):
+    (tmp_path / "bad.jsonl").write_text('{"messages": [{"role": "nobody", "content": "x"}]}\n' * 2500)
+    (tmp_path / "good.txt").write_text("One line.\n")
+    out = data(capsys, tmp_path / "good.txt", "--data", tmp_path / "bad.jsonl", "data.held_out=0")[1]
+    assert "step      1 x 256 tokens: no sample of the sources can be used (2000 were tried in turn)" in out
+
+
 def test_the_first_documents_are_those_that_training_draws_first(rows, capsys):
     shown = json.loads(data(capsys, rows, "--json", "--documents", 2)[1])["shown"]
     config = make_run({"modalities": ["image"], "data": {"sources": [str(rows)]}})

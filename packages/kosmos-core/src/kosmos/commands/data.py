@@ -224,8 +224,8 @@ def _step_line(composition: Composition, sources: Sequence[Source], figures: dic
     at_most_s = COUNT_S if epochs is None else math.inf  # training waits for it, too
     try:
         found = count_steps(feed, lanes=settings.lanes, epochs=epochs or 1.0, report=say, at_most_s=at_most_s)
-    except DataError:  # none can be used: the lines before it say so of the first of each source
-        return line
+    except DataError as error:
+        return line if not any(figures.values()) else f"{line}: {error}"  # else the lines before it say so
     except TooLong:
         total = sum(of.mean * len(source) for source in sources if (of := figures[source.name]) is not None)
         steps = max(1, math.ceil(total / (settings.lanes * settings.tokens_per_pack)))

@@ -14,7 +14,7 @@
 namespace {
 
 constexpr int64_t SERIAL = 1 << 14;  // so many numbers or fewer are not worth a second thread
-constexpr int64_t LINES = 16;        // of a softmax that a thread takes at a time: under a causal mask the last are longer
+constexpr int64_t LINES = 16;        // of a softmax that a thread takes at a time: behind a causal mask they grow
 constexpr int64_t LANES = 16;        // numbers of the longest vector
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
@@ -163,8 +163,8 @@ void swiglu_backward(const T *upstream, const T *gate, const T *inner, T *of_gat
     }
 }
 
-// Softmax of logits [matrices, rows, keys] times `scale`. Of row r the first `first` + r + 1 keys are seen, or all where
-// `first` is negative; `bias` [matrices, keys], or null, is added to each row.
+// Softmax of logits [matrices, rows, keys] times `scale`. Of row r the first `first` + r + 1 keys are seen, or all
+// where `first` is negative; `bias` [matrices, keys], or null, is added to each row.
 template <class T>
 void softmax(const T *logits, const T *bias, float scale, int64_t first, T *out, int64_t matrices, int64_t rows,
              int64_t keys, int threads) {

@@ -284,7 +284,7 @@ class Trainer:
         same only by the same code."""
         if reason := _first(reasons):
             use_kernels(self.model, False)
-            line = "what stands between products is not compiled, and steps take up to a tenth longer or more"
+            line = "what stands between products is not compiled, and steps take longer, most with a large vocabulary"
             self.report(f"warning: {line}: {reason}")
 
     def _agree_on_compiling(self, reasons: list[str | None]) -> None:
