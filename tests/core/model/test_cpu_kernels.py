@@ -262,7 +262,7 @@ def test_a_model_trains_by_kernels_and_goes_on_to_the_bit(
     registry = ticks_registry()
     train_model(small_run(tmp_path / "whole", **over), registry=registry)
     assert set(calls) == {
-        "rotate", "norm", "norm_backward", "swiglu", "swiglu_backward", "softmax", "cross_entropy"
+        "rotate", "norm", "norm_backward", "swiglu", "swiglu_backward", "softmax", "softmax_backward", "cross_entropy",
     }  # fmt: skip
     train_model(small_run(tmp_path / "cut", **over, checkpoint={"every_steps": 2, "keep_last": 9}), registry=registry)
     (tmp_path / "cut" / "checkpoints" / "step-00000004").rename(tmp_path / "gone")  # as killed after step 2

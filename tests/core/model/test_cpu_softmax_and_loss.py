@@ -16,7 +16,7 @@ from torch import Tensor
 from kosmos.model.attention import attend
 from kosmos.model.attention_cpu import FINE
 from kosmos.model.attention_products import BLOCK
-from kosmos.model.cpu_kernels import cross_entropy_, softmax, use_kernels
+from kosmos.model.cpu_kernels import cross_entropy_, softmax, softmax_backward_, use_kernels
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.loss import computed_positions, linear_cross_entropy
 from kosmos.model.omni import OmniModel
@@ -58,6 +58,29 @@ def test_softmax_is_that_of_torch(shape: tuple[int, int, int], dtype: torch.dtyp
     assert not out[hidden.expand(shape)].any()
     # logits to 160 are rounded to a hundred-thousandth
     torch.testing.assert_close(out.double(), exact, rtol=1e-5 if dtype == torch.float32 else 2**-8, atol=1e-30)
+
+
+@settings(max_examples=60, deadline=None)
+@example(shape=(3, 70, 300), dtype=torch.bfloat16, causal=True, garbage=0.0)  # by two threads
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 40), st.sampled_from([1, 2, 15, 16, 17, 197])),
+    dtype=st.sampled_from(TYPES),
+    causal=st.booleans(),
+    garbage=st.sampled_from([3.0, float("nan"), float("inf")]),
+)
+def test_gradients_of_softmax_are_those_of_torch(
+    shape: tuple[int, int, int], dtype: torch.dtype, causal: bool, garbage: float
+) -> None:
+    torch.manual_seed(0)
+    _, rows, keys = shape
+    first = max(0, keys - rows) if causal else None
+    hidden = torch.arange(keys) > first + torch.arange(rows)[:, None] if first is not None else torch.zeros(rows, keys)
+    logits = torch.randn(shape).masked_fill_(hidden.bool(), float("-inf"))
+    shares, changes = logits.softmax(-1).to(dtype), torch.randn(shape).to(dtype)
+    exact = torch._softmax_backward_data(changes.double(), shares.double(), -1, torch.float64) * 0.5
+    changes.masked_fill_(hidden.bool(), garbage)
+    softmax_backward_(changes, shares, 0.5, first)
+    torch.testing.assert_close(changes.double(), exact, rtol=2e-5 if dtype == torch.float32 else 2**-8, atol=1e-6)
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kosmos.model.attention_groups import PLAIN, Group, Groups, Sharing, groups_of, tell_padding
-from kosmos.model.attention_products import WHOLE, attention_in_products, products_backward
+from kosmos.model.attention_products import SHORT, attention_in_products, products_backward
 from kosmos.model.cpu_kernels import knows
 from kosmos.model.segments import Segments
 
@@ -25,7 +25,7 @@ FINE = 128
 """Documents of more tokens attend by products in bf16 alone: in fp32 torch's kernel is as fast, and keeps no shares."""
 _STEP, _PAIRS = 16, 2**17
 PRODUCTS = {
-    torch.bfloat16: Sharing(short=WHOLE, step=_STEP, long=FINE, products="all", pairs=_PAIRS),
+    torch.bfloat16: Sharing(short=SHORT, step=_STEP, long=FINE, products="all", pairs=_PAIRS),
     torch.float32: Sharing(short=FINE, step=_STEP, products="short", pairs=_PAIRS),
     torch.float64: Sharing(short=FINE, step=_STEP, products="short", pairs=_PAIRS),
 }

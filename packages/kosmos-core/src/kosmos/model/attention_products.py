@@ -19,11 +19,15 @@ import torch
 from torch import Tensor, library
 
 from kosmos.model.cpu_kernels import softmax as softmax_of
+from kosmos.model.cpu_kernels import softmax_backward_
 from kosmos.model.recurring import MULTIPLE, rounded
 
-BLOCK, SCRATCH = 256, 2**23
+SHORT = 256
+"""Longest documents that share products with others of their length."""
+BLOCK, SCRATCH = 512 if torch.cpu.get_capabilities().get("amx_bf16") else SHORT, 2**23
 """Queries, and elements, of the shares that are held at once, but for the fewest queries, ``MULTIPLE``, of however many
-heads times tokens: beyond 131,072 they are more. Blocks of 512 queries took 10 to 25 % longer backward."""
+heads times tokens: beyond 131,072 they are more. Blocks of 512 queries took 10 to 25 % longer backward, but with AMX a
+fifth less, since a call costs more there than what its product computes behind the mask."""
 WHOLE = BLOCK
 """Longest documents, of one block, whose shares are kept: 2 MB a layer of 2,048 tokens for each 80 that a document has
 (6 heads, bf16)."""
@@ -132,7 +136,7 @@ def products_backward(
     shares, softmax = _Shares(kept), _Softmax(scale, causal, bias, by_kernels)
     for part in parts_of(counts, lengths):
         _matrices_backward(part, [upstream, *given, *outs], shares.next(part), causal, softmax)
-    for changed in outs[:2]:
+    for changed in outs[:2] if not by_kernels else ():
         changed.mul_(scale)
     return outs
 
@@ -144,7 +148,7 @@ def _matrices_backward(part: Part, rows: list[Tensor], kept: Tensor | None, caus
         shares = softmax(block, q, k) if kept is None else kept
         given, asked = part.of(upstream, queries), part.of(q, queries)
         changes = torch.bmm(given, part.turned(v, keys), out=block.scratch("logits", q.dtype))
-        torch._softmax_backward_data(changes, shares, -1, q.dtype, grad_input=changes)
+        softmax.backward(block, changes, shares)
         torch.bmm(changes, part.of(k, keys), out=part.of(dq, queries))
         of_values, of_keys = part.of(dv, keys), part.of(dk, keys)
         if number == 0:  # the last queries, which see all keys
@@ -213,12 +217,21 @@ class _Softmax(NamedTuple):
         shares = block.scratch("shares", q.dtype) if out is None else out
         if self.by_kernels:
             torch.bmm(queries, keys, out=logits)
-            first = block.queries.start if self.causal else None
-            return softmax_of(logits, self._bias(block), self.scale, first, shares)
+            return softmax_of(logits, self._bias(block), self.scale, self._first(block), shares)
         hidden = _hidden(block, q.dtype) if self.causal else self._bias(block)
         start, beta = (logits, 0) if hidden is None else (hidden, 1)
         torch.baddbmm(start, queries, keys, beta=beta, alpha=self.scale, out=logits)
         return torch._softmax(logits, -1, False, out=shares)
+
+    def backward(self, block: _Block, changes: Tensor, shares: Tensor) -> None:
+        """Make the gradients of shares those of logits: by kernels as q and k made them, else after their scale."""
+        if self.by_kernels:
+            softmax_backward_(changes, shares, self.scale, self._first(block))
+        else:
+            torch._softmax_backward_data(changes, shares, -1, changes.dtype, grad_input=changes)
+
+    def _first(self, block: _Block) -> int | None:
+        return block.queries.start if self.causal else None
 
     def _bias(self, block: _Block) -> Tensor | None:
         """[matrices, 1, keys]: minus infinity where a key is not seen."""

@@ -11,11 +11,17 @@
 #include <limits>
 #include <vector>
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
 namespace {
 
 constexpr int64_t SERIAL = 1 << 14;  // so many numbers or fewer are not worth a second thread
 constexpr int64_t LINES = 16;        // of a softmax that a thread takes at a time: behind a causal mask they grow
 constexpr int64_t LANES = 16;        // numbers of the longest vector
+constexpr int64_t BLOCK = 32;        // that are rounded at once
+constexpr int64_t CHUNK = 1 << 11;   // that a thread takes at a time
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
 inline float widen(float value) { return value; }
@@ -33,6 +39,31 @@ inline void narrow(float value, uint16_t &to) {
     std::memcpy(&bits, &value, sizeof bits);
     const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
     to = value == value ? uint16_t(rounded) : uint16_t(0x7FC0);
+}
+
+// Write `value(i)` of each i. In bf16 it is rounded by the processor where that can, a vector at once: so compilers do not
+// make it of the loop above.
+template <class F>
+inline void write(float *to, int64_t count, F value) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] = value(i);
+}
+template <class F>
+inline void write(uint16_t *to, int64_t count, F value) {
+    int64_t i = 0;
+#ifdef __AVX512BF16__
+    for (; i + BLOCK <= count; i += BLOCK) {
+        float found[BLOCK];
+#pragma omp simd
+        for (int64_t j = 0; j < BLOCK; j++) found[j] = value(i + j);
+        for (int64_t j = 0; j < BLOCK; j += LANES) {
+            const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(found + j));
+            std::memcpy(to + i + j, &rounded, sizeof rounded);
+        }
+    }
+#endif
+#pragma omp simd
+    for (int64_t j = i; j < count; j++) narrow(value(j), to[j]);
 }
 
 // exp(x) for x in [-87, 88], by the polynomial of Cephes (expf). A NaN stays one.
@@ -85,12 +116,8 @@ void rotate(const T *x, int64_t token, int64_t head, const float *cos, const flo
         for (int64_t h = 0; h < heads; h++) {
             const T *a = x + t * token + h * head, *b = a + half;
             T *first = out + (t * heads + h) * 2 * half, *second = first + half;
-#pragma omp simd
-            for (int64_t i = 0; i < half; i++) {
-                const float p = widen(a[i]), q = widen(b[i]), turn = sign * s[i];
-                narrow(std::fma(p, c[i], -(q * turn)), first[i]);
-                narrow(std::fma(q, c[i], p * turn), second[i]);
-            }
+            write(first, half, [=](int64_t i) { return std::fma(widen(a[i]), c[i], -(widen(b[i]) * (sign * s[i]))); });
+            write(second, half, [=](int64_t i) { return std::fma(widen(b[i]), c[i], widen(a[i]) * (sign * s[i])); });
         }
     }
 }
@@ -107,8 +134,7 @@ void norm(const float *x, const float *weight, float eps, T *out, float *scales,
         const float scale = 1.0f / std::sqrt(sum / float(width) + eps);
         scales[r] = scale;
         T *to = out + r * width;
-#pragma omp simd
-        for (int64_t i = 0; i < width; i++) narrow(row[i] * scale * weight[i], to[i]);
+        write(to, width, [=](int64_t i) { return row[i] * scale * weight[i]; });
     }
 }
 
@@ -145,21 +171,28 @@ void norm_backward(const T *upstream, const float *x, const float *weight, const
 
 template <class T>
 void swiglu(const T *gate, const T *inner, T *out, int64_t count, int threads) {
-#pragma omp parallel for simd num_threads(threads) if (parallel : count > SERIAL)
-    for (int64_t i = 0; i < count; i++) {
-        const float x = widen(gate[i]);
-        narrow(x * sigmoid(x) * widen(inner[i]), out[i]);
+#pragma omp parallel for num_threads(threads) if (count > SERIAL)
+    for (int64_t start = 0; start < count; start += CHUNK) {
+        const T *x = gate + start, *y = inner + start;
+        write(out + start, std::min(CHUNK, count - start),
+              [=](int64_t i) { return widen(x[i]) * sigmoid(widen(x[i])) * widen(y[i]); });
     }
 }
 
 template <class T>
 void swiglu_backward(const T *upstream, const T *gate, const T *inner, T *of_gate, T *of_inner, int64_t count,
                      int threads) {
-#pragma omp parallel for simd num_threads(threads) if (parallel : count > SERIAL)
-    for (int64_t i = 0; i < count; i++) {
-        const float given = widen(upstream[i]), x = widen(gate[i]), share = sigmoid(x);
-        narrow(given * x * share, of_inner[i]);
-        narrow(given * widen(inner[i]) * share * std::fma(x, 1.0f - share, 1.0f), of_gate[i]);
+#pragma omp parallel for num_threads(threads) if (count > SERIAL)
+    for (int64_t start = 0; start < count; start += CHUNK) {
+        const int64_t length = std::min(CHUNK, count - start);
+        const T *given = upstream + start, *x = gate + start, *y = inner + start;
+        float shares[CHUNK];
+        write(shares, length, [=](int64_t i) { return sigmoid(widen(x[i])); });
+        const float *share = shares;
+        write(of_inner + start, length, [=](int64_t i) { return widen(given[i]) * widen(x[i]) * share[i]; });
+        write(of_gate + start, length, [=](int64_t i) {
+            return widen(given[i]) * widen(y[i]) * share[i] * std::fma(widen(x[i]), 1.0f - share[i], 1.0f);
+        });
     }
 }
 
@@ -196,10 +229,31 @@ void softmax(const T *logits, const T *bias, float scale, int64_t first, T *out,
                     }
                 }
                 const float part = 1.0f / shares(own, most, own, read);
-#pragma omp simd
-                for (int64_t i = 0; i < read; i++) narrow(own[i] * part, to[i]);
+                write(to, read, [=](int64_t i) { return own[i] * part; });
                 std::fill(to + read, to + keys, T(0));
             }
+        }
+    }
+}
+
+// `changes` of the shares of such a softmax become those of its logits before they were multiplied by `scale`.
+template <class T>
+void softmax_backward(const T *shares, T *changes, float scale, int64_t first, int64_t matrices, int64_t rows,
+                      int64_t keys, int threads) {
+#pragma omp parallel for collapse(2) schedule(static, LINES) num_threads(threads) if (matrices * rows * keys > SERIAL)
+    for (int64_t m = 0; m < matrices; m++) {
+        for (int64_t r = 0; r < rows; r++) {
+            const T *share = shares + (m * rows + r) * keys;
+            T *change = changes + (m * rows + r) * keys;
+            const int64_t seen = first < 0 ? keys : std::min(keys, first + r + 1);
+            const int64_t read = std::min(keys, (seen + LANES - 1) / LANES * LANES);
+            float sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int64_t i = 0; i < read; i++) sum += i < seen ? widen(share[i]) * widen(change[i]) : 0.0f;
+            write(change, read, [=](int64_t i) {
+                return i < seen ? widen(share[i]) * (widen(change[i]) - sum) * scale : 0.0f;
+            });
+            std::fill(change + read, change + keys, T(0));
         }
     }
 }
@@ -228,8 +282,7 @@ void cross_entropy(T *logits, const int64_t *targets, float z, float *losses, fl
             losses[r] = logsumexp - widen(target);
             if (added) added[r] = z * logsumexp * logsumexp;
             const float part = (1.0f + 2.0f * z * logsumexp) / sum;
-#pragma omp simd
-            for (int64_t i = 0; i < width; i++) narrow(own[i] * part, row[i]);
+            write(row, width, [=](int64_t i) { return own[i] * part; });
             narrow(std::fma(own[targets[r]], part, -1.0f), target);
         }
     }
@@ -261,6 +314,10 @@ void cross_entropy(T *logits, const int64_t *targets, float z, float *losses, fl
     void softmax_##NAME(const T *logits, const T *bias, float scale, int64_t first, T *out, int64_t matrices,         \
                         int64_t rows, int64_t keys, int threads) {                                                    \
         softmax(logits, bias, scale, first, out, matrices, rows, keys, threads);                                      \
+    }                                                                                                                 \
+    void softmax_backward_##NAME(const T *shares, T *changes, float scale, int64_t first, int64_t matrices,           \
+                                 int64_t rows, int64_t keys, int threads) {                                           \
+        softmax_backward(shares, changes, scale, first, matrices, rows, keys, threads);                               \
     }                                                                                                                 \
     void cross_entropy_##NAME(T *logits, const int64_t *targets, float z, float *losses, float *added, int64_t count, \
                               int64_t rows, int64_t width, int threads) {                                             \

@@ -32,6 +32,7 @@ _ARGUMENTS = {
     "swiglu": [*[_POINTER] * 3, _COUNT],
     "swiglu_backward": [*[_POINTER] * 5, _COUNT],
     "softmax": [_POINTER, _POINTER, _NUMBER, _COUNT, _POINTER, _COUNT, _COUNT, _COUNT],
+    "softmax_backward": [_POINTER, _POINTER, _NUMBER, _COUNT, _COUNT, _COUNT, _COUNT],
     "cross_entropy": [_POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _COUNT, _COUNT, _COUNT],
 }
 
@@ -88,9 +89,18 @@ def binary() -> ctypes.CDLL:
 
 def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
     """Tensors are given by where they begin; all of them are contiguous where the source cannot be told otherwise."""
-    assert all(x.device.type == "cpu" for x in arguments if isinstance(x, Tensor)), name
-    pointers = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
-    getattr(binary(), f"{name}_{_TYPES[dtype]}")(*pointers, torch.get_num_threads())
+    given = []
+    for x in arguments:  # a step makes hundreds of calls
+        if isinstance(x, Tensor):
+            assert x.is_cpu, name
+            x = x.data_ptr()
+        given.append(x)
+    _function(name, dtype)(*given, torch.get_num_threads())
+
+
+@functools.cache
+def _function(name: str, dtype: torch.dtype) -> Any:
+    return getattr(binary(), f"{name}_{_TYPES[dtype]}")
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -123,6 +133,19 @@ def softmax(logits: Tensor, bias: Tensor | None, scale: float, first: int | None
     assert bias is None or first is None
     _call("softmax", logits.dtype, logits, bias, scale, -1 if first is None else first, out, *logits.shape)
     return out
+
+
+def softmax_backward_(changes: Tensor, shares: Tensor, scale: float, first: int | None) -> Tensor:
+    """Make the gradients of such shares those of the logits, before they were multiplied by ``scale``.
+
+    Args:
+        changes, shares: [matrices, rows, keys], contiguous, of one type.
+        first: as in ``softmax``; of keys that are not seen it gives zeros, whatever stands there.
+    """
+    assert changes.dtype == shares.dtype and changes.shape == shares.shape, (changes.shape, shares.shape)
+    assert changes.is_contiguous() and shares.is_contiguous()
+    _call("softmax_backward", changes.dtype, shares, changes, scale, -1 if first is None else first, *changes.shape)
+    return changes
 
 
 def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, added: Tensor | None, z: float) -> Tensor:
