@@ -11,60 +11,14 @@
 #include <limits>
 #include <vector>
 
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
+#include "../runtime/bf16.h"
 
 namespace {
 
 constexpr int64_t SERIAL = 1 << 14;  // so many numbers or fewer are not worth a second thread
 constexpr int64_t LINES = 16;        // of a softmax that a thread takes at a time: behind a causal mask they grow
-constexpr int64_t LANES = 16;        // numbers of the longest vector
-constexpr int64_t BLOCK = 32;        // that are rounded at once
 constexpr int64_t CHUNK = 1 << 11;   // that a thread takes at a time
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
-
-inline float widen(float value) { return value; }
-inline float widen(uint16_t bf16) {
-    const uint32_t bits = uint32_t(bf16) << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-inline void narrow(float value, float &to) { to = value; }
-// To nearest, ties to even; a NaN stays one.
-inline void narrow(float value, uint16_t &to) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    to = value == value ? uint16_t(rounded) : uint16_t(0x7FC0);
-}
-
-// Write `value(i)` of each i. In bf16 it is rounded by the processor where that can, a vector at once: so compilers do not
-// make it of the loop above.
-template <class F>
-inline void write(float *to, int64_t count, F value) {
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) to[i] = value(i);
-}
-template <class F>
-inline void write(uint16_t *to, int64_t count, F value) {
-    int64_t i = 0;
-#ifdef __AVX512BF16__
-    for (; i + BLOCK <= count; i += BLOCK) {
-        float found[BLOCK];
-#pragma omp simd
-        for (int64_t j = 0; j < BLOCK; j++) found[j] = value(i + j);
-        for (int64_t j = 0; j < BLOCK; j += LANES) {
-            const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(found + j));
-            std::memcpy(to + i + j, &rounded, sizeof rounded);
-        }
-    }
-#endif
-#pragma omp simd
-    for (int64_t j = i; j < count; j++) narrow(value(j), to[j]);
-}
 
 // exp(x) for x in [-87, 88], by the polynomial of Cephes (expf). A NaN stays one.
 inline float power(float x) {
@@ -77,10 +31,7 @@ inline float power(float x) {
     sum = std::fma(sum, rest, 1.6666665459e-1f);
     sum = std::fma(sum, rest, 5.0000001201e-1f);
     sum = std::fma(sum, rest * rest, rest + 1.0f);
-    const int32_t bits = (int32_t(whole) + 127) << 23;
-    float scale;
-    std::memcpy(&scale, &bits, sizeof scale);
-    return sum * scale;
+    return sum * number_of(uint32_t(int32_t(whole) + 127) << 23);
 }
 
 // 1 / (1 + exp(-x)), to two units of the last place.

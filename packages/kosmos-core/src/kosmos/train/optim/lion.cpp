@@ -13,6 +13,8 @@
 #include <omp.h>
 #endif
 
+#include "../../runtime/bf16.h"
+
 namespace {
 
 constexpr int64_t CHUNK = 1 << 16;  // fewest elements of a chunk, but for the last of a parameter
@@ -38,29 +40,6 @@ struct Chunk {
     const Parameter *parameter;
     int64_t start, stop, before;  // `before`: elements of all chunks before it
 };
-
-inline uint32_t bits_of(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-inline float number_of(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-inline float widen(float value) { return value; }
-inline float widen(uint16_t bf16) { return number_of(uint32_t(bf16) << 16); }
-
-inline void narrow(float value, float &to) { to = value; }
-// To nearest, ties to even. A NaN stays one as long as its low bits are 0: they are, where it comes from bf16 numbers or
-// from arithmetic.
-inline void narrow(float value, uint16_t &to) {
-    const uint32_t bits = bits_of(value);
-    to = uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
 
 // As `noise.random_bits`.
 inline uint32_t random_bits(int64_t place, uint32_t key) {
@@ -111,10 +90,35 @@ inline float moved(float weight, float mean, float slope, const Numbers &by) {
     return std::fma(-by.rate, std::fma(by.decay, weight, sign), weight);
 }
 
+#ifdef __AVX512BF16__
+// Of bf16, what are whole blocks: returns where it stopped.
+int64_t step_blocks(Plain<uint16_t> weights, const uint16_t *gradient, uint16_t *momentum, const Chunk &of,
+                    const Numbers &by) {
+    int64_t i = of.start;
+    for (; i + BLOCK <= of.stop; i += BLOCK) {
+        float weight[BLOCK], mean[BLOCK];
+#pragma omp simd
+        for (int64_t j = 0; j < BLOCK; j++) {
+            const float old = widen(momentum[i + j]), slope = widen(gradient[i + j]) * by.scale;
+            weight[j] = moved(weights.load(i + j), old, slope, by);
+            mean[j] = mixed(old, by.beta2, slope, by.rest2);
+        }
+        round_all(weight, weights.weight + i, BLOCK);
+        round_all(mean, momentum + i, BLOCK);
+    }
+    return i;
+}
+#endif
+template <class Weights, class T>
+int64_t step_blocks(Weights, const T *, T *, const Chunk &of, const Numbers &) {
+    return of.start;
+}
+
 template <class Weights, class T>
 void step_plain(Weights weights, const T *gradient, T *momentum, const Chunk &of, const Numbers &by) {
+    const int64_t start = step_blocks(weights, gradient, momentum, of, by);
 #pragma omp simd
-    for (int64_t i = of.start; i < of.stop; i++) {
+    for (int64_t i = start; i < of.stop; i++) {
         const float mean = widen(momentum[i]), slope = widen(gradient[i]) * by.scale;
         weights.store(i, moved(weights.load(i), mean, slope, by));
         narrow(mixed(mean, by.beta2, slope, by.rest2), momentum[i]);

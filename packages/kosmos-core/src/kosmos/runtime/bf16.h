@@ -1,0 +1,75 @@
+// Numbers of C++ that is compiled at run time: fp32, and bf16 as its bits.
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+constexpr int64_t LANES = 16;  // numbers of the longest vector
+constexpr int64_t BLOCK = 32;  // that are rounded at once
+
+inline uint32_t bits_of(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+inline float number_of(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline float widen(float value) { return value; }
+inline float widen(uint16_t bf16) { return number_of(uint32_t(bf16) << 16); }
+
+inline void narrow(float value, float &to) { to = value; }
+// To nearest, ties to even; a NaN stays one.
+inline void narrow(float value, uint16_t &to) {
+    const uint32_t bits = bits_of(value);
+    to = value == value ? uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) : uint16_t(0x7FC0);
+}
+
+// As many numbers as `count`, which compilers know. In bf16 they are rounded by the processor where it can, which no
+// compiler makes of the loop: what is below fp32's normal numbers becomes 0 there.
+inline void round_all(const float *from, float *to, int64_t count) { std::memcpy(to, from, sizeof(float) * count); }
+inline void round_all(const float *from, uint16_t *to, int64_t count) {
+#ifdef __AVX512BF16__
+    for (int64_t i = 0; i < count; i += LANES) {
+        const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + i));
+        std::memcpy(to + i, &rounded, sizeof rounded);
+    }
+#else
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) narrow(from[i], to[i]);
+#endif
+}
+
+// Write `value(i)` of each i.
+template <class F>
+inline void write(float *to, int64_t count, F value) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] = value(i);
+}
+template <class F>
+inline void write(uint16_t *to, int64_t count, F value) {
+    int64_t i = 0;
+#ifdef __AVX512BF16__
+    for (; i + BLOCK <= count; i += BLOCK) {
+        float found[BLOCK];
+#pragma omp simd
+        for (int64_t j = 0; j < BLOCK; j++) found[j] = value(i + j);
+        round_all(found, to + i, BLOCK);
+    }
+#endif
+#pragma omp simd
+    for (int64_t j = i; j < count; j++) narrow(value(j), to[j]);
+}
+
+}  // namespace
