@@ -29,12 +29,16 @@ inline float number_of(uint32_t bits) {
 inline float widen(float value) { return value; }
 inline float widen(uint16_t bf16) { return number_of(uint32_t(bf16) << 16); }
 
-inline void narrow(float value, float &to) { to = value; }
-// To nearest, ties to even; a NaN stays one.
-inline void narrow(float value, uint16_t &to) {
+// To nearest, ties to even. A NaN stays one as long as its low bits are 0: they are, where it comes from bf16 numbers or
+// from arithmetic.
+inline uint16_t nearest(float value) {
     const uint32_t bits = bits_of(value);
-    to = value == value ? uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) : uint16_t(0x7FC0);
+    return uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
+
+inline void narrow(float value, float &to) { to = value; }
+// Any NaN stays one.
+inline void narrow(float value, uint16_t &to) { to = value == value ? nearest(value) : uint16_t(0x7FC0); }
 
 // As many numbers as `count`, which compilers know. In bf16 they are rounded by the processor where it can, which no
 // compiler makes of the loop: what is below fp32's normal numbers becomes 0 there.

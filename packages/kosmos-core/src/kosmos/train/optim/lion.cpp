@@ -41,6 +41,9 @@ struct Chunk {
     int64_t start, stop, before;  // `before`: elements of all chunks before it
 };
 
+inline void keep(float value, float &to) { to = value; }
+inline void keep(float value, uint16_t &to) { to = nearest(value); }
+
 // As `noise.random_bits`.
 inline uint32_t random_bits(int64_t place, uint32_t key) {
     uint32_t x = uint32_t(place) * 0x9E3779B1u + key;
@@ -54,7 +57,7 @@ template <class T>
 struct Plain {
     T *weight;
     float load(int64_t i) const { return widen(weight[i]); }
-    void store(int64_t i, float value) const { narrow(value, weight[i]); }
+    void store(int64_t i, float value) const { keep(value, weight[i]); }
 };
 
 struct Stochastic {
@@ -121,7 +124,7 @@ void step_plain(Weights weights, const T *gradient, T *momentum, const Chunk &of
     for (int64_t i = start; i < of.stop; i++) {
         const float mean = widen(momentum[i]), slope = widen(gradient[i]) * by.scale;
         weights.store(i, moved(weights.load(i), mean, slope, by));
-        narrow(mixed(mean, by.beta2, slope, by.rest2), momentum[i]);
+        keep(mixed(mean, by.beta2, slope, by.rest2), momentum[i]);
     }
 }
 
