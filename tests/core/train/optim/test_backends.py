@@ -82,12 +82,22 @@ def test_the_compiled_step_does_not_depend_on_threads(case):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_compiled_step_keeps_what_is_not_a_number(dtype):
-    slope = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0]).to(dtype)
-    whole = Operands(torch.ones(6, dtype=dtype), slope, torch.zeros(6, dtype=dtype))
+@pytest.mark.parametrize("times", [1, 20], ids=["few", "whole vectors"])
+def test_the_compiled_step_keeps_what_is_not_a_number(dtype, times):
+    slope = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0]).to(dtype).repeat(times)
+    whole = Operands(torch.ones(len(slope), dtype=dtype), slope, torch.zeros(len(slope), dtype=dtype))
     compiled.lion([(whole, 0)], Step(0.5, 0.0, 0.9, 0.99))
-    assert whole.weight.tolist()[1:] == [0.5, 1.5, 1, 1, 0.5]
-    assert whole.momentum[0].isnan() and whole.momentum[1:3].tolist() == [float("inf"), -float("inf")]
+    for weight, momentum in zip(whole.weight.view(times, 6), whole.momentum.view(times, 6), strict=True):
+        assert weight.tolist()[1:] == [0.5, 1.5, 1, 1, 0.5]
+        assert momentum[0].isnan() and momentum[1:3].tolist() == [float("inf"), -float("inf")]
+
+
+@pytest.mark.parametrize("momentum", [1e-39, -3e-39, 2e-38])
+def test_the_compiled_step_does_not_depend_on_where_a_vector_ends(momentum):
+    """Below the normal numbers of fp32, too, as a momentum gets that meets no gradient any more."""
+    whole = Operands(*(torch.full((77,), x, dtype=torch.bfloat16) for x in (0.1, 0.0, momentum)))
+    compiled.lion([(whole, 0)], Step(0.01, 0.1, 0.9, 0.99))
+    assert len(set(whole.weight.tolist())) == len({str(x) for x in whole.momentum.tolist()}) == 1
 
 
 @pytest.mark.parametrize("options", [{}, {"block": 64}], ids=["plain", "8 bits"])

@@ -30,9 +30,12 @@ inline float widen(float value) { return value; }
 inline float widen(uint16_t bf16) { return number_of(uint32_t(bf16) << 16); }
 
 // To nearest, ties to even. A NaN stays one as long as its low bits are 0: they are, where it comes from bf16 numbers or
-// from arithmetic.
+// from arithmetic. Where the processor rounds whole blocks, what is below fp32's normal numbers becomes 0, as there.
 inline uint16_t nearest(float value) {
-    const uint32_t bits = bits_of(value);
+    uint32_t bits = bits_of(value);
+#ifdef __AVX512BF16__
+    bits = bits & 0x7F800000 ? bits : bits & 0x80000000;
+#endif
     return uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
@@ -40,20 +43,15 @@ inline void narrow(float value, float &to) { to = value; }
 // Any NaN stays one.
 inline void narrow(float value, uint16_t &to) { to = value == value ? nearest(value) : uint16_t(0x7FC0); }
 
-// As many numbers as `count`, which compilers know. In bf16 they are rounded by the processor where it can, which no
-// compiler makes of the loop: what is below fp32's normal numbers becomes 0 there.
-inline void round_all(const float *from, float *to, int64_t count) { std::memcpy(to, from, sizeof(float) * count); }
-inline void round_all(const float *from, uint16_t *to, int64_t count) {
 #ifdef __AVX512BF16__
+// Round whole vectors, as no compiler makes it of a loop.
+inline void round_all(const float *from, uint16_t *to, int64_t count) {
     for (int64_t i = 0; i < count; i += LANES) {
         const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + i));
         std::memcpy(to + i, &rounded, sizeof rounded);
     }
-#else
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) narrow(from[i], to[i]);
-#endif
 }
+#endif
 
 // Write `value(i)` of each i.
 template <class F>
