@@ -11,8 +11,8 @@ class FewFramesConv3d(nn.Conv3d):
     """``Conv3d`` that pads few frames itself on a CPU in bf16.
 
     With 2 frames and a kernel of 3 in time, with up to 4 and one of 5, oneDNN of torch 2.11 leaves part of the weights'
-    gradient unwritten on processors with AVX-512 in bf16: NaN, or whatever memory held. On frames that were padded
-    before, it is right.
+    gradient unwritten on processors with AVX-512 in bf16: NaN, or whatever memory held. With AMX it does so with 1
+    frame too, where channels are grouped. On frames that were padded before, it is right.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ class FewFramesConv3d(nn.Conv3d):
         assert not isinstance(self.padding, str), self.padding
         frames, *rest = self.padding
         bf16 = x.dtype == torch.bfloat16 or torch.is_autocast_enabled(x.device.type)
-        if x.device.type != "cpu" or not bf16 or not 1 < x.shape[2] <= 2 * frames:
+        if x.device.type != "cpu" or not bf16 or not 0 < x.shape[2] <= 2 * frames:
             return super().forward(x)
         padded = F.pad(x, (0, 0, 0, 0, frames, frames))
         return F.conv3d(padded, self.weight, self.bias, self.stride, (0, *rest), self.dilation, self.groups)
