@@ -83,8 +83,10 @@ def weights_gone_wrong(parts, value):
     before = weight.detach().clone()
     with torch.no_grad():
         weight[5], weight[6] = value, -value
-        yield
-        weight.copy_(before)
+        try:
+            yield
+        finally:  # else a failure is one of the tests behind it, too
+            weight.copy_(before)
 
 
 def test_an_encoder_whose_features_are_not_finite_is_named(parts, monkeypatch):

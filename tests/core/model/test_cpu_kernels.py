@@ -136,6 +136,13 @@ def test_numbers_that_are_wrong_stay_wrong(dtype: torch.dtype, wrong: float) -> 
         assert out[0].isfinite().all() and out[2].isfinite().all()
 
 
+@pytest.mark.parametrize("size", [1e-39, -3e-39, 2e-38, 1.0])
+def test_where_a_vector_ends_does_not_change_what_is_given(size: float) -> None:
+    """Below the normal numbers of fp32, too."""
+    out = swiglu(torch.ones(77, dtype=torch.bfloat16), torch.full((77,), size, dtype=torch.bfloat16))
+    assert len({str(x) for x in out.tolist()}) == 1
+
+
 def test_threads_do_not_change_what_is_given() -> None:
     torch.manual_seed(0)
     x, weight = torch.randn(700, 96, requires_grad=True), torch.randn(96, requires_grad=True)

@@ -13,9 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kosmos.model import attention_products
 from kosmos.model.attention import attend
 from kosmos.model.attention_cpu import FINE
-from kosmos.model.attention_products import BLOCK
+from kosmos.model.attention_products import SHORT
 from kosmos.model.cpu_kernels import cross_entropy_, softmax, softmax_backward_, use_kernels
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.loss import computed_positions, linear_cross_entropy
@@ -136,10 +137,18 @@ def test_a_target_that_is_no_token_is_refused_before_anything_is_written(target:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("lengths", [[9, 40, 12, 33], [70] * 5, [BLOCK + 44, 130, 20], [700]])
+@pytest.mark.parametrize("lengths", [[9, 40, 12, 33], [70] * 5, [300, 130, 20], [700]])
+@pytest.mark.parametrize("block", [SHORT, 512], ids=["blocks", "blocks with AMX"])
 def test_attention_by_kernels_has_the_gradients_of_fp64(
-    lengths: list[int], causal: bool, dtype: torch.dtype, calls: list[str]
+    block: int,
+    lengths: list[int],
+    causal: bool,
+    dtype: torch.dtype,
+    calls: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for name in ("BLOCK", "WHOLE"):
+        monkeypatch.setattr(attention_products, name, block)
     torch.manual_seed(0)
     q, k, v = (torch.randn(sum(lengths), n, 8, dtype=torch.float64, requires_grad=True) for n in (4, 2, 2))
     low = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]

@@ -27,7 +27,7 @@ SHORT = 256
 BLOCK, SCRATCH = 512 if torch.cpu.get_capabilities().get("amx_bf16") else SHORT, 2**23
 """Queries, and elements, of the shares that are held at once, but for the fewest queries, ``MULTIPLE``, of however many
 heads times tokens: beyond 131,072 they are more. Blocks of 512 queries took 10 to 25 % longer backward, but with AMX a
-fifth less, since a call costs more there than what its product computes behind the mask."""
+quarter less, since a call costs more there than what its product computes behind the mask."""
 WHOLE = BLOCK
 """Longest documents, of one block, whose shares are kept: 2 MB a layer of 2,048 tokens for each 80 that a document has
 (6 heads, bf16)."""

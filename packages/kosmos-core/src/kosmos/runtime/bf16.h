@@ -30,18 +30,21 @@ inline float widen(float value) { return value; }
 inline float widen(uint16_t bf16) { return number_of(uint32_t(bf16) << 16); }
 
 // To nearest, ties to even. A NaN stays one as long as its low bits are 0: they are, where it comes from bf16 numbers or
-// from arithmetic. Where the processor rounds whole blocks, what is below fp32's normal numbers becomes 0, as there.
+// from arithmetic.
 inline uint16_t nearest(float value) {
-    uint32_t bits = bits_of(value);
-#ifdef __AVX512BF16__
-    bits = bits & 0x7F800000 ? bits : bits & 0x80000000;
-#endif
+    const uint32_t bits = bits_of(value);
     return uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
 inline void narrow(float value, float &to) { to = value; }
-// Any NaN stays one.
-inline void narrow(float value, uint16_t &to) { to = value == value ? nearest(value) : uint16_t(0x7FC0); }
+// As the processor does for whole vectors, where it can: any NaN stays one, and below fp32's normal numbers is 0 there.
+inline void narrow(float value, uint16_t &to) {
+#ifdef __AVX512BF16__
+    const uint32_t bits = bits_of(value);
+    value = number_of(bits & 0x7F800000 ? bits : bits & 0x80000000);
+#endif
+    to = value == value ? nearest(value) : uint16_t(0x7FC0);
+}
 
 #ifdef __AVX512BF16__
 // Round whole vectors, as no compiler makes it of a loop.

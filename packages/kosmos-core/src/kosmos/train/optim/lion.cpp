@@ -93,35 +93,10 @@ inline float moved(float weight, float mean, float slope, const Numbers &by) {
     return std::fma(-by.rate, std::fma(by.decay, weight, sign), weight);
 }
 
-#ifdef __AVX512BF16__
-// Of bf16, what are whole blocks: returns where it stopped.
-int64_t step_blocks(Plain<uint16_t> weights, const uint16_t *gradient, uint16_t *momentum, const Chunk &of,
-                    const Numbers &by) {
-    int64_t i = of.start;
-    for (; i + BLOCK <= of.stop; i += BLOCK) {
-        float weight[BLOCK], mean[BLOCK];
-#pragma omp simd
-        for (int64_t j = 0; j < BLOCK; j++) {
-            const float old = widen(momentum[i + j]), slope = widen(gradient[i + j]) * by.scale;
-            weight[j] = moved(weights.load(i + j), old, slope, by);
-            mean[j] = mixed(old, by.beta2, slope, by.rest2);
-        }
-        round_all(weight, weights.weight + i, BLOCK);
-        round_all(mean, momentum + i, BLOCK);
-    }
-    return i;
-}
-#endif
-template <class Weights, class T>
-int64_t step_blocks(Weights, const T *, T *, const Chunk &of, const Numbers &) {
-    return of.start;
-}
-
 template <class Weights, class T>
 void step_plain(Weights weights, const T *gradient, T *momentum, const Chunk &of, const Numbers &by) {
-    const int64_t start = step_blocks(weights, gradient, momentum, of, by);
 #pragma omp simd
-    for (int64_t i = start; i < of.stop; i++) {
+    for (int64_t i = of.start; i < of.stop; i++) {
         const float mean = widen(momentum[i]), slope = widen(gradient[i]) * by.scale;
         weights.store(i, moved(weights.load(i), mean, slope, by));
         keep(mixed(mean, by.beta2, slope, by.rest2), momentum[i]);
