@@ -97,6 +97,17 @@ def test_no_more_plans_are_kept_than_said(tmp_path, monkeypatch):
         assert kept.parts == len(kept.plans) * (3 + PLAN_PARTS)
 
 
+def test_a_set_of_more_files_than_are_kept_finds_some_of_them_at_its_next_epoch(tmp_path, monkeypatch):
+    monkeypatch.setattr("kosmos.data.kept_plans.MOST_KEPT", 20 * (1 + PLAN_PARTS))
+    processor, kept = BytesProcessor(4), KeptPlans()
+    for number in range(30):
+        (tmp_path / str(number)).write_bytes(b"a")
+    for _ in range(2):
+        for number in range(30):
+            kept.plan(Media("ticks", tmp_path / str(number)), processor)
+    assert 30 + 10 <= processor.asked <= 55  # ten have no room; measured: 53
+
+
 def test_what_cannot_be_looked_up_is_left_to_the_processor(tmp_path):
     processor, kept = BytesProcessor(4), KeptPlans()
     file = tmp_path / "a"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from kosmos.data.document import FileSpan, Media, StoredMedia
@@ -22,7 +23,10 @@ class KeptPlans:
 
     def __init__(self) -> None:
         self.plans: dict[tuple[Any, ...], MediaPlan] = {}
+        self.keys: list[tuple[Any, ...]] = []
+        """Those of ``plans``, in no order."""
         self.parts = 0
+        self.random = Random(0)
 
     def __reduce__(self) -> Any:
         return KeptPlans, ()
@@ -40,12 +44,22 @@ class KeptPlans:
         media = media.load()
         plan = plan_of(processor, media)
         if key is not None:
-            self.parts += len(plan.layout) + PLAN_PARTS
-            if self.parts > MOST_KEPT:
-                self.plans.clear()
-                self.parts = len(plan.layout) + PLAN_PARTS
-            self.plans[key] = plan
+            self._keep(key, plan)
         return media, plan
+
+    def _keep(self, key: tuple[Any, ...], plan: MediaPlan) -> None:
+        self.parts += _parts(plan)
+        # Any of them goes: if the oldest did, a set larger than all that is kept would find none at its next epoch.
+        while self.parts > MOST_KEPT and self.keys:
+            number = self.random.randrange(len(self.keys))
+            self.keys[number], self.keys[-1] = self.keys[-1], self.keys[number]
+            self.parts -= _parts(self.plans.pop(self.keys.pop()))
+        self.keys.append(key)
+        self.plans[key] = plan
+
+
+def _parts(plan: MediaPlan) -> int:
+    return len(plan.layout) + PLAN_PARTS
 
 
 def _state(media: Media | StoredMedia) -> tuple[Any, ...] | None:
