@@ -75,6 +75,7 @@ def test_a_step_says_how_long_its_rows_were_waited_for(tmp_path, monkeypatch):
     train_model(small_run(tmp_path / "run", data={"held_out": 0}, train={"steps": 3}), registry=ticks_registry())
     for row in rows_of(tmp_path / "run" / "metrics.jsonl"):
         assert 0.01 * row["documents"] <= row["data_wait_s"] < row["step_s"]  # each holds one medium
+        assert row["data_wait_share"] == row["data_wait_s"] / row["step_s"]
 
 
 def test_rows_that_a_worker_has_ready_are_not_waited_for(tmp_path):

@@ -149,13 +149,14 @@ class Trainer:
                 self._update()
         self.step += 1
         self.data_state = self.feeder.state()
-        elapsed = perf_counter() - begin
+        elapsed, waited = perf_counter() - begin, max(one.waited_s for one in everyone)
         timing = {
             **learning_rates(self.groups, [group["lr"] for group in self.optimizer.param_groups]),
             "grad_norm": norm,
             **({"grad_norm_by_part": dict(zip(self.parts, by_part, strict=True))} if len(by_part) > 1 else {}),
             "step_s": elapsed,
-            "data_wait_s": max(one.waited_s for one in everyone),
+            "data_wait_s": waited,
+            "data_wait_share": waited / elapsed,
             **{f"{what}_per_s": metrics[what] / elapsed for what in ("tokens", "text_tokens", "media_tokens")},
             "samples_per_s": metrics["documents"] / elapsed,
             "peak_memory_bytes": max(memory.peak_bytes(self.device), *(one.peak_bytes for one in everyone)),

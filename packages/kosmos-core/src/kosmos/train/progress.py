@@ -162,8 +162,9 @@ class ConsoleReporter(Reporter):
         epoch = [f"epoch {row['epoch']:.2f}"] if self.in_epochs and "epoch" in row else []
         if self.has_bar:
             speed = f"{row['tokens_per_s']:,.0f} tokens/s"
+            limits = [_waiting(row), *([f"MFU {_percent(row['mfu'])}"] if "mfu" in row else [])]
             room = self.console.width - len(f"step {row['step']}/{steps} ")
-            self._show_bar(row["step"], steps, fitting([loss, end, *epoch, speed], room))
+            self._show_bar(row["step"], steps, fitting([loss, end, *epoch, speed, *limits], room))
         elif now - self.said_at > self.EVERY_S or row["step"] in (1, steps):
             self.said_at = now
             self.say("  ".join([f"step {row['step']}/{steps}", *epoch, loss, *meters(row), end]))
@@ -218,10 +219,14 @@ def meters(row: Mapping[str, Any]) -> Iterator[str]:
     if "mfu" in row:
         of = ", ".join(f"{name} {100 * share:.1f}" for name, share in row["mfu_by_module"].items())
         yield f"MFU {_percent(row['mfu'])} ({of}; causal attention halved {100 * row['mfu_half_causal']:.1f})"
-    yield f"data wait {_percent(row['data_wait_s'] / row['step_s'])}"
+    yield _waiting(row)
     yield f"peak {row['peak_memory_bytes'] / 2**30:,.1f} GiB"
     if "compilations" in row:
         yield f"compiled {row['compilations']:,}"
+
+
+def _waiting(row: Mapping[str, Any]) -> str:
+    return f"data wait {_percent(row['data_wait_share'])}"
 
 
 def _percent(share: float) -> str:
