@@ -48,7 +48,7 @@ def give_gradients(of: list[nn.Parameter], step: int) -> None:
             values = torch.cat([values.flatten()[:1], values.flatten()])[1:].view(parameter.shape)
         if step == 3 and number == 3:  # not contiguous
             values = values.T.contiguous().T
-        parameter.grad = values
+        parameter.grad = values.to(parameter.device)
 
 
 def differences(case: str) -> dict[str, float]:

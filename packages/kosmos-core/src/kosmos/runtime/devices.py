@@ -92,8 +92,8 @@ def slower_without_triton(device: torch.device) -> str | None:
     if device.type != "cuda" or has_triton():
         return None
     return (
-        "Triton, or a C compiler for it (gcc or clang), is missing: no block is compiled, Lion and the loss run by "
-        "several operations of PyTorch in place of one kernel, and all take longer; install both"
+        "Triton, or a C compiler for it (gcc or clang), is missing: no block is compiled, the loss, Lion and AdamW "
+        "with `master` run by several operations of PyTorch in place of one kernel, and all take longer; install both"
     )
 
 

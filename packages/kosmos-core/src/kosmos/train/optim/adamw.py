@@ -12,7 +12,7 @@ from torch.optim.adamw import adamw
 from kosmos.errors import ConfigError
 from kosmos.train.optim import masters
 from kosmos.train.optim.noise import noise_key
-from kosmos.train.optim.operands import equal_parts, gradient_of
+from kosmos.train.optim.operands import equal_parts, gradient_of, local
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.passes import Passes
 from kosmos.train.optim.states import check_keys, first_place, flat, put_back, zeros_like
@@ -46,7 +46,8 @@ class FusedAdamW(torch.optim.AdamW):
 class MasterAdamW(Parameterwise):
     """AdamW with extra bits or stochastic rounding for bf16 weights. DTensors work. Both means are fp32.
 
-    The state of a parameter is ``exp_avg`` and ``exp_avg_sq`` in fp32, ``step``, and ``low`` with extra bits.
+    The state of a parameter is ``exp_avg`` and ``exp_avg_sq`` in fp32, ``step``, and ``low`` with extra bits. On a GPU
+    a Triton kernel takes the step of bf16 weights; without Triton, and on a CPU, PyTorch's, part by part.
     """
 
     def __init__(
@@ -79,6 +80,19 @@ class MasterAdamW(Parameterwise):
             seed=seed,
         )
         self._passes = Passes()
+        self._scale = 1.0
+
+    def scale_next(self, factor: float) -> bool:
+        """As of ``Parameterwise``; gradients of fp32 weights are scaled before."""
+        self._scale = factor
+        return True
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step for every parameter that has a gradient."""
+        try:
+            return super().step(closure)
+        finally:
+            self._scale = 1.0
 
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Of fp32 weights nothing is rounded away: all of them take their steps in one call."""
@@ -86,6 +100,8 @@ class MasterAdamW(Parameterwise):
         for parameter in parameters:
             if parameter.dtype is not torch.float32:
                 self._update(parameter, group)
+        if exact and self._scale != 1.0:
+            torch._foreach_mul_([local(gradient_of(p)) for p in exact], self._scale)
         by_step: dict[int, list[Tensor]] = {}
         for parameter in exact:
             state = self._state(parameter)
@@ -101,11 +117,22 @@ class MasterAdamW(Parameterwise):
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state, gradient = self._state(parameter), flat(gradient_of(parameter))
         state["step"] += 1
-        means = [flat(state[key]) for key in ("exp_avg", "exp_avg_sq")]
+        means = flat(state["exp_avg"]), flat(state["exp_avg_sq"])
+        if self._has_kernel(parameter):
+            from kosmos.train.optim.adamw_kernel import adamw as by_kernel
+
+            weight, low, noise = flat(parameter), state.get("low"), self._noise(parameter, state)
+            low = None if low is None else flat(low)
+            by_kernel(weight, gradient, means, low, state["step"], group, scale=self._scale, noise=noise)
+            put_back(weight, parameter)
+            return
 
         def move(part: slice, value: Tensor, slope: Tensor) -> None:
             first, second = (mean[part] for mean in means)
-            _adamw([value], [slope.copy_(gradient[part])], [first], [second], state["step"], group)
+            slope.copy_(gradient[part])
+            if self._scale != 1.0:
+                slope.mul_(self._scale)
+            _adamw([value], [slope], [first], [second], state["step"], group)
 
         self._move(parameter, state, move)
 
@@ -116,9 +143,7 @@ class MasterAdamW(Parameterwise):
             state: of the parameter; with stochastic rounding its ``step`` is counted, with extra bits it has ``low``.
             move: takes which elements of this process, their weights in fp32, and as much memory, in fp32, to use.
         """
-        is_stochastic = self.master == "stochastic" and parameter.dtype is torch.bfloat16
-        place = first_place(parameter) if is_stochastic else 0
-        noise = noise_key(self.seed, self.numbers[parameter], state["step"], place) if is_stochastic else None
+        noise = self._noise(parameter, state)
         weight, low = flat(parameter), state.get("low")
         low = None if low is None else flat(low)
         scratch = self._passes.scratch(weight.device)
@@ -130,6 +155,12 @@ class MasterAdamW(Parameterwise):
             spares = spare.view(torch.int32), other.view(torch.int32)
             masters.store(weight[part], rest, value, *spares, noise=noise, start=part.start)
         put_back(weight, parameter)
+
+    def _noise(self, parameter: Tensor, state: dict[str, Any]) -> int | None:
+        """Key of its random bits in this step, None where nothing is rounded at random."""
+        if self.master != "stochastic" or parameter.dtype is not torch.bfloat16:
+            return None
+        return noise_key(self.seed, self.numbers[parameter], state["step"], first_place(parameter))
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         """Its state, made where it has none: see the class."""

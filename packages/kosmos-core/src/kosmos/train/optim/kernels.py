@@ -20,15 +20,16 @@ from torch import Tensor
 from kosmos.data.transfer import to_device
 from kosmos.runtime.devices import current
 from kosmos.train.optim.blocks import CODES, TINY
-from kosmos.train.optim.noise import MIX1, MIX2, WEYL, Keys
+from kosmos.train.optim.noise import Keys
 from kosmos.train.optim.operands import Operands, Step
+from kosmos.train.optim.rounding_kernels import load_weight, random_bits, store_weight
 
 ELEMENTS = 4096
 """Elements of a program: 16 bytes a thread and load with bf16 and 8 warps, twice."""
 ALIGNED = 16
 """Bytes and elements: what begins and ends at multiples of it is read several elements at a time."""
 
-_WEYL, _MIX1, _MIX2, _TINY = (tl.constexpr(value) for value in (WEYL, MIX1, MIX2, TINY))
+_TINY = tl.constexpr(TINY)
 _TYPES = {
     torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.int8: tl.int8,
     torch.int16: tl.int16,
@@ -140,15 +141,8 @@ def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations
     place = row[:, None] * BLOCK + column[None, :]
     inside = (column[None, :] < BLOCK) & (place < count)
 
-    stored = tl.load(weight_ptr + place, mask=inside, other=0)
-    if LOW_BITS > 0:
-        low_ptr = tl.multiple_of(tl.load(columns + 4).to(tl.pointer_type(LOW)), ALIGNED)
-        low = tl.load(low_ptr + place, mask=inside, other=0).to(tl.int32)
-        weight = ((stored.to(tl.int32) << 16) + (low << (16 - LOW_BITS))).to(tl.float32, bitcast=True)
-    elif STOCHASTIC:
-        weight = (stored.to(tl.int32) << 16).to(tl.float32, bitcast=True)
-    else:
-        weight = stored.to(tl.float32)
+    low_ptr = tl.multiple_of(tl.load(columns + 4).to(tl.pointer_type(LOW)), ALIGNED)
+    weight = load_weight(weight_ptr, low_ptr, place, inside, LOW_BITS, STOCHASTIC)
     gradient = tl.load(gradient_ptr + place, mask=inside, other=0).to(tl.float32) * scale
     momentum = tl.load(momentum_ptr + place, mask=inside, other=0).to(tl.float32)
     if CODED:
@@ -161,19 +155,8 @@ def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations
     weight = weight - rate * (sign + decay * weight)
     momentum = momentum * beta2 + gradient * rest2
 
-    if LOW_BITS > 0:
-        bits = weight.to(tl.int32, bitcast=True)
-        if LOW_BITS < 16:
-            bits = ((bits + (1 << (15 - LOW_BITS))) >> (16 - LOW_BITS)) << (16 - LOW_BITS)
-        high = (bits + (1 << 15)) >> 16
-        tl.store(weight_ptr + place, high.to(tl.int16), mask=inside)
-        rest = (bits - (high << 16)) >> (16 - LOW_BITS)
-        tl.store(low_ptr + place, rest.to(LOW), mask=inside)
-    elif STOCHASTIC:
-        bits = weight.to(tl.int32, bitcast=True) + _random_bits(place, tl.load(columns + 7))
-        tl.store(weight_ptr + place, (bits >> 16).to(tl.int16), mask=inside)
-    else:
-        tl.store(weight_ptr + place, weight.to(WEIGHT), mask=inside)
+    key = tl.load(columns + 7)
+    store_weight(weight_ptr, low_ptr, place, inside, weight, key, WEIGHT, LOW, LOW_BITS, STOCHASTIC)
 
     if CODED:
         largest = tl.max(tl.abs(momentum), axis=1)
@@ -181,17 +164,8 @@ def _lion_kernel(  # type: ignore[no-untyped-def]  # Triton compiles annotations
         share = momentum * tl.where(largest > _TINY, 1 / largest, 0.0)[:, None]
         code = (
             share / (1 + tl.abs(share)) * 254
-            + _random_bits(place, tl.load(columns + 8)).to(tl.float32) * 0.0000152587890625
+            + random_bits(place, tl.load(columns + 8)).to(tl.float32) * 0.0000152587890625
         )
         tl.store(momentum_ptr + place, tl.floor(code).to(tl.int8), mask=inside)
     else:
         tl.store(momentum_ptr + place, momentum.to(MOMENTUM), mask=inside)
-
-
-@triton.jit
-def _random_bits(place, key):  # type: ignore[no-untyped-def]
-    # As noise.random_bits.
-    x = place.to(tl.uint32) * _WEYL + key.to(tl.uint32)
-    x = (x ^ (x >> 16)) * _MIX1
-    x = (x ^ (x >> 13)) * _MIX2
-    return (x >> 16).to(tl.int32)

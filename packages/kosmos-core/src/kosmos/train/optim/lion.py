@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from kosmos.errors import ConfigError
-from kosmos.runtime.devices import has_triton
 from kosmos.runtime.native import WORTH
 from kosmos.train.optim import blocks, compiled, masters
 from kosmos.train.optim.noise import noise_key
@@ -160,9 +159,6 @@ class Lion(Parameterwise):
         for together in batches.values():
             together.lion(_step_of(group))
         super()._update_all(alone, group)
-
-    def _has_kernel(self, parameter: Tensor) -> bool:
-        return local(parameter).is_cuda and has_triton()
 
     def _update_by_kernel(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         ready = self._ready.get(_ids(parameters)) if self._ready else None

@@ -74,6 +74,10 @@ class Muon(MasterAdamW):
         self._orthogonal = partial(newton_schulz, steps=steps)
         super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay, master=master, seed=seed)
 
+    def scale_next(self, factor: float) -> bool:
+        """As of ``Parameterwise``: not of matrices, so of none."""
+        return False
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Which of its parameters are matrices is kept."""
         super().add_param_group(param_group)

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kosmos.runtime.devices import has_triton
 from kosmos.train.optim.masters import Master
+from kosmos.train.optim.operands import local
 from kosmos.train.optim.states import check_master, restore_dtypes
 
 
@@ -76,6 +78,10 @@ class Parameterwise(torch.optim.Optimizer, ABC):
             Whether it will; if not, the caller scales them.
         """
         return False
+
+    def _has_kernel(self, parameter: Tensor) -> bool:
+        """Whether a Triton kernel can take its step."""
+        return local(parameter).is_cuda and has_triton()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state, in the dtypes that it has."""
