@@ -52,6 +52,8 @@ KINDS = {
     "JPEG, 160 pixels": (["image"], ["images/flowers"], 800, 9600),
     "FLAC, half a second": (["audio"], ["audio/fsdd"], 800, 9600),
     "flowers, coco and fsdd": (["image", "audio"], ["images/flowers", "images/coco", "audio/fsdd"], 868, 9600),
+    "FLAC, seconds": (["audio"], ["audio/speech/*.flac"], 400, 1200),
+    "MP3, seconds": (["audio"], ["audio/speech/*.mp3"], 400, 1200),
     "FLAC, MP3, OGG": (["audio"], ["audio/speech", "audio/esc10"], 400, 1200),
     "MP4": (["video"], ["video"], 800, 1600),
     "MP4, two minutes": (["video"], [LONG], FILMS, 40),

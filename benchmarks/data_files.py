@@ -23,24 +23,29 @@ FILMS = 60
 
 
 def copies(names: Sequence[str], most: int, count: int, folder: Path) -> list[Path]:
-    """Folders with manifests of ``SPARE`` times ``count`` files, of which each source has its share."""
-    rows = {name: _rows(DATA / name)[:most] for name in names}
+    """Folders with manifests of ``SPARE`` times ``count`` files, of which each source has its share.
+
+    Args:
+        names: of sources, each a folder of sample media; with ``/*.mp3`` behind it its files of that kind alone.
+    """
+    of = {name: DATA / name.partition("/*")[0] for name in names}
+    rows = {name: _rows(of[name], name.partition("/*")[2])[:most] for name in names}
     often = SPARE * count / sum(map(len, rows.values()))
     for name, own in rows.items():
-        place = folder / name
+        place = folder / name.replace("/*.", "-")
         place.mkdir(parents=True)
         with (place / "manifest.jsonl").open("w") as manifest:
             for number, row in enumerate(islice(cycle(own), int(often * len(own)))):
                 kind = next(key for key in ("image", "audio", "video") if key in row)
                 copy = f"{number}{Path(row[kind]).suffix}"
-                shutil.copyfile(DATA / name / row[kind], place / copy)
+                shutil.copyfile(of[name] / row[kind], place / copy)
                 manifest.write(json.dumps({kind: copy, "text": row["text"]}) + "\n")
-    return [folder / name for name in names]
+    return [folder / name.replace("/*.", "-") for name in names]
 
 
-def _rows(folder: Path) -> list[dict[str, Any]]:
+def _rows(folder: Path, suffix: str) -> list[dict[str, Any]]:
     rows = map(json.loads, (folder / "manifest.jsonl").read_text().splitlines())
-    return [row for row in rows if row.get("text")]
+    return [row for row in rows if row.get("text") and any(str(value).endswith(suffix) for value in row.values())]
 
 
 def parquet_of_pictures(folder: Path) -> Path:
