@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -25,15 +25,20 @@ class Place:
 
     def seconds(self, act: Callable[[], Any], rounds: int = 10) -> float:
         """Median time of ``act`` after two calls that warm up."""
-        times = []
+        return self.by_turns({"": act}, rounds)[""]
+
+    def by_turns(self, arms: Mapping[str, Callable[[], Any]], rounds: int = 10) -> dict[str, float]:
+        """Median time of each, one after another in every round, after two rounds that warm up."""
+        times: dict[str, list[float]] = {name: [] for name in arms}
         for number in range(2 + (2 if self.tiny else rounds)):
-            self.wait()
-            begin = perf_counter()
-            act()
-            self.wait()
-            if number > 1:
-                times.append(perf_counter() - begin)
-        return median(times)
+            for name, act in arms.items():
+                self.wait()
+                begin = perf_counter()
+                act()
+                self.wait()
+                if number > 1:
+                    times[name].append(perf_counter() - begin)
+        return {name: median(own) for name, own in times.items()}
 
     def forget(self) -> None:
         """Give memory back that nobody uses, and begin to count anew."""

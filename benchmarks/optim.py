@@ -31,6 +31,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from kosmos.train.optim.adamw import MasterAdamW
 from kosmos.train.optim.lion import Lion
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -82,6 +83,7 @@ def candidates(device: torch.device) -> Iterator[Candidate]:
         yield Candidate("Lion, no compiler", partial(Lion, **settings | {"compile": False}), LION)
         without = partial(Lion, block=256, **settings | {"compile": False})
         yield Candidate("Lion, 8-bit momentum, no compiler", without, LION8)
+    yield Candidate("AdamW, 16 extra bits", partial(MasterAdamW, lr=RATE, weight_decay=0.1), {"bf16": 26})
     yield from peers(device)
 
 

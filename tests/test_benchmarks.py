@@ -12,6 +12,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 PRINTS = {
+    "optimizers": "| AdamW, 16 extra bits |",
+    "text": "text 7 B, bf16 weights, gradients released: ",
+    "pictures": "image and text, decoder of 1.3 B, 4 rows of 8,192, two as one: ",
+    "joined": "rows as one: ",
+    "lane": "one lane, 8 data workers: ",
     "attention": "% of the products' limit",
     "loss": "of the limit",
     "muon": "| PyTorch's Muon |",
@@ -23,7 +28,18 @@ PRINTS = {
 
 @pytest.mark.slow
 def test_the_parts_of_the_measurements_on_a_gpu_run_at_a_small_size() -> None:
-    command = [sys.executable, "benchmarks/gpu.py", "--tiny", *(word for part in PRINTS for word in ("--only", part))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = measured()
     assert done.returncode == 0, done.stdout + done.stderr
     assert [part for part, prints in PRINTS.items() if prints not in done.stdout] == []
+    assert {line.split(":")[0][1:] for line in done.stdout.splitlines() if line.startswith("(")} == {*PRINTS, "in all"}
+
+
+def test_a_part_that_would_begin_too_late_is_left_out_and_named() -> None:
+    done = measured("--only", "loss", "--only", "muon", "--seconds", "0")
+    assert done.returncode == 1
+    assert "left out, for want of time: --only loss --only muon" in done.stdout
+
+
+def measured(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "benchmarks/gpu.py", "--tiny", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
