@@ -23,6 +23,7 @@ from kosmos.runtime.native import load_source
 SOURCE = Path(__file__).with_name("cpu_kernels.cpp")
 WHERE = "train.compile"
 
+_PLAIN = Tensor, nn.Parameter
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 _POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {
@@ -69,7 +70,7 @@ def knows(dtype: torch.dtype) -> bool:
 
 def is_plain(x: Tensor) -> bool:
     """Whether functions of our own may stand for PyTorch's: on a CPU, no DTensor, and nothing is being compiled."""
-    return x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and type(x) in _PLAIN and not torch.compiler.is_compiling()
 
 
 @functools.cache
@@ -93,7 +94,9 @@ def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
     for x in arguments:  # a step makes hundreds of calls
         if isinstance(x, Tensor):
             assert x.is_cpu, name
-            x = x.data_ptr()
+            where = x.data_ptr()
+            assert where or not x.numel(), f"{name}: a {type(x).__name__} without memory of its own"
+            x = where
         given.append(x)
     _function(name, dtype)(*given, torch.get_num_threads())
 

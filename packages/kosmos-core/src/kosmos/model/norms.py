@@ -27,7 +27,7 @@ class RMSNorm(WithKernels):
     def forward(self, x: Tensor) -> Tensor:
         exact = exact_type(x)
         weight = self.weight.to(exact)
-        if self.by_kernels and can_take(x, gives=product_type(x)):
+        if self.by_kernels and can_take(x, self.weight, gives=product_type(x)):
             return rms_norm(x.to(exact), weight, self.eps, product_type(x))
         if is_plain(x):
             given = x.to(exact), weight, self.eps, product_type(x)
