@@ -83,3 +83,13 @@ def test_a_rotation_of_bf16_is_computed_and_returned_in_the_tables_type() -> Non
     assert out.dtype == torch.float32
     assert x.grad is not None
     assert x.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("kind", ["norm", "rotation"])
+def test_gradients_of_gradients_are_refused(kind: str) -> None:
+    """Through what is made without autograd they would be wrong."""
+    x = torch.randn(5, 2, 8, requires_grad=True)
+    out = RMSNorm(8)(x) if kind == "norm" else rotate(x, rotation(torch.arange(5), 8, "rope", base=9.0, middle=0).query)
+    (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.grad(gradient.square().sum(), x)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from kosmos.model.cpu_kernels import WithKernels, can_take, is_plain, rms_norm
 from kosmos.model.precision import exact_type, product_type
@@ -69,6 +70,7 @@ class _RMSNorm(torch.autograd.Function):
         return normed
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, scale = ctx.saved_tensors
         gradient, width = gradients[0].to(x.dtype), x.shape[-1]

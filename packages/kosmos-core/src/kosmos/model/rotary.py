@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from kosmos.errors import ConfigError
 from kosmos.model import cpu_kernels
@@ -93,6 +94,7 @@ class _Rotate(torch.autograd.Function):
         return _rotated(x, cos, sin)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
         return _rotated(gradients[0], cos, -sin).to(ctx.dtype), None, None
