@@ -20,15 +20,20 @@ CASES = {
     "blocks and a rest": (torch.float32, 9001),
     "bf16": (torch.bfloat16, 9001),
     "fp16": (torch.float16, 5000),
+    "offset": (torch.float32, 301),
 }
 """Dtype and vocabulary."""
+OFFSETS = {301: 1e4}
+"""By vocabulary, what is added to all logits."""
 
 
 def logits(dtype: torch.dtype, vocabulary: int) -> tuple[Tensor, Tensor]:
     """Of rows with large and small logits, whose targets are the first, the last and others."""
     random = torch.Generator().manual_seed(vocabulary)
     scales = torch.tensor([0.0, 1e-3, 1.0, 10.0, 100.0, 3.0])[:, None]
-    made = (torch.randn(ROWS, vocabulary, generator=random) * scales - 50 * (scales == 3)).to(dtype)
+    made = (
+        torch.randn(ROWS, vocabulary, generator=random) * scales - 50 * (scales == 3) + OFFSETS.get(vocabulary, 0.0)
+    ).to(dtype)
     targets = torch.randint(vocabulary, (ROWS,), generator=random)
     targets[0], targets[1] = vocabulary - 1, 0
     return made, targets

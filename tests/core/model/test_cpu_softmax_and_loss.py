@@ -115,6 +115,16 @@ def test_losses_and_their_gradients_are_those_of_torch(
     )
 
 
+def test_an_offset_of_all_logits_does_not_round_the_losses() -> None:
+    torch.manual_seed(0)
+    logits, targets, losses, added = torch.randn(7, 50) + 1e4, torch.randint(50, (7,)), torch.empty(7), torch.empty(7)
+    exact = logits.double()
+    cross_entropy_(logits, targets, losses, added, 1e-4)
+    expected = F.cross_entropy(exact, targets, reduction="none")
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(added.double(), 1e-4 * exact.logsumexp(1).square(), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("wrong", NOT_FINITE)
 def test_rows_that_are_wrong_stay_wrong_alone(dtype: torch.dtype, wrong: float) -> None:

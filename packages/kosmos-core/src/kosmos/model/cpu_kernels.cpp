@@ -228,9 +228,9 @@ void cross_entropy(T *logits, const int64_t *targets, float z, float *losses, fl
             float most = NEVER;
 #pragma omp simd reduction(max : most)
             for (int64_t i = 0; i < width; i++) most = std::max(most, widen(row[i]));
-            const float sum = shares(row, most, own, width), logsumexp = most + std::log(sum);
+            const float sum = shares(row, most, own, width), rest = std::log(sum), logsumexp = most + rest;
             T &target = row[targets[r]];
-            losses[r] = logsumexp - widen(target);
+            losses[r] = rest - (widen(target) - most);  // what all logits have in common cancels unrounded
             if (added) added[r] = z * logsumexp * logsumexp;
             const float part = (1.0f + 2.0f * z * logsumexp) / sum;
             write(row, width, [=](int64_t i) { return own[i] * part; });

@@ -98,9 +98,11 @@ def _cross_entropy_kernel(  # type: ignore[no-untyped-def]  # Triton compiles an
         total = total * tl.exp(most - higher) + tl.exp(logit - higher)
         most = higher
     highest = tl.max(most, axis=0)
-    logsumexp = highest + tl.log(tl.sum(total * tl.exp(most - highest), axis=0))
+    rest = tl.log(tl.sum(total * tl.exp(most - highest), axis=0))
+    logsumexp = highest + rest
     target = tl.load(targets_ptr + row)
-    tl.store(losses_ptr + row, logsumexp - tl.load(logits_ptr + target).to(tl.float32))
+    # What all logits have in common cancels unrounded.
+    tl.store(losses_ptr + row, rest - (tl.load(logits_ptr + target).to(tl.float32) - highest))
     if ADD:
         tl.store(added_ptr + row, z * logsumexp * logsumexp)
     if PREDICT:
@@ -111,7 +113,7 @@ def _cross_entropy_kernel(  # type: ignore[no-untyped-def]  # Triton compiles an
         for start in range(0, VOCABULARY, WIDTH):
             place = start + column
             logit = tl.load(logits_ptr + place, mask=place < PADDED, other=0).to(tl.float32)
-            share = tl.exp(logit - logsumexp)
+            share = tl.exp(logit - highest - rest)
             if ADD:
                 share = share * (1 + 2 * z * logsumexp)
             share = tl.where(place == target, share - 1, share)
