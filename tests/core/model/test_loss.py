@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kosmos.model.loss import linear_cross_entropy
+
+needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 
 # Relative errors against F.cross_entropy in fp64; measured 6e-16, 2.5e-7 and 4.3e-3, the worst in the gradients.
 TOLERANCES = {torch.float64: 1e-14, torch.float32: 2e-6, torch.bfloat16: 2e-2}
@@ -136,6 +140,25 @@ def test_logits_of_all_positions_are_never_held() -> None:
     with Largest() as seen:
         linear_cross_entropy(hidden, weight, targets, chunk=10).total.backward()
     assert seen.elements == 10 * 4_000  # and 512 * 4,000 would be all of them
+
+
+@pytest.mark.parametrize("by_kernels", [False, pytest.param(True, marks=needs_compiler)])
+def test_by_default_too_a_chunk_of_logits_is_all_that_is_held(by_kernels: bool) -> None:
+    n, vocabulary, width = 1_100, 10_000, 512 if by_kernels else 64
+    hidden, weight, targets = inputs(n, torch.bfloat16, vocabulary=vocabulary, width=width)
+    with Largest() as seen:
+        linear_cross_entropy(hidden, weight, targets, by_kernels=by_kernels).total.backward()
+    assert seen.elements == vocabulary * (512 if by_kernels else 256)  # and 1,100 positions would be all of them
+
+
+@pytest.mark.parametrize("by_kernels", [False, pytest.param(True, marks=needs_compiler)])
+def test_targets_may_have_any_strides_and_are_int64(by_kernels: bool) -> None:
+    hidden, weight, targets = inputs(40, torch.float32)
+    strided = torch.stack([targets, targets], dim=1)[:, 0]
+    found = [linear_cross_entropy(hidden, weight, x, by_kernels=by_kernels).total for x in (targets, strided)]
+    assert torch.equal(*found)
+    with pytest.raises(AssertionError, match=r"targets are int64, not torch\.int32"):
+        linear_cross_entropy(hidden, weight, targets.int(), by_kernels=by_kernels)
 
 
 def test_a_factor_of_the_loss_reaches_bf16_gradients_unrounded():

@@ -58,13 +58,14 @@ def linear_cross_entropy(
     """Sum of the cross entropies of ``hidden @ weight.T`` against ``targets``.
 
     The logits are made a chunk of positions at a time, and their gradients at once with them, so that memory holds
-    [c, V] and the gradient of ``weight``, never [n, V]. Products run in the autocast type where autocast is on,
+    [c, V] and the gradient of ``weight``, and [n, V] only where a row is one chunk: by default a CPU takes at most 256
+    positions at a time, or what 2^21 logits are if more (by kernels min(1,024, D), if more), a GPU 2^29 logits. Products run in the autocast type where autocast is on,
     else in the type of ``hidden``; softmax and loss in fp32 (fp64 for fp64).
 
     Args:
         hidden: [n, D]; n may be 0.
         weight: [V, D].
-        targets: int64 [n], all of them trained.
+        targets: int64 [n] of any strides, all of them trained.
         z: where gradients are taken, so many times the square of the logarithm of softmax's denominator is added to
             each loss, which keeps logits from drifting (PaLM, arXiv 2204.02311; Chameleon, arXiv 2405.09818).
         chunk: positions at a time; by default what ``CHUNK_LOGITS`` and ``KERNEL_ROWS`` allow.
@@ -72,6 +73,8 @@ def linear_cross_entropy(
     """
     assert hidden.shape[0] == targets.shape[0], (hidden.shape, targets.shape)
     assert hidden.shape[1] == weight.shape[1], (hidden.shape, weight.shape)
+    assert targets.dtype == torch.int64, f"targets are int64, not {targets.dtype}"
+    targets = targets.contiguous()  # of kernels
     dtype = product_type(hidden)
     ours = by_kernels and can_take(hidden, gives=dtype)
     rows = chunk or _rows(weight, dtype, ours)
