@@ -14,8 +14,8 @@ class FewFramesConv3d(nn.Conv3d):
     gradient unwritten on processors with AVX-512 in bf16: NaN, or whatever memory held. With AMX it does so with 1
     frame too, where channels are grouped. On frames that were padded before, it is right.
 
-    In fp32, and on batches of two or more, its backward pass writes where it must not if it takes strides in time with a
-    longer kernel: a kernel of 7 with a stride of 2 and a padding of 3 ended the process on 5 frames and gave wrong
+    In fp32, and on batches of two or more, its backward pass writes where it must not if it takes strides in time with
+    a longer kernel: a kernel of 7 with a stride of 2 and a padding of 3 ended the process on 5 frames and gave wrong
     gradients on 6 and 7. Of kernels of 3, 5 and 7, strides of 1 to 4 and 1 to 8 frames, all that were wrong had a
     stride above 1 and a kernel at least 2 longer. Padded before, all were right. A plain ``nn.Conv3d`` is not safe.
     """
