@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kosmos.model.attention_products  # noqa: F401  # registers its operation
+import kosmos.model.loss  # noqa: F401  # so does it
 
 aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -25,7 +26,7 @@ COUNTED = {
     aten.mm.default, aten.mm.out, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.bmm.out,
     aten.baddbmm.default, aten.baddbmm_.default, aten.baddbmm.out,
     aten.convolution.default, aten.convolution_backward.default, ATTENTION, ATTENTION_BACKWARD,
-    torch.ops.kosmos.attention_in_products.default,
+    torch.ops.kosmos.attention_in_products.default, torch.ops.kosmos.add_product_.default,
 }  # fmt: skip
 
 
