@@ -17,10 +17,11 @@ from kosmos.model import attention_products
 from kosmos.model.attention import attend
 from kosmos.model.attention_cpu import FINE
 from kosmos.model.attention_products import SHORT
-from kosmos.model.cpu_kernels import cross_entropy_, softmax, softmax_backward_, use_kernels
+from kosmos.model.cpu_kernels import cross_entropy_, rms_norm, softmax, softmax_backward_, use_kernels
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.loss import computed_positions, linear_cross_entropy
 from kosmos.model.omni import OmniModel
+from kosmos.model.rotary import rotate, rotation
 from kosmos.model.segments import Segments
 
 from .test_attention import dense
@@ -248,3 +249,23 @@ def test_a_model_of_transformers_attends_by_kernels_too(calls: list[str]) -> Non
         losses.append(model._losses(hidden, ids.roll(-1), torch.arange(60)).total)
         assert set(calls) == ({"softmax", "cross_entropy"} if wanted else set())
     torch.testing.assert_close(*losses)
+
+
+def test_a_device_that_is_torchs_default_is_not_where_kernels_write() -> None:
+    table = rotation(torch.arange(300), 8, "rope", base=10_000.0, middle=0).query
+    row, weight = torch.randn(300, 2, 8, requires_grad=True), torch.ones(8)
+    segments = [(Segments((9, 30, 261)), True), (Segments((300,)), True), (Segments((40, 30, 230)), False)]
+
+    def found() -> list[Tensor]:
+        outs = [rotate(row, table, by_kernels=True), rms_norm(row, weight, 1e-6, torch.bfloat16)]
+        with torch.autocast("cpu", torch.bfloat16):
+            for by_kernels in (True, False):
+                outs += [attend(row, row, row, s, causal=c, by_kernels=by_kernels) for s, c in segments]
+        whole = torch.cat([out.float() for out in outs]).square().sum()
+        return [*outs, *torch.autograd.grad(whole, row)]
+
+    expected = found()
+    attention_products._kept.__dict__.clear()
+    with torch.device("meta"):
+        got = found()
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))

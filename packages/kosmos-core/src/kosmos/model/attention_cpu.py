@@ -160,7 +160,7 @@ def _bias_of_rows(groups: Groups, settings: _Settings) -> Tensor | None:
         return None
     rows = settings.products.rows
     count = int(torch.searchsorted(groups.empty, rows))  # they rise
-    return torch.zeros(rows, dtype=settings.dtype).index_fill_(0, groups.empty[:count], float("-inf"))
+    return torch.zeros(rows, dtype=settings.dtype, device="cpu").index_fill_(0, groups.empty[:count], float("-inf"))
 
 
 def _kind(group: Group, dtype: torch.dtype) -> torch.dtype:
@@ -173,4 +173,4 @@ def _bias(group: Group, kind: torch.dtype) -> Tensor | None:
     """[count, 1, 1, L], minus infinity for keys that are padding."""
     if group.seen is None:
         return None
-    return torch.zeros(group.seen.shape, dtype=kind).masked_fill_(~group.seen, float("-inf"))
+    return torch.zeros(group.seen.shape, dtype=kind, device="cpu").masked_fill_(~group.seen, float("-inf"))

@@ -252,9 +252,9 @@ def _scratch(name: str, dtype: torch.dtype, *shape: int) -> Tensor:
     kept: dict[Any, Tensor] = _kept.__dict__.setdefault("scratch", {})
     size = prod(shape)
     if size > SCRATCH:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     if (name, dtype) not in kept or kept[name, dtype].numel() < size:
-        kept[name, dtype] = torch.empty(size, dtype=dtype)
+        kept[name, dtype] = torch.empty(size, dtype=dtype, device="cpu")
     return kept[name, dtype].as_strided(shape, (shape[1] * shape[2], shape[2], 1))
 
 
@@ -271,6 +271,6 @@ def _hidden(block: _Block, dtype: torch.dtype) -> Tensor:
     if found is None or longest < block.part.length:
         longest = block.part.length
         wide = longest + BLOCK + _span_step(longest)
-        found = torch.full((BLOCK, wide), float("-inf"), dtype=dtype).triu_(longest + 1)
+        found = torch.full((BLOCK, wide), float("-inf"), dtype=dtype, device="cpu").triu_(longest + 1)
         kept[dtype] = longest, found
     return found[:rows, longest - low : longest - low + block.keys.stop]

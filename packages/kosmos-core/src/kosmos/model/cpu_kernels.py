@@ -181,7 +181,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     tokens, heads, width = x.shape
     assert cos.shape == sin.shape == (tokens, 1, width // 2) and width % 2 == 0, (x.shape, cos.shape)
     assert cos.dtype == sin.dtype == torch.float32, (cos.dtype, sin.dtype)
-    out = torch.empty(x.shape, dtype=x.dtype)
+    out = x.new_empty(x.shape)
     _call("rotate", x.dtype, x, x.stride(0), x.stride(1), cos, sin, sign, out, tokens, heads, width // 2)
     return out
 
@@ -204,7 +204,7 @@ class _Norm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
         rows, width = x.numel() // len(weight), len(weight)
         assert x.dtype == weight.dtype == torch.float32 and x.shape[-1] == width, (x.dtype, weight.dtype, x.shape)
-        out, scales = torch.empty(x.shape, dtype=dtype), torch.empty(rows)
+        out, scales = x.new_empty(x.shape, dtype=dtype), x.new_empty(rows)
         _call("norm", dtype, x, weight, eps, out, scales, rows, width)
         ctx.save_for_backward(x, weight, scales)
         return out
