@@ -16,17 +16,18 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import kosmos.model.attention_products  # noqa: F401  # registers its operation
-import kosmos.model.loss  # noqa: F401  # so does it
+import kosmos.model.attention_products  # both register operations
+import kosmos.model.loss  # noqa: F401
 
 aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 ATTENTION_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+ADD_PRODUCT = torch.ops.kosmos.add_product_.default
 COUNTED = {
     aten.mm.default, aten.mm.out, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.bmm.out,
     aten.baddbmm.default, aten.baddbmm_.default, aten.baddbmm.out,
     aten.convolution.default, aten.convolution_backward.default, ATTENTION, ATTENTION_BACKWARD,
-    torch.ops.kosmos.attention_in_products.default, torch.ops.kosmos.add_product_.default,
+    torch.ops.kosmos.attention_in_products.default,
 }  # fmt: skip
 
 
@@ -38,7 +39,9 @@ class Products(TorchDispatchMode):
         self.calls: Counter[Hashable] = Counter()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in COUNTED:
+        if function is ADD_PRODUCT:  # the sum is a pass over memory: 1 ms of 3.3 for 4,160 x 384, on two cores
+            self.calls[aten.mm.default, _note(args[1:]), ()] += 1
+        elif function in COUNTED:
             self.calls[function, _note(args), _note(tuple(sorted((kwargs or {}).items())))] += 1
         return function(*args, **(kwargs or {}))
 
