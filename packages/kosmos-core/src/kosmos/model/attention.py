@@ -93,8 +93,8 @@ def attend(
         by_kernels: in training on a CPU, softmax is ours (``kosmos.model.cpu_kernels``) where it is taken by itself.
 
     Returns:
-        [T, H, d_v], in the autocast type where autocast is on, else in the type of ``v``. In training on a CPU it may be
-        a view that autograd does not let be modified in place.
+        [T, H, d_v], in the autocast type where autocast is on, else in the type of ``v``. In training on a CPU it is a
+        view that autograd does not let be modified in place.
     """
     assert segments.total == q.shape[0] == k.shape[0] == v.shape[0], (segments.total, q.shape, k.shape, v.shape)
     assert window is None or (causal and window > 0), (window, causal)

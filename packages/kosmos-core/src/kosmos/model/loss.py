@@ -59,8 +59,9 @@ def linear_cross_entropy(
 
     The logits are made a chunk of positions at a time, and their gradients at once with them, so that memory holds
     [c, V] and the gradient of ``weight``, and [n, V] only where a row is one chunk: by default a CPU takes at most 256
-    positions at a time, or what 2^21 logits are if more (by kernels min(1,024, D), if more), a GPU 2^29 logits. Products run in the autocast type where autocast is on,
-    else in the type of ``hidden``; softmax and loss in fp32 (fp64 for fp64).
+    positions at a time, or as many as have 2^21 logits (by kernels min(1,024, D), where that is more), and a GPU 2^29
+    logits. Products run in the autocast type where autocast is on, else in the type of ``hidden``; softmax and loss in
+    fp32 (fp64 for fp64).
 
     Args:
         hidden: [n, D]; n may be 0.
