@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ import torch
 
 from kosmos import make_run
 from kosmos.checkpoint.folder import load_newest
-from kosmos.checkpoint.tensors import MODEL, read_whole
+from kosmos.checkpoint.tensors import MODEL, OPTIMIZER, read_whole
 from kosmos.plugins import load_plugins
 from kosmos.train.run import resume_run, train_model
+from support.kernels import small_models_train_by_kernels
 from support.runs import rows_of
 from support.steps import threads_of_torch
+from support.trainings import as_a_gpu_joins
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +48,11 @@ def in_bf16(optimizer: dict[str, Any]) -> dict[str, Any]:
     return {"train": {"precision": "bf16", "weights": "bf16", "optimizer": optimizer}}
 
 
-AT_ONCE = "rows at once"
+NAFLEX_OPTIONS = {"embed_dim": 32, "depth": 1, "num_heads": 2}
+NAFLEX = {"name": "timm", "model": "naflexvit_base_patch16_gap", "variable": True, "model_options": NAFLEX_OPTIONS}
+AT_ONCE, JOINED, KERNELS = "rows at once", "rows joined as on a GPU", "kernels in C++"
+"""What a way is called that has them."""
+TWO_AT_ONCE = {"train": {"lanes_at_once": 2, "precision": "bf16"}, "backbone": {"dropout": 0.0}}
 WAYS: dict[str, list[dict[str, Any]]] = {
     "buckets of documents": [],
     "recurring shapes in bf16": [{"train": {"precision": "bf16"}}],
@@ -60,25 +68,45 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "recomputed": [NO_VIDEO, VIT, {"train": {"gradient_checkpointing": True}}],
     "selective": [NO_VIDEO, VIT, {"train": {"gradient_checkpointing": "selective", "precision": "bf16"}}],
     "budgets of cells": [{"data": {"cells_per_pack": {"image": 20, "audio": 60}}}],
-    AT_ONCE: [{"train": {"lanes_at_once": 2, "precision": "bf16"}, "backbone": {"dropout": 0.0}}],
+    AT_ONCE: [TWO_AT_ONCE],
+    KERNELS: [],
+    f"{KERNELS} in bf16": [{"train": {"precision": "bf16"}}],
+    f"{KERNELS}, {AT_ONCE}": [TWO_AT_ONCE],
+    JOINED: [TWO_AT_ONCE],
+    "muon": [{"train": {"optimizer": "muon"}}],
+    "NaFlex": [NO_VIDEO, {"streams": {"image": {"encoder": NAFLEX}}}],
     "workers that share a lane": [{"data": {"lanes": 1, "workers": 3}}],
 }
 
 
+@contextmanager
+def machine_for(way: str) -> Iterator[None]:
+    """Where a run goes that way."""
+    with ExitStack() as held:
+        held.enter_context(threads_of_torch(2 if AT_ONCE in way else 1))
+        if KERNELS in way:
+            held.enter_context(small_models_train_by_kernels())
+        if JOINED in way:
+            held.enter_context(as_a_gpu_joins(2))
+        yield
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_losses_and_weights_are_those_of_a_run_that_was_never_cut(tmp_path: Path, way: str) -> None:
+def test_losses_weights_and_states_are_those_of_a_run_that_was_never_cut(tmp_path: Path, way: str) -> None:
     registry = load_plugins()
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    with threads_of_torch(2 if way == AT_ONCE else 1):
+    with machine_for(way):
         train_model(make_run(RUN, *WAYS[way], {"output": str(whole)}), registry=registry)
-        shutil.copytree(whole, cut)
-        shutil.rmtree(cut / "checkpoints" / "step-00000004")  # as killed after step 2
+    shutil.copytree(whole, cut)
+    shutil.rmtree(cut / "checkpoints" / "step-00000004")  # as killed after step 2
+    with machine_for(way):
         resume_run(cut, {"data": {"workers": 1}} if "workers" in way else {}, registry=registry)
     rows = [rows_of(run / "metrics.jsonl") for run in (whole, cut)]
     assert [row["step"] for row in rows[1]] == [1, 2, 3, 4]
     assert [row["loss"] for row in rows[1]] == [row["loss"] for row in rows[0]]
-    weights = [read_whole(load_newest(run / "checkpoints").tensors, MODEL) for run in (whole, cut)]
-    assert weights[0].keys() == weights[1].keys()
-    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+    for kind in (MODEL, OPTIMIZER):
+        tensors, resumed = (read_whole(load_newest(run / "checkpoints").tensors, kind) for run in (whole, cut))
+        assert tensors and tensors.keys() == resumed.keys()
+        assert all(torch.equal(tensor, resumed[name]) for name, tensor in tensors.items())
     lacking = [0 in row["cells_by_stream"].values() or 2.0 in row["imbalance_by_stream"].values() for row in rows[0]]
     assert any(lacking)  # of two rows or one, some have nothing of a stream

@@ -16,6 +16,7 @@ from kosmos import Document, Media, Text, make_run
 from kosmos.compose import compose
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.plan import decode_cells
+from kosmos.model.cpu_kernels import use_kernels
 from kosmos.plugins import Registry
 from kosmos.train.compiling import compilations, compile_blocks
 from support import dozen, ticks
@@ -41,15 +42,19 @@ STREAMS = {
     "ticks": {"connector": "linear"},
 }
 MODALITIES = list(STREAMS)
+BY_KERNELS = " by kernels"
+WAYS = [name + end for end in ("", BY_KERNELS) for name in BACKBONES]
+"""As PyTorch computes them, and as a CPU computes large ones."""
 
 
 @cache
-def composition(backbone: str):
+def composition(way: str):
     packages = {name: f"kosmos_{name}.plugin" for name in ("vision", "audio", "video")}
     registry = Registry.from_modules({**packages, "ticks": ticks})
-    run = {"modalities": MODALITIES, "streams": STREAMS, "backbone": BACKBONES[backbone]}
+    run = {"modalities": MODALITIES, "streams": STREAMS, "backbone": BACKBONES[way.removesuffix(BY_KERNELS)]}
     composed = compose(make_run(run, {"data": {"tokens_per_pack": 4096}}), registry)
     make_smooth(composed.model)
+    use_kernels(composed.model, way.endswith(BY_KERNELS))
     return composed
 
 
@@ -117,9 +122,9 @@ def worst_error(one, other):
     return max(float((a - b).abs().max() / max(1e-3, float(b.abs().max()))) for a, b in pairs)
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_packed_loss_and_gradients_equal_those_of_each_document_alone(backbone):
-    composed = composition(backbone)
+@pytest.mark.parametrize("way", WAYS)
+def test_packed_loss_and_gradients_equal_those_of_each_document_alone(way, calls):
+    composed = composition(way)
 
     @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.lists(document, min_size=2, max_size=5))
@@ -130,6 +135,7 @@ def test_packed_loss_and_gradients_equal_those_of_each_document_alone(backbone):
         assert worst_error(packed_gradients, alone_gradients) < 1e-4  # fp32; measured at most 6e-6
 
     check()
+    assert bool(calls) is way.endswith(BY_KERNELS)
 
 
 def test_packed_is_unpacked_with_twelve_modalities_of_which_a_row_has_some_or_none():
@@ -149,9 +155,9 @@ def test_packed_is_unpacked_with_twelve_modalities_of_which_a_row_has_some_or_no
 
 
 @pytest.mark.parametrize("how", [True, "selective"])
-@pytest.mark.parametrize("backbone", ["decoder", "hf"])
-def test_packed_is_unpacked_where_activations_are_computed_again(backbone, how):
-    composed = deepcopy(composition(backbone))
+@pytest.mark.parametrize("way", ["decoder", "hf", f"decoder{BY_KERNELS}"])
+def test_packed_is_unpacked_where_activations_are_computed_again(way, how):
+    composed = deepcopy(composition(way))
     for part in (composed.model.backbone, *(stream.encoder for stream in composed.model.streams.values())):
         if hasattr(part, "set_gradient_checkpointing"):
             part.set_gradient_checkpointing(how)
@@ -161,10 +167,10 @@ def test_packed_is_unpacked_where_activations_are_computed_again(backbone, how):
     assert worst_error(packed_gradients, alone_gradients) < 1e-4  # fp32; measured at most 2e-6
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_packed_is_unpacked_in_bf16(backbone):
+@pytest.mark.parametrize("way", WAYS)
+def test_packed_is_unpacked_in_bf16(way, calls):
     """Where documents and items are padded to shapes that recur."""
-    composed = composition(backbone)
+    composed = composition(way)
     with torch.autocast("cpu", torch.bfloat16):
         packed, packed_gradients = loss_and_gradients(composed, [MIXED])
         alone, alone_gradients = loss_and_gradients(composed, [[d] for d in MIXED])
@@ -173,6 +179,7 @@ def test_packed_is_unpacked_in_bf16(backbone):
     apart = sum(float((g - alone_gradients[n]).double().square().sum()) for n, g in packed_gradients.items())
     # Of the norm of all gradients: measured at most 0.23 %, and 22 to 88 % where documents see each other.
     assert apart**0.5 < 0.02 * sum(float(g.double().square().sum()) for g in alone_gradients.values()) ** 0.5
+    assert bool(calls) is way.endswith(BY_KERNELS)
 
 
 @pytest.mark.slow
@@ -213,14 +220,15 @@ def test_changing_one_document_changes_no_other_in_its_row(backbone):
     assert torch.allclose(seen[0], seen[1], atol=1e-4)
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_streams_of_length_zero_train_and_get_zero_gradients(backbone):
-    composed = composition(backbone)
+@pytest.mark.parametrize("way", WAYS)
+def test_streams_of_length_zero_train_and_get_zero_gradients(way, calls):
+    composed = composition(way)
     loss, gradients = loss_and_gradients(composed, [[Document("t", (Text("only text", train=True),))]])
     assert np.isfinite(loss)
     own = {n: g for n, g in gradients.items() if n.startswith("streams.")}
     assert all(not g.any() for g in own.values())
     assert any(g.any() for n, g in gradients.items() if n.startswith("backbone."))
+    assert bool(calls) is way.endswith(BY_KERNELS)
 
 
 def test_the_loss_of_a_row_without_media_is_that_of_a_model_without_streams():

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from kosmos import load_run, resume_run, train_model
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import MODEL, OPTIMIZER, read_whole
 from kosmos.cli import main
 from kosmos.errors import ConfigError
 from kosmos.runtime.parallel import Parallel
@@ -55,12 +57,19 @@ def test_a_run_learns_as_in_bf16(tmp_path: Path, exact: list[float], recipe: str
     assert found[-1] < 0.8 * found[0]
 
 
-def test_a_run_goes_on_exactly(tmp_path: Path) -> None:
-    steady = {"recipe": "tensorwise", "schedule": "constant"}
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_run_goes_on_exactly(tmp_path: Path, recipe: str) -> None:
+    steady = {"recipe": recipe, "schedule": "constant"}
     train_model(run(tmp_path / "cut", **steady, steps=3), registry=ticks_registry())
     train_model(run(tmp_path / "whole", **steady, steps=6), registry=ticks_registry())
     resume_run(tmp_path / "cut", {"train": {"steps": 6}}, registry=ticks_registry())
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    for kind in (MODEL, OPTIMIZER):
+        cut, whole = (
+            read_whole(load_newest(tmp_path / name / "checkpoints").tensors, kind) for name in ("cut", "whole")
+        )
+        assert cut and cut.keys() == whole.keys()
+        assert all(torch.equal(tensor, whole[name]) for name, tensor in cut.items())
 
 
 def test_weights_are_those_of_any_run(tmp_path: Path) -> None:
