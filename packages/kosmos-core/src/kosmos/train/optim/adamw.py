@@ -50,6 +50,9 @@ class MasterAdamW(Parameterwise):
     a Triton kernel takes the step of bf16 weights; without Triton, and on a CPU, PyTorch's, part by part.
     """
 
+    scales_as_it_reads = True
+    """Gradients of bf16 weights; those of fp32 weights are scaled before."""
+
     def __init__(
         self,
         params: Any,
@@ -80,19 +83,6 @@ class MasterAdamW(Parameterwise):
             seed=seed,
         )
         self._passes = Passes()
-        self._scale = 1.0
-
-    def scale_next(self, factor: float) -> bool:
-        """As of ``Parameterwise``; gradients of fp32 weights are scaled before."""
-        self._scale = factor
-        return True
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step for every parameter that has a gradient."""
-        try:
-            return super().step(closure)
-        finally:
-            self._scale = 1.0
 
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Of fp32 weights nothing is rounded away: all of them take their steps in one call."""

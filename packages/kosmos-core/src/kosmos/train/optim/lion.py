@@ -42,6 +42,9 @@ class Lion(Parameterwise):
     where something is rounded at random. On a GPU a Triton kernel takes the step; without Triton, the passes do.
     """
 
+    scales_as_it_reads = True
+    """By the kernel and by the compiled step, else before."""
+
     def __init__(
         self,
         params: Any,
@@ -78,7 +81,6 @@ class Lion(Parameterwise):
         self.compile = self._compile(compile)
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
-        self._scale = 1.0
         self._ready: dict[tuple[int, ...], Ready] = {}
 
     @property
@@ -119,18 +121,11 @@ class Lion(Parameterwise):
             if by_kernel and all(local(p).is_contiguous() and _dense(p).is_contiguous() for p in by_kernel):
                 self._ready[_ids(by_kernel)] = self._look_up(by_kernel)
 
-    @torch.no_grad()  # with it, a DTensor gives its local part through an autograd function
-    def scale_next(self, factor: float) -> bool:
-        """As of ``Parameterwise``; gradients that neither a kernel nor the compiled step reads are scaled before."""
-        self._scale = factor
-        return True
-
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Take one step for every parameter that has a gradient."""
         try:
             return super().step(closure)
         finally:
-            self._scale = 1.0
             self._ready.clear()
 
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:

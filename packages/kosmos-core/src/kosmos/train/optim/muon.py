@@ -38,6 +38,7 @@ class Muon(MasterAdamW):
     """
 
     needs_others = True
+    scales_as_it_reads = False
 
     def __init__(
         self,
@@ -73,10 +74,6 @@ class Muon(MasterAdamW):
         self.momentum, self._matrices = momentum, set[Tensor]()
         self._orthogonal = partial(newton_schulz, steps=steps)
         super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay, master=master, seed=seed)
-
-    def scale_next(self, factor: float) -> bool:
-        """As of ``Parameterwise``: not of matrices, so of none."""
-        return False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Which of its parameters are matrices is kept."""

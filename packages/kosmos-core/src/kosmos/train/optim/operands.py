@@ -65,7 +65,7 @@ class Step:
     stochastic: bool = False
     """Round bf16 weights at random instead of to nearest."""
     scale: float = 1.0
-    """What gradients are multiplied by as they are read, by compiled steps alone: see ``Lion.scale_next``."""
+    """What gradients are multiplied by as they are read, by compiled steps alone: see ``Parameterwise.scale_next``."""
 
 
 def gradient_of(parameter: Tensor) -> Tensor:

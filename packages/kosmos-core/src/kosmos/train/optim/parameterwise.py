@@ -22,6 +22,8 @@ class Parameterwise(torch.optim.Optimizer, ABC):
     """Whether its step is compiled code, which rounds in its own way: processes that hold the same weights agree."""
     uncompiled: str | None = None
     """Why it is not, where it would pay."""
+    scales_as_it_reads = False
+    """Whether ``_update_all`` multiplies gradients by ``_scale``: see ``scale_next``."""
     needs_others = False
     """Whether processes exchange something in a step: all of them then step the same parameters in one order."""
 
@@ -38,6 +40,7 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         """
         self.numbers: dict[Tensor, int] = {}
         """Of parameters, in the order of their groups: their random bits depend on it."""
+        self._scale = 1.0
         super().__init__(params, defaults)
         check_master(master, self.numbers)
         self.master, self.seed = master, seed
@@ -60,8 +63,11 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            self._update_all([p for p in group["params"] if p.grad is not None], group)
+        try:
+            for group in self.param_groups:
+                self._update_all([p for p in group["params"] if p.grad is not None], group)
+        finally:
+            self._scale = 1.0
         return loss
 
     def prepare(self) -> None:
@@ -77,7 +83,9 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         Returns:
             Whether it will; if not, the caller scales them.
         """
-        return False
+        if self.scales_as_it_reads:
+            self._scale = factor
+        return self.scales_as_it_reads
 
     def _has_kernel(self, parameter: Tensor) -> bool:
         """Whether a Triton kernel can take its step."""
