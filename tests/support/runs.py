@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kosmos import RunConfig, make_run
+from kosmos.checkpoint.folder import load_newest
+from kosmos.checkpoint.tensors import MODEL, OPTIMIZER, read_whole
 from kosmos.plugins import Registry
 from kosmos.train.progress import Reporter
 from support import ticks
@@ -41,3 +45,11 @@ def small_run(output: Path | None = None, **over: Any) -> RunConfig:
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def assert_same_tensors(run: Path, other: Path) -> None:
+    """Weights and optimizers' states of the newest checkpoints of two runs, to the bit."""
+    for kind in (MODEL, OPTIMIZER):
+        tensors, others = (read_whole(load_newest(folder / "checkpoints").tensors, kind) for folder in (run, other))
+        assert tensors and tensors.keys() == others.keys(), kind
+        assert [name for name, tensor in tensors.items() if not torch.equal(tensor, others[name])] == []

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, distribute_tensor
 
 from kosmos.model import cpu_kernels
 from kosmos.model.cpu_kernels import rms_norm, swiglu, use_kernels
 from kosmos.model.decoder import Decoder
 from kosmos.model.item_transformer import ItemTransformer
-from kosmos.model.norms import RMSNorm
 from kosmos.model.recompute import Recompute
 from kosmos.model.rotary import rotate, rotation
 from kosmos.model.segments import Segments
 from kosmos.train import compiling
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
-from support.runs import rows_of, small_run, ticks_registry
+from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
 
 needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 pytestmark = needs_compiler
@@ -145,32 +141,6 @@ def test_where_a_vector_ends_does_not_change_what_is_given(size: float) -> None:
     """Below the normal numbers of fp32, too."""
     out = swiglu(torch.ones(77, dtype=torch.bfloat16), torch.full((77,), size, dtype=torch.bfloat16))
     assert len({str(x) for x in out.tolist()}) == 1
-
-
-@pytest.fixture
-def mesh() -> Iterator[DeviceMesh]:
-    """Of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield DeviceMesh("cpu", [0])
-    finally:
-        dist.destroy_process_group()
-
-
-def test_a_weight_that_is_distributed_is_not_given_to_a_kernel(mesh: DeviceMesh, calls: list[str]) -> None:
-    """It has no memory that a kernel could read."""
-    norm, x = RMSNorm(8), torch.randn(3, 8)
-    norm(x)
-    norm.by_kernels = True
-    norm(x)
-    assert calls == ["norm"]
-    norm.weight = nn.Parameter(distribute_tensor(norm.weight.detach(), mesh, [Replicate()]))
-    for by_kernels in (False, True):
-        norm.by_kernels = by_kernels
-        with pytest.raises(RuntimeError, match="DTensor"):
-            norm(x)
-    with pytest.raises(AssertionError, match="norm: a DTensor without memory of its own"):
-        rms_norm(x, norm.weight, 1e-6, torch.float32)
 
 
 def test_threads_do_not_change_what_is_given() -> None:
@@ -306,6 +276,7 @@ def test_a_model_trains_by_kernels_and_goes_on_to_the_bit(
     resume_run(tmp_path / "cut", registry=registry)
     losses = {name: [row["loss"] for row in rows_of(tmp_path / name / "metrics.jsonl")] for name in ("whole", "cut")}
     assert losses["cut"] == losses["whole"]
+    assert_same_tensors(tmp_path / "whole", tmp_path / "cut")
 
 
 @pytest.mark.parametrize(("backbone", "wanted"), [(LARGE, False), ({"layers": 2}, "auto")])

@@ -19,7 +19,7 @@ from kosmos.runtime import devices
 from kosmos.train.compiling import check_compile, compile_blocks
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
-from support.runs import rows_of, small_run, ticks_registry
+from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
 
 
 class LastStep(Reporter):
@@ -78,7 +78,7 @@ def test_compiled_blocks_train_as_uncompiled_ones_and_are_compiled_once(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_losses_of_a_compiled_run_are_bit_identical_after_a_resume(tmp_path: Path) -> None:
+def test_losses_weights_and_states_of_a_compiled_run_are_bit_identical_after_a_resume(tmp_path: Path) -> None:
     over = {"backbone": {"dropout": 0.1}, "train": {"compile": True, "precision": "bf16"}}
     registry = ticks_registry()
     torch.compiler.reset()
@@ -92,6 +92,7 @@ def test_losses_of_a_compiled_run_are_bit_identical_after_a_resume(tmp_path: Pat
     rows = {name: rows_of(tmp_path / name / "metrics.jsonl") for name in ("whole", "cut")}
     losses = {name: [row["loss"] for row in of] for name, of in rows.items()}
     assert losses["cut"] == losses["whole"]
+    assert_same_tensors(tmp_path / "whole", tmp_path / "cut")
     assert rows["cut"][3]["compilations"] > 0  # in its very first step, which is counted no more
 
 
