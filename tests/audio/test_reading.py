@@ -15,7 +15,7 @@ from PIL import Image
 from kosmos.data.document import Media
 from kosmos.errors import ConfigError, SampleError
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.reading import open_sound
+from kosmos_audio.reading import _mono, open_sound
 from kosmos_audio.resample import resample
 from kosmos_audio.waveform import AudioProcessor
 from support.sounds import WAVEFORM, encoded, opus_of_ffmpeg, produce, tone, without_tag
@@ -179,3 +179,11 @@ def test_a_picture_is_told_to_be_no_sound_and_a_damaged_header_to_be_damage() ->
     for source in (picture.getvalue(), bytes(damaged)):
         with pytest.raises(SampleError, match=said):
             AudioProcessor(LOGMEL).plan(Media("audio", source))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_several_channels_are_their_mean_to_the_bit(channels):
+    frames = np.random.default_rng(0).standard_normal((1000, channels)).astype(np.float32)
+    frames[:3] = [[3e38], [1e-45], [np.inf]]
+    with np.errstate(over="ignore"):
+        assert np.array_equal(_mono(frames), frames.mean(axis=1, dtype=np.float32))

@@ -168,7 +168,13 @@ def _mono(frames: NDArray[Any]) -> Samples:
         frames = frames.astype(np.float32) / -float(np.iinfo(kind).min)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by name later
         samples: Samples = frames.astype(np.float32, copy=False)
-        return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1, dtype=np.float32)
+        if samples.shape[1] == 1:
+            return samples[:, 0]
+        if samples.shape[1] == 2:  # as ``mean`` to the bit, which takes twenty times as long
+            both: Samples = (samples[:, 0] + samples[:, 1]) * np.float32(0.5)
+            return both
+        mean: Samples = samples.mean(axis=1, dtype=np.float32)
+        return mean
 
 
 def _is_wide_unsigned(kind: np.dtype[Any]) -> bool:
