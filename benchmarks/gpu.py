@@ -159,7 +159,7 @@ def joined(place: Place) -> None:
 
 def lane(place: Place) -> None:
     """One lane of pictures, which one data worker or several decode."""
-    for workers in (1, 8):
+    for workers in (1, 2 if place.tiny else 8):
         rows = _run(_with_pictures(place, {"preset": "small"}, lanes=1, workers=workers), place, 40)
         late = rows[len(rows) // 3 :]  # what was decoded while the blocks were compiled is used up
         step_s, wait_s = (sum(row[key] for row in late) / len(late) for key in ("step_s", "data_wait_s"))
@@ -225,8 +225,8 @@ def _with_pictures(place: Place, backbone: dict[str, Any], *, tokens: int = 8192
         },
         "backbone": {"name": "decoder", **(backbone if not place.tiny else {"width": 64, "layers": 1, "heads": 2})},
         "data": {
-            "sources": [str(source) if source.exists() else "shapes"], **data,
-            "tokens_per_pack": 512 if place.tiny else tokens,
+            "sources": [str(source) if source.exists() else "shapes"],
+            "tokens_per_pack": 256 if place.tiny else tokens, "workers": 0 if place.tiny else None, **data,
         },
         "train": MASTER,
     }  # fmt: skip

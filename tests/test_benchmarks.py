@@ -16,7 +16,7 @@ PRINTS = {
     "text": "text 7 B, bf16 weights, gradients released: ",
     "pictures": "image and text, decoder of 1.3 B, 4 rows of 8,192, two as one: ",
     "joined": "rows as one: ",
-    "lane": "one lane, 8 data workers: ",
+    "lane": "one lane, 2 data workers: ",
     "attention": "% of the products' limit",
     "loss": "of the limit",
     "muon": "| PyTorch's Muon |",
