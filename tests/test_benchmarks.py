@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from kosmos.model.loss import linear_cross_entropy
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,3 +47,19 @@ def test_a_part_that_would_begin_too_late_is_left_out_and_named() -> None:
 def measured(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "benchmarks/gpu.py", "--tiny", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
+def test_the_products_of_a_loss_in_chunks_are_all_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from products import Products
+
+    rows, width, vocabulary = 1500, 128, 500
+    hidden = torch.randn(rows, width, dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(vocabulary, width, dtype=torch.bfloat16, requires_grad=True)
+    with Products() as seen:
+        targets = torch.randint(vocabulary, (rows,))
+        linear_cross_entropy(hidden, weight, targets, chunk=256, by_kernels=True).total.backward()
+    shapes = [(times, arguments[-2][1], arguments[-1][1]) for (_, arguments, _), times in seen.calls.items()]
+    found = sum(times * one[0] * one[1] * other[1] for times, one, other in shapes)
+    assert found == pytest.approx(3 * rows * width * vocabulary, rel=0.03)  # the last chunk is padded
