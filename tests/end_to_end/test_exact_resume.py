@@ -68,7 +68,8 @@ WAYS: dict[str, list[dict[str, Any]]] = {
         in_bf16({"name": "lion8bit", "compile": True, "master": "stochastic", "block": 64})
     ],
     "8-bit Lion in C++, 16 bits": [in_bf16({"name": "lion8bit", "compile": True, "master": "bits16", "block": 64})],
-    "AdamW, 8 bits": [in_bf16({"name": "adamw", "master": "bits8"})],
+    "AdamW, 8 bits": [in_bf16({"name": "adamw", "master": "bits8", "compile": False})],
+    "AdamW in C++, rounded at random": [in_bf16({"name": "adamw", "master": "stochastic", "compile": True})],
     "released gradients": [
         {"data": {"lanes": 1}, "train": {"release_gradients": True, "clip_norm": None, "optimizer": "lion8bit"}}
     ],

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from kosmos.errors import ConfigError
 from kosmos.testing.fake_gpu import CUDA, fake_gpu
-from kosmos.train.optim import masters
+from kosmos.train.optim import adamw_compiled, masters
 from kosmos.train.optim.adamw import MasterAdamW
 from kosmos.train.optimizers import adamw, muon
-from support.adamw_on_a_gpu import MASTERS, differences
-from support.steps import state_bytes, stepped
+from support.adamw_steps import MASTERS, differences
+from support.steps import state_bytes, stepped, threads_of_torch
 from support.triton_kernels import check_program, compile_only
 from support.triton_kernels import interpreted as interpreted_json
 
@@ -90,7 +92,7 @@ def test_its_kernel_compiles_for_an_h100(master, gradient, monkeypatch):
 
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = interpreted_json("support.adamw_on_a_gpu")
+    found: dict[str, dict[str, float]] = interpreted_json("support.adamw_steps")
     return found
 
 
@@ -103,6 +105,76 @@ def test_its_kernel_takes_the_step_of_the_passes(master, interpreted):
 @pytest.mark.parametrize("master", MASTERS)
 def test_its_kernel_on_a_gpu_takes_the_step_of_the_passes(master):
     check(master, differences(master, "cuda"))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("master", MASTERS)
+def test_its_compiled_step_is_that_of_the_passes(master, threads):
+    with threads_of_torch(threads):
+        check(master, differences(master, make=partial(MasterAdamW, compile=True)))
+
+
+def row_of(master: masters.Master, count: int, gradient: torch.dtype = torch.bfloat16) -> adamw_compiled.Row:
+    random = torch.Generator().manual_seed(0)
+    weight, slope, mean, square = torch.randn(4, count, generator=random)
+    low = None
+    if master in masters.LOW_DTYPES:
+        low = torch.randint(-100, 100, (count,), generator=random).to(masters.LOW_DTYPES[master])
+    noise = 4_000_000_000 if master == "stochastic" else None
+    return adamw_compiled.Row(weight.bfloat16(), slope.to(gradient), mean, square.abs(), low, 3, noise)
+
+
+GROUP = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+
+
+@pytest.mark.parametrize("gradient", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("master", ["none", *MASTERS])
+def test_its_compiled_step_does_not_depend_on_threads_or_other_parameters(master, gradient):
+    results = []
+    for threads, others in ((1, 0), (3, 2)):
+        made = row_of(master, 150_001, gradient)  # more than what a thread takes at a time, no multiple of a vector
+        with threads_of_torch(threads):
+            adamw_compiled.adamw([*(row_of(master, 70_001) for _ in range(others)), made], GROUP, 1.0)
+        results.append(made.tensors())
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert not torch.equal(results[0][0], row_of(master, 150_001, gradient).weight)
+
+
+@pytest.mark.parametrize("name", ["gradient", "mean", "square"])
+def test_its_compiled_step_refuses_tensors_of_other_sizes_and_types(name):
+    row = row_of("stochastic", 640)
+    with pytest.raises(RuntimeError, match="a parameter of 640 elements has a gradient or state of"):
+        adamw_compiled.adamw([replace(row, **{name: torch.zeros(5)})], GROUP, 1.0)
+    if name != "gradient":
+        with pytest.raises(RuntimeError, match="both means are in fp32"):
+            adamw_compiled.adamw([replace(row, **{name: torch.zeros(640).half()})], GROUP, 1.0)
+
+
+def test_its_compiled_step_keeps_what_is_not_a_number():
+    row = row_of("bits16", 6)
+    slope = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0]).bfloat16()
+    adamw_compiled.adamw([replace(row, gradient=slope)], GROUP, 1.0)
+    assert row.mean.isnan().tolist() == [True, *[False] * 5] and row.mean[1:3].isinf().all()
+    assert row.weight.isnan().tolist() == [True] * 3 + [False] * 3
+
+
+def test_a_compiled_optimizer_trains_parameters_of_any_kind():
+    """Transposed, of no number, with a gradient of fp32 and without one, and fp32 weights, beside each other."""
+
+    def trained(compile: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        made = [torch.randn(70, 128), torch.randn(()), torch.randn(0, 64), torch.randn(5), torch.randn(64, 128).t()]
+        parameters = [torch.nn.Parameter(x.bfloat16()) for x in made] + [torch.nn.Parameter(torch.randn(9))]
+        optimizer = MasterAdamW(parameters, 1e-2, weight_decay=0.1, compile=compile, master="bits16")
+        assert optimizer.compile is compile
+        for _ in range(3):
+            for parameter in parameters[:3] + parameters[4:]:
+                parameter.grad = torch.randn(parameter.shape).to(parameter.dtype)
+            optimizer.step()
+        return [p.detach().float() for p in parameters]
+
+    for ours, passes in zip(trained(True), trained(False), strict=True):
+        assert (ours - passes).abs().gt(1e-6).double().mean().nan_to_num() < 1e-3  # of bf16, now and then a unit
 
 
 def check(master: str, apart: dict[str, float]) -> None:

@@ -21,6 +21,7 @@ OPTIMIZERS = {
     "adamw of torch": lambda p: torch.optim.AdamW(p, 1e-3, fused=True),
     "muon": lambda p: Muon(p, 1e-3),
     "adamw, bits": lambda p: MasterAdamW(p, 1e-3, master="bits8"),
+    "adamw, bits, compiled": lambda p: MasterAdamW(p, 1e-3, master="bits16", compile=True),
 }
 
 

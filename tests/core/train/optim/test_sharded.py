@@ -23,6 +23,8 @@ STEPPED = [
     ("copies", {"dtype": torch.bfloat16, "block": 64, "master": "stochastic"}),
     ("rows", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "stochastic"}),
     ("columns", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "bits16"}),
+    ("rows", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "stochastic", "compile": True}),
+    ("columns", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "bits8", "compile": True}),
     ("rows", {"dtype": torch.bfloat16, "kind": Muon, "master": "stochastic"}),
     ("columns", {"dtype": torch.float32, "kind": Muon}),
     ("copies", {"dtype": torch.bfloat16, "kind": Muon, "master": "bits16"}),

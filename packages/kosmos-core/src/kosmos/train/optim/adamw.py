@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
 from kosmos.errors import ConfigError
-from kosmos.train.optim import masters
+from kosmos.train.optim import adamw_compiled, masters
 from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import equal_parts, gradient_of, local
 from kosmos.train.optim.parameterwise import Parameterwise
@@ -47,7 +47,7 @@ class MasterAdamW(Parameterwise):
     """AdamW with extra bits or stochastic rounding for bf16 weights. DTensors work. Both means are fp32.
 
     The state of a parameter is ``exp_avg`` and ``exp_avg_sq`` in fp32, ``step``, and ``low`` with extra bits. On a GPU
-    a Triton kernel takes the step of bf16 weights; without Triton, and on a CPU, PyTorch's, part by part.
+    a Triton kernel takes the step of bf16 weights, on a CPU compiled C++; without either PyTorch's, part by part.
     """
 
     scales_as_it_reads = True
@@ -62,6 +62,7 @@ class MasterAdamW(Parameterwise):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         master: masters.Master = "bits16",
+        compile: bool | Literal["auto"] = False,
         seed: int = 0,
     ) -> None:
         """
@@ -70,10 +71,12 @@ class MasterAdamW(Parameterwise):
             betas: of the running means of the gradient and its square.
             eps: added to the root of the second.
             master: what keeps updates that bf16 weights would round away; see ``masters``.
+            compile: compile the step of bf16 weights on a CPU; ``auto`` where it pays and can be done.
             seed: of stochastic rounding.
 
         Raises:
-            ConfigError: ``betas`` or ``eps`` that ``check_means`` refuses, or ``master`` without bf16 weights.
+            ConfigError: ``betas`` or ``eps`` that ``check_means`` refuses, or ``master`` without bf16 weights; with
+                ``compile`` True no compiler, or one that fails.
         """
         check_means(betas, eps)
         super().__init__(
@@ -82,14 +85,19 @@ class MasterAdamW(Parameterwise):
             master=master,
             seed=seed,
         )
+        self.compile = self._compiles(compile, self._by_adamw(), adamw_compiled.binary)
         self._passes = Passes()
+
+    def _by_adamw(self) -> Iterator[Tensor]:
+        """Parameters whose step can be compiled."""
+        return (p for p in self.numbers if p.dtype is torch.bfloat16)
 
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Of fp32 weights nothing is rounded away: all of them take their steps in one call."""
         exact = [parameter for parameter in parameters if parameter.dtype is torch.float32]
-        for parameter in parameters:
-            if parameter.dtype is not torch.float32:
-                self._update(parameter, group)
+        rounded = [parameter for parameter in parameters if parameter.dtype is not torch.float32]
+        for parameter in self._update_compiled(rounded, group) if self.compile else rounded:
+            self._update(parameter, group)
         if exact and self._scale != 1.0:
             torch._foreach_mul_([local(gradient_of(p)) for p in exact], self._scale)
         by_step: dict[int, list[Tensor]] = {}
@@ -103,6 +111,27 @@ class MasterAdamW(Parameterwise):
             _adamw(weights, [flat(gradient_of(parameter)) for parameter in those], first, second, step, group)
             for weight, parameter in zip(weights, those, strict=True):
                 put_back(weight, parameter)
+
+    def _update_compiled(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        """Those that are left, of types that the compiled step does not know or on another device."""
+        left: list[Tensor] = []
+        taken: list[tuple[Tensor, adamw_compiled.Row]] = []
+        for parameter in parameters:
+            weight, gradient = flat(parameter), flat(gradient_of(parameter))
+            if not adamw_compiled.can_take(weight, gradient):
+                left.append(parameter)
+                continue
+            state = self._state(parameter)
+            state["step"] += 1
+            if len(weight):  # a shard may hold no row
+                means, low = (flat(state["exp_avg"]), flat(state["exp_avg_sq"])), state.get("low")
+                low, noise = None if low is None else flat(low), self._noise(parameter, state)
+                taken.append((parameter, adamw_compiled.Row(weight, gradient, *means, low, state["step"], noise)))
+        if taken:
+            adamw_compiled.adamw([row for _, row in taken], group, self._scale)
+        for parameter, row in taken:
+            put_back(row.weight, parameter)
+        return left
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state, gradient = self._state(parameter), flat(gradient_of(parameter))

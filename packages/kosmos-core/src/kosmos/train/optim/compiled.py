@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from kosmos.runtime.native import load_source
 from kosmos.train.optim import blocks
@@ -84,13 +85,20 @@ def _row(whole: Operands, noise: int, stochastic: bool) -> _Parameter:
 
 
 def _check(whole: Operands) -> None:
-    """The source reads and writes where it is told."""
-    sizes = [t.numel() for t in (*whole.elements(), whole.low) if t is not None]
+    check_tensors(whole.weight, [t for t in (*whole.elements(), whole.low) if t is not None])
     if whole.scales is not None:
-        sizes.append(whole.scales.numel() * whole.block)
-    tensors = [t for t in (*whole.elements(), whole.scales, whole.low) if t is not None]
-    if set(sizes) != {whole.weight.numel()}:
-        raise RuntimeError(f"a parameter of {whole.weight.numel()} elements has a gradient or state of {sizes}")
+        check_tensors(whole.weight, [whole.scales], whole.block)
+
+
+def check_tensors(weight: Tensor, tensors: Sequence[Tensor], block: int = 1) -> None:
+    """The source reads and writes where it is told: each of a parameter's tensors has a number for ``block`` elements.
+
+    Raises:
+        RuntimeError: one has more or fewer, or is not on the CPU.
+    """
+    sizes = [t.numel() * block for t in tensors]
+    if set(sizes) != {weight.numel()}:
+        raise RuntimeError(f"a parameter of {weight.numel()} elements has a gradient or state of {sizes}")
     if any(t.device.type != "cpu" or not t.data_ptr() for t in tensors):
         raise RuntimeError("a parameter on the CPU has a gradient or state elsewhere")
 
@@ -102,7 +110,16 @@ def binary() -> ctypes.CDLL:
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
-    found = load_source(SOURCE, WHERE)
+    return open_source(SOURCE, _Parameter)
+
+
+def open_source(source: Path, row: type[ctypes.Structure]) -> ctypes.CDLL:
+    """Compile an optimizer's step, whose ``Parameter`` is laid out as ``row``.
+
+    Raises:
+        ConfigError: there is no compiler, or it fails.
+    """
+    found = load_source(source, WHERE)
     found.size_of_parameter.restype = ctypes.c_int64
-    assert found.size_of_parameter() == ctypes.sizeof(_Parameter)
+    assert found.size_of_parameter() == ctypes.sizeof(row)
     return found

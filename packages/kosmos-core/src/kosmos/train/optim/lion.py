@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from kosmos.errors import ConfigError
-from kosmos.runtime.native import WORTH
 from kosmos.train.optim import blocks, compiled, masters
 from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import Operands, Step, gradient_of, local
@@ -78,7 +77,7 @@ class Lion(Parameterwise):
             params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay}, master=master, seed=seed
         )
         self.block = block
-        self.compile = self._compile(compile)
+        self.compile = self._compiles(compile, self.numbers, compiled.binary)
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
         self._ready: dict[tuple[int, ...], Ready] = {}
@@ -98,19 +97,6 @@ class Lion(Parameterwise):
         self._together.clear()
         self._ready.clear()
         super().load_state_dict(state_dict)
-
-    def _compile(self, wanted: bool | Literal["auto"]) -> bool:
-        """Whether it did: now, where a run that cannot begin leaves nothing behind."""
-        on_cpu = [p.numel() for p in self.numbers if local(p).device.type == "cpu"]  # of all ranks: all decide alike
-        if not wanted or not on_cpu or (wanted == "auto" and sum(on_cpu) < WORTH):
-            return False
-        try:
-            compiled.binary()
-        except ConfigError as error:
-            if wanted != "auto":
-                raise
-            self.uncompiled = str(error)
-        return self.uncompiled is None
 
     @torch.no_grad()
     def prepare(self) -> None:

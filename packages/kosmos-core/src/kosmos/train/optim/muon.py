@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ class Muon(MasterAdamW):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         master: masters.Master = "none",
+        compile: bool | Literal["auto"] = False,
         seed: int = 0,
     ) -> None:
         """
@@ -61,6 +62,7 @@ class Muon(MasterAdamW):
             steps: of the iteration that makes it orthogonal.
             betas, eps: of AdamW.
             master: what keeps updates that bf16 weights would round away; see ``masters``.
+            compile: compile AdamW's step of bf16 weights on a CPU; ``auto`` where it pays and can be done.
             seed: of stochastic rounding.
 
         Raises:
@@ -73,7 +75,9 @@ class Muon(MasterAdamW):
             raise ConfigError(f"train.optimizer.steps: expected 1 or more, got {steps}")
         self.momentum, self._matrices = momentum, set[Tensor]()
         self._orthogonal = partial(newton_schulz, steps=steps)
-        super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay, master=master, seed=seed)
+        super().__init__(
+            params, lr, betas=betas, eps=eps, weight_decay=weight_decay, master=master, compile=compile, seed=seed
+        )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Which of its parameters are matrices is kept."""
@@ -84,6 +88,9 @@ class Muon(MasterAdamW):
             if name in group["matrices"] if "matrices" in group else parameter.ndim == 2:
                 spread_of(parameter)
                 self._matrices.add(parameter)
+
+    def _by_adamw(self) -> Iterator[Tensor]:
+        return (p for p in super()._by_adamw() if p not in self._matrices)
 
     def _update_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         super()._update_all([p for p in parameters if p not in self._matrices], group)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from kosmos.errors import ConfigError
 from kosmos.runtime.devices import has_triton
+from kosmos.runtime.native import WORTH
 from kosmos.train.optim.masters import Master
 from kosmos.train.optim.operands import local
 from kosmos.train.optim.states import check_master, restore_dtypes
@@ -86,6 +88,32 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         if self.scales_as_it_reads:
             self._scale = factor
         return self.scales_as_it_reads
+
+    def _compiles(self, wanted: bool | Literal["auto"], those: Iterable[Tensor], binary: Callable[[], object]) -> bool:
+        """Compile the step of parameters on a CPU, if it is wanted: now, where a run that cannot begin leaves nothing
+        behind.
+
+        Args:
+            wanted: ``auto``: where it pays, with ``uncompiled`` said where it cannot be done.
+            those: the parameters whose step it is.
+            binary: compiles it.
+
+        Returns:
+            Whether it is compiled.
+
+        Raises:
+            ConfigError: it is wanted and cannot be compiled.
+        """
+        on_cpu = [p.numel() for p in those if local(p).device.type == "cpu"]  # of all ranks: all decide alike
+        if not wanted or not on_cpu or (wanted == "auto" and sum(on_cpu) < WORTH):
+            return False
+        try:
+            binary()
+        except ConfigError as error:
+            if wanted != "auto":
+                raise
+            self.uncompiled = str(error)
+        return self.uncompiled is None
 
     def _has_kernel(self, parameter: Tensor) -> bool:
         """Whether a Triton kernel can take its step."""

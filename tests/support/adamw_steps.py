@@ -1,12 +1,13 @@
-"""Steps of AdamW for bf16 weights by its Triton kernel beside those of the passes.
+"""Steps of AdamW for bf16 weights by its Triton kernel, or compiled, beside those of the passes.
 
-TRITON_INTERPRET=1 python -m support.adamw_on_a_gpu    # on a CPU, as JSON
+TRITON_INTERPRET=1 python -m support.adamw_steps    # the kernel on a CPU, as JSON
 """
 
 from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 
 import torch
 
@@ -24,12 +25,14 @@ class KernelAdamW(MasterAdamW):
         return True
 
 
-def differences(master: masters.Master, device: str = "cpu") -> dict[str, float]:
+def differences(
+    master: masters.Master, device: str = "cpu", make: Callable[..., MasterAdamW] = KernelAdamW
+) -> dict[str, float]:
     """Largest differences after six steps, of exact weights and of both means; and the share of weights that differ."""
     made = [[torch.nn.Parameter(p.detach().to(device)) for p in parameters(torch.bfloat16, False)] for _ in range(2)]
-    kinds = KernelAdamW, MasterAdamW
     optimizers = [
-        kind(those, 1e-2, weight_decay=0.1, master=master, seed=3) for kind, those in zip(kinds, made, strict=True)
+        make_one(those, 1e-2, weight_decay=0.1, master=master, seed=3)
+        for make_one, those in zip((make, MasterAdamW), made, strict=True)
     ]
     for step in range(6):
         for those, optimizer in zip(made, optimizers, strict=True):
