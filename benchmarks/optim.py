@@ -11,6 +11,7 @@ same rounds. Bytes a parameter, each tensor read once and written once if it cha
 | 8-bit Lion | read, write | read | 1 byte and 4 / 256 read, write | 14 | 8 |
 | AdamW | read, write | read | two means read, write | 28 | 14 |
 | bf16 Lion with 16 extra bits | read, write | read | momentum and bits read, write | - | 14 |
+| bf16 AdamW with 16 extra bits | read, write | read | two means in fp32 and bits read, write | - | 26 |
 
 A copy reads and writes the weights: 8 and 4 bytes. Nor can a step of Lion be faster than what reads its weights,
 gradients and momentum once and writes nothing: PyTorch's sum of each, the row `read once`, whose times of lion-pytorch
@@ -75,6 +76,7 @@ READ = "read once"
 def candidates(device: torch.device) -> Iterator[Candidate]:
     """Ours first, as a run file's defaults make them, then the peers."""
     settings = {"lr": RATE, "weight_decay": 0.1, "compile": "auto"}
+    exactly = {"lr": RATE, "weight_decay": 0.1}
     yield Candidate("Lion", partial(Lion, **settings), LION)
     yield Candidate("Lion, 8-bit momentum", partial(Lion, block=256, **settings), LION8)
     yield Candidate("Lion, stochastic rounding", partial(Lion, master="stochastic", **settings), {"bf16": 10})
@@ -83,7 +85,8 @@ def candidates(device: torch.device) -> Iterator[Candidate]:
         yield Candidate("Lion, no compiler", partial(Lion, **settings | {"compile": False}), LION)
         without = partial(Lion, block=256, **settings | {"compile": False})
         yield Candidate("Lion, 8-bit momentum, no compiler", without, LION8)
-    yield Candidate("AdamW, 16 extra bits", partial(MasterAdamW, lr=RATE, weight_decay=0.1), {"bf16": 26})
+        yield Candidate("AdamW, 16 extra bits, no compiler", partial(MasterAdamW, **exactly), {"bf16": 26})
+    yield Candidate("AdamW, 16 extra bits", partial(MasterAdamW, compile="auto", **exactly), {"bf16": 26})
     yield from peers(device)
 
 
