@@ -12,6 +12,7 @@ same rounds. Bytes a parameter, each tensor read once and written once if it cha
 | AdamW | read, write | read | two means read, write | 28 | 14 |
 | bf16 Lion with 16 extra bits | read, write | read | momentum and bits read, write | - | 14 |
 | bf16 AdamW with 16 extra bits | read, write | read | two means in fp32 and bits read, write | - | 26 |
+| the same with 8, or rounded at random | read, write | read | the same with fewer bits or none | - | 24, 22 |
 
 A copy reads and writes the weights: 8 and 4 bytes. Nor can a step of Lion be faster than what reads its weights,
 gradients and momentum once and writes nothing: PyTorch's sum of each, the row `read once`, whose times of lion-pytorch
@@ -76,17 +77,18 @@ READ = "read once"
 def candidates(device: torch.device) -> Iterator[Candidate]:
     """Ours first, as a run file's defaults make them, then the peers."""
     settings = {"lr": RATE, "weight_decay": 0.1, "compile": "auto"}
-    exactly = {"lr": RATE, "weight_decay": 0.1}
     yield Candidate("Lion", partial(Lion, **settings), LION)
     yield Candidate("Lion, 8-bit momentum", partial(Lion, block=256, **settings), LION8)
     yield Candidate("Lion, stochastic rounding", partial(Lion, master="stochastic", **settings), {"bf16": 10})
     yield Candidate("Lion, 16 extra bits", partial(Lion, master="bits16", **settings), {"bf16": 14})
+    yield Candidate("AdamW, 16 extra bits", partial(MasterAdamW, **settings), {"bf16": 26})
     if device.type == "cpu":
-        yield Candidate("Lion, no compiler", partial(Lion, **settings | {"compile": False}), LION)
-        without = partial(Lion, block=256, **settings | {"compile": False})
-        yield Candidate("Lion, 8-bit momentum, no compiler", without, LION8)
-        yield Candidate("AdamW, 16 extra bits, no compiler", partial(MasterAdamW, **exactly), {"bf16": 26})
-    yield Candidate("AdamW, 16 extra bits", partial(MasterAdamW, compile="auto", **exactly), {"bf16": 26})
+        yield Candidate("AdamW, 8 extra bits", partial(MasterAdamW, master="bits8", **settings), {"bf16": 24})
+        yield Candidate("AdamW, stochastic", partial(MasterAdamW, master="stochastic", **settings), {"bf16": 22})
+        settings["compile"] = False
+        yield Candidate("Lion, no compiler", partial(Lion, **settings), LION)
+        yield Candidate("Lion, 8-bit momentum, no compiler", partial(Lion, block=256, **settings), LION8)
+        yield Candidate("AdamW, 16 extra bits, no compiler", partial(MasterAdamW, **settings), {"bf16": 26})
     yield from peers(device)
 
 

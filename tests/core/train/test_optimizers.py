@@ -11,7 +11,7 @@ from torch import nn
 
 from kosmos import OptimizerSpec, hookimpl, train_model
 from kosmos.errors import ConfigError, PluginError
-from kosmos.train.optim import adamw_compiled, compiled
+from kosmos.train.optim import adamw_compiled, lion_compiled
 from kosmos.train.optim.blocks import block_of
 from support.runs import small_run, ticks_registry
 
@@ -93,10 +93,10 @@ def test_a_wrong_option_is_one_line(name, options, line):
 def no_compiler(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    for source in (compiled, adamw_compiled):
+    for source in (lion_compiled, adamw_compiled):
         source.binary.cache_clear()
     yield
-    for source in (compiled, adamw_compiled):
+    for source in (lion_compiled, adamw_compiled):
         source.binary.cache_clear()
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kosmos.errors import ConfigError
-from kosmos.train.optim import compiled
+from kosmos.train.optim import lion_compiled
 from kosmos.train.optim.lion import Lion
 from kosmos.train.optim.operands import Operands, Step
 from support.backends import CASES, by_kernel, differences, operands, tensors
@@ -54,7 +54,7 @@ def test_the_triton_kernel_on_a_gpu_takes_the_step_of_the_passes(case):
 def by_source(whole: Operands, step: Step) -> None:
     """Among others, one of which is longer than what one thread takes at a time."""
     others = [replace(whole, **{n: t.repeat(9) for n, t in tensors(whole)}), operands(torch.float32, None, None)]
-    compiled.lion([(others[0], 1), (whole, step.noise), (others[1], 2)], step)
+    lion_compiled.lion([(others[0], 1), (whole, step.noise), (others[1], 2)], step)
     if whole.scales is None:  # nothing is random
         assert torch.equal(others[0].weight, whole.weight.repeat(9))
 
@@ -75,7 +75,7 @@ def test_the_compiled_step_does_not_depend_on_threads(case):
         whole = operands(dtype, block, low)
         whole = replace(whole, **{n: t.repeat(16) for n, t in tensors(whole)})
         with threads_of_torch(threads):
-            compiled.lion([(whole, step.noise)], step)
+            lion_compiled.lion([(whole, step.noise)], step)
         results.append(whole)
     for (_, one), (_, other) in zip(*map(tensors, results), strict=True):
         assert torch.equal(one, other)
@@ -86,7 +86,7 @@ def test_the_compiled_step_does_not_depend_on_threads(case):
 def test_the_compiled_step_keeps_what_is_not_a_number(dtype, times):
     slope = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0]).to(dtype).repeat(times)
     whole = Operands(torch.ones(len(slope), dtype=dtype), slope, torch.zeros(len(slope), dtype=dtype))
-    compiled.lion([(whole, 0)], Step(0.5, 0.0, 0.9, 0.99))
+    lion_compiled.lion([(whole, 0)], Step(0.5, 0.0, 0.9, 0.99))
     for weight, momentum in zip(whole.weight.view(times, 6), whole.momentum.view(times, 6), strict=True):
         assert weight.tolist()[1:] == [0.5, 1.5, 1, 1, 0.5]
         assert momentum[0].isnan() and momentum[1:3].tolist() == [float("inf"), -float("inf")]
@@ -116,7 +116,7 @@ def test_a_compiled_optimizer_trains_parameters_of_any_kind(options):
 
 def test_a_nan_has_a_code_and_a_scale_that_says_so():
     whole = replace(operands(torch.float32, 192, None), gradient=torch.full((192 * 61,), float("nan")))
-    compiled.lion([(whole, 0)], Step(0.5, 0.0, 0.9, 0.99))
+    lion_compiled.lion([(whole, 0)], Step(0.5, 0.0, 0.9, 0.99))
     assert whole.scales is not None and whole.scales.isnan().all() and not whole.momentum.any()
 
 
@@ -124,7 +124,7 @@ def test_a_nan_has_a_code_and_a_scale_that_says_so():
 def test_the_compiled_step_refuses_tensors_of_other_sizes(name):
     whole = operands(torch.float32, None, None)
     with pytest.raises(RuntimeError, match="a parameter of 11712 elements has a gradient or state of"):
-        compiled.lion([(replace(whole, **{name: torch.zeros(5)}), 0)], Step(0.5, 0.0, 0.9, 0.99))
+        lion_compiled.lion([(replace(whole, **{name: torch.zeros(5)}), 0)], Step(0.5, 0.0, 0.9, 0.99))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_compiled_step_refuses_tensors_of_other_sizes(name):
 def test_who_cannot_compile_is_told_in_one_line(monkeypatch, compiler, said):
     monkeypatch.setenv("CXX", compiler)
     with pytest.raises(ConfigError, match=rf"train\.optimizer\.compile: .*{said}") as told:
-        compiled.binary.__wrapped__()
+        lion_compiled.binary.__wrapped__()
     assert "\n" not in str(told.value)
 
 
@@ -153,7 +153,7 @@ def test_a_mac_without_a_compiler_is_told_what_stands_in_its_place(monkeypatch, 
     monkeypatch.setenv("CXX", str(tmp_path / "g++"))
     said = r"failed: xcode-select: note: No developer tools were found, requesting install\.; set train"
     with pytest.raises(ConfigError, match=said):
-        compiled.binary.__wrapped__()
+        lion_compiled.binary.__wrapped__()
 
 
 def test_a_compiler_that_cannot_be_run_is_told(monkeypatch, tmp_path):
@@ -161,7 +161,7 @@ def test_a_compiler_that_cannot_be_run_is_told(monkeypatch, tmp_path):
     (tmp_path / "cxx").chmod(0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
     with pytest.raises(ConfigError, match=r"train\.optimizer\.compile: .*Exec format error.*; see there, or set"):
-        compiled.binary.__wrapped__()
+        lion_compiled.binary.__wrapped__()
 
 
 def test_ctrl_c_is_not_for_the_compiler(monkeypatch, tmp_path):
@@ -169,5 +169,5 @@ def test_ctrl_c_is_not_for_the_compiler(monkeypatch, tmp_path):
     (tmp_path / "cxx").write_text(f'#!/bin/sh\nps -o pgid= -p $$ > "{tmp_path}/group"\nexec g++ "$@"\n')
     (tmp_path / "cxx").chmod(0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
-    assert compiled.binary.__wrapped__()
+    assert lion_compiled.binary.__wrapped__()
     assert int((tmp_path / "group").read_text()) != os.getpgrp()

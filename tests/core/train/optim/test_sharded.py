@@ -26,6 +26,7 @@ STEPPED = [
     ("rows", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "stochastic", "compile": True}),
     ("columns", {"dtype": torch.bfloat16, "kind": MasterAdamW, "master": "bits8", "compile": True}),
     ("rows", {"dtype": torch.bfloat16, "kind": Muon, "master": "stochastic"}),
+    ("rows", {"dtype": torch.bfloat16, "kind": Muon, "master": "bits16", "compile": True}),
     ("columns", {"dtype": torch.float32, "kind": Muon}),
     ("copies", {"dtype": torch.bfloat16, "kind": Muon, "master": "bits16"}),
     ("processes", {"dtype": torch.float32, "kind": Muon}),

@@ -100,7 +100,7 @@ def adamw(
         master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
             bits (``bits8``, ``bits16``); both means are fp32 then.
         compile: with ``master``, compile the step on a CPU, for which a C++ compiler takes a second or two: four times
-            as fast. ``auto`` does from 4 million parameters on, and warns where there is no compiler. GPUs take a
+            as fast. ``auto`` does from 4 million bf16 parameters on, and warns where there is no compiler. GPUs take a
             Triton kernel; without ``master`` the step is PyTorch's, which is compiled.
         seed: of stochastic rounding.
     """
@@ -137,7 +137,8 @@ def muon(
         eps: of AdamW.
         master: what keeps updates that bf16 weights round away: nothing, ``stochastic`` rounding, or 8 or 16 extra
             bits (``bits8``, ``bits16``); momentum and means are fp32 always.
-        compile: with ``master``, compile AdamW's step on a CPU: see ``adamw``.
+        compile: compile AdamW's step of bf16 weights on a CPU, not that of matrices. ``auto`` does where 4 million
+            parameters or more take it, and warns where there is no compiler.
         seed: of stochastic rounding.
     """
     return Muon(

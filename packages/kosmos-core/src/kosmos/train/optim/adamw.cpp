@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "weights.h"
+#include "steps.h"
 
 namespace {
 
@@ -18,17 +18,18 @@ struct Numbers {
 
 struct Parameter {
     void *weight;
-    const void *gradient;
+    const uint16_t *gradient;
     float *mean, *square;
     void *low;  // bits of the weight below those of bf16, or null
     int64_t elements;
     float rate, unbias;  // of this step: the mean over its bias, and 1 over the root of the square's
     uint32_t weight_key;  // of the random bits
-    int32_t has_bf16_gradient, low_bytes, is_stochastic;
+    int32_t low_bytes, is_stochastic;
 };
 
-template <class Weights, class T>
-void step_of(Weights weights, const T *gradient, const Chunk<Parameter> &of, const Numbers &by) {
+template <class Weights>
+void step_of(Weights weights, const Chunk<Parameter> &of, const Numbers &by) {
+    const uint16_t *gradient = of.parameter->gradient;
     float *means = of.parameter->mean, *squares = of.parameter->square;
     const float rate = of.parameter->rate, unbias = of.parameter->unbias;
 #pragma omp simd
@@ -43,16 +44,6 @@ void step_of(Weights weights, const T *gradient, const Chunk<Parameter> &of, con
     }
 }
 
-void step(const Chunk<Parameter> &of, const Numbers &by) {
-    const Parameter &own = *of.parameter;
-    with_bf16(own, [&](auto weights) {
-        if (own.has_bf16_gradient)
-            step_of(weights, static_cast<const uint16_t *>(own.gradient), of, by);
-        else
-            step_of(weights, static_cast<const float *>(own.gradient), of, by);
-    });
-}
-
 }  // namespace
 
 extern "C" int64_t size_of_parameter() { return sizeof(Parameter); }
@@ -60,5 +51,9 @@ extern "C" int64_t size_of_parameter() { return sizeof(Parameter); }
 extern "C" void adamw(const Parameter *parameters, int64_t count, const Numbers *by, int threads) {
     share_out(
         parameters, count, threads, [](const Parameter &) { return int64_t(1); },
-        [by] { return [by](const Chunk<Parameter> &chunk) { step(chunk, *by); }; });
+        [by] {
+            return [by](const Chunk<Parameter> &chunk) {
+                with_bf16(*chunk.parameter, [&](auto weights) { step_of(weights, chunk, *by); });
+            };
+        });
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from kosmos.errors import ConfigError
+from kosmos.errors import CheckpointError, ConfigError
 from kosmos.train.optim import adamw_compiled, masters
 from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import equal_parts, gradient_of, local
@@ -23,6 +23,9 @@ LEAST_FACTOR = 1e-37
 
 class FusedAdamW(torch.optim.AdamW):
     """``torch.optim.AdamW``, which scales gradients as it reads them; PyTorch's step writes them back so, too."""
+
+    made_with: ClassVar[dict[str, Any]] = {"master": "none"}
+    """As of ``Parameterwise``."""
 
     def __init__(self, params: Any, **options: Any) -> None:
         super().__init__(params, fused=True, **options)
@@ -124,9 +127,9 @@ class MasterAdamW(Parameterwise):
             state = self._state(parameter)
             state["step"] += 1
             if len(weight):  # a shard may hold no row
-                means, low = (flat(state["exp_avg"]), flat(state["exp_avg_sq"])), state.get("low")
-                low, noise = None if low is None else flat(low), self._noise(parameter, state)
-                taken.append((parameter, adamw_compiled.Row(weight, gradient, *means, low, state["step"], noise)))
+                means, noise = (flat(state["exp_avg"]), flat(state["exp_avg_sq"])), self._noise(parameter, state)
+                row = adamw_compiled.Row(weight, gradient, *means, _low(state), state["step"], noise)
+                taken.append((parameter, row))
         if taken:
             adamw_compiled.adamw([row for _, row in taken], group, self._scale)
         for parameter, row in taken:
@@ -140,8 +143,7 @@ class MasterAdamW(Parameterwise):
         if self._has_kernel(parameter):
             from kosmos.train.optim.adamw_kernel import adamw as by_kernel
 
-            weight, low, noise = flat(parameter), state.get("low"), self._noise(parameter, state)
-            low = None if low is None else flat(low)
+            weight, low, noise = flat(parameter), _low(state), self._noise(parameter, state)
             by_kernel(weight, gradient, means, low, state["step"], group, scale=self._scale, noise=noise)
             put_back(weight, parameter)
             return
@@ -163,8 +165,7 @@ class MasterAdamW(Parameterwise):
             move: takes which elements of this process, their weights in fp32, and as much memory, in fp32, to use.
         """
         noise = self._noise(parameter, state)
-        weight, low = flat(parameter), state.get("low")
-        low = None if low is None else flat(low)
+        weight, low = flat(parameter), _low(state)
         scratch = self._passes.scratch(weight.device)
         for part in equal_parts(len(weight), scratch.shape[1]):
             rest = None if low is None else low[part]
@@ -195,6 +196,8 @@ class MasterAdamW(Parameterwise):
         keeps_low = parameter.dtype is torch.bfloat16 and self.master in masters.LOW_DTYPES
         if state:
             check_keys(state, [*means, *(["step"] if counts else []), *(["low"] if keeps_low else [])], optimizer)
+            if any(state[key].dtype is not torch.float32 for key in means):  # AdamW's without master
+                raise CheckpointError(f"the optimizer state is in bf16, {optimizer} keeps fp32: leave master as it was")
             return state
         state.update({key: zeros_like(parameter, torch.float32) for key in means})
         if counts:
@@ -202,6 +205,11 @@ class MasterAdamW(Parameterwise):
         if keeps_low:
             state["low"] = zeros_like(parameter, masters.LOW_DTYPES[self.master])
         return state
+
+
+def _low(state: dict[str, Any]) -> Tensor | None:
+    """This process's bits below bf16 weights, in one dimension, where there are any."""
+    return flat(state["low"]) if "low" in state else None
 
 
 def check_means(betas: tuple[float, float], eps: float) -> None:

@@ -1,6 +1,6 @@
 """AdamW of bf16 weights on the CPU by ``adamw.cpp``: every byte is read and written once, for all of them in one call.
 
-As ``compiled`` is for Lion. Steps are those of PyTorch's fused AdamW but for rounding.
+As ``lion_compiled`` is for Lion. Steps are those of PyTorch's fused AdamW but for rounding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kosmos.train.optim.compiled import check_tensors, open_source
+from kosmos.train.optim.native_step import check_tensors, knows_low, open_source
 
 SOURCE = Path(__file__).with_name("adamw.cpp")
 
@@ -28,7 +28,7 @@ class Row:
     weight: Tensor
     """bf16 [n]."""
     gradient: Tensor
-    """fp32 or bf16 [n]."""
+    """bf16 [n]."""
     mean: Tensor
     """Of the gradient, fp32 [n]."""
     square: Tensor
@@ -56,14 +56,13 @@ class _Parameter(ctypes.Structure):
         ("elements", ctypes.c_int64),
         *((name, ctypes.c_float) for name in ("rate", "unbias")),
         ("weight_key", ctypes.c_uint32),
-        *((name, ctypes.c_int32) for name in ("has_bf16_gradient", "low_bytes", "is_stochastic")),
+        *((name, ctypes.c_int32) for name in ("low_bytes", "is_stochastic")),
     )
 
 
 def can_take(weight: Tensor, gradient: Tensor) -> bool:
     """Whether the source knows the types of a parameter's weights and gradient."""
-    knows = gradient.dtype in (torch.float32, torch.bfloat16)
-    return weight.device.type == "cpu" and weight.dtype is torch.bfloat16 and knows
+    return weight.device.type == "cpu" and weight.dtype is gradient.dtype is torch.bfloat16
 
 
 def adamw(rows: Sequence[Row], group: dict[str, Any], scale: float) -> None:
@@ -87,8 +86,8 @@ def adamw(rows: Sequence[Row], group: dict[str, Any], scale: float) -> None:
 
 def _parameter(row: Row, rate: float, beta1: float, beta2: float) -> _Parameter:
     check_tensors(row.weight, row.tensors())
-    if not row.mean.dtype is row.square.dtype is torch.float32:
-        raise RuntimeError(f"both means are in fp32, got {row.mean.dtype} and {row.square.dtype}")
+    if not (row.mean.dtype is row.square.dtype is torch.float32 and knows_low(row.low)):
+        raise RuntimeError(f"a parameter has a state of other types: {[t.dtype for t in row.tensors()]}")
     return _Parameter(
         weight=row.weight.data_ptr(),
         gradient=row.gradient.data_ptr(),
@@ -99,7 +98,6 @@ def _parameter(row: Row, rate: float, beta1: float, beta2: float) -> _Parameter:
         rate=rate / (1 - beta1**row.step),
         unbias=1 / sqrt(1 - beta2**row.step),
         weight_key=row.noise or 0,
-        has_bf16_gradient=row.gradient.dtype is torch.bfloat16,
         low_bytes=0 if row.low is None else row.low.element_size(),
         is_stochastic=row.noise is not None,
     )

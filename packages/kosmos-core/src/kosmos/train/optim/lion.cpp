@@ -1,11 +1,11 @@
 // One step of Lion for many parameters on a CPU: memory is read and written once, and nothing else waits for it.
 //
 // Steps are those of `passes.py` but for rounding. What is rounded once is written so (std::fma) and no more is joined
-// (-ffp-contract=off): a result does not depend on where a thread or a vector begins. Compiled by `compiled.py`.
+// (-ffp-contract=off): a result does not depend on where a thread or a vector begins. Compiled by `lion_compiled.py`.
 
 #include <cmath>
 
-#include "weights.h"
+#include "steps.h"
 
 namespace {
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kosmos.errors import ConfigError
-from kosmos.train.optim import blocks, compiled, masters
+from kosmos.train.optim import blocks, lion_compiled, masters
 from kosmos.train.optim.noise import noise_key
 from kosmos.train.optim.operands import Operands, Step, gradient_of, local
 from kosmos.train.optim.parameterwise import Parameterwise
@@ -77,7 +77,7 @@ class Lion(Parameterwise):
             params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay}, master=master, seed=seed
         )
         self.block = block
-        self.compile = self._compiles(compile, self.numbers, compiled.binary)
+        self.compile = self._compiles(compile, self.numbers, lion_compiled.binary)
         self._passes = Passes()
         self._together: dict[tuple[int, ...], Together] = {}
         self._ready: dict[tuple[int, ...], Ready] = {}
@@ -171,7 +171,7 @@ class Lion(Parameterwise):
         for parameter in parameters:
             state = self._state(parameter)
             whole = self._operands(parameter)
-            if not compiled.can_take(whole):
+            if not lion_compiled.can_take(whole):
                 left.append(parameter)
                 continue
             step = _counted(state)
@@ -180,7 +180,7 @@ class Lion(Parameterwise):
         if taken:
             rows = [(whole, noise) for _, whole, noise in taken]
             common = replace(_step_of(group, stochastic=self.master == "stochastic"), scale=self._scale)
-            compiled.lion(rows, common)
+            lion_compiled.lion(rows, common)
         for parameter, whole, _ in taken:
             put_back(whole.weight, parameter)
         return left

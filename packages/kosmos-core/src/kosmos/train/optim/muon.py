@@ -62,12 +62,14 @@ class Muon(MasterAdamW):
             steps: of the iteration that makes it orthogonal.
             betas, eps: of AdamW.
             master: what keeps updates that bf16 weights would round away; see ``masters``.
-            compile: compile AdamW's step of bf16 weights on a CPU; ``auto`` where it pays and can be done.
+            compile: compile AdamW's step of bf16 weights on a CPU, if there are any; ``auto`` where it pays and can be
+                done.
             seed: of stochastic rounding.
 
         Raises:
             ConfigError: ``momentum`` or ``betas`` outside [0, 1), a negative ``eps``, no step, ``master`` without bf16
-                weights, or a matrix that ``parallel.tensor`` cuts.
+                weights, or a matrix that ``parallel.tensor`` cuts; with ``compile`` True no compiler, or one that
+                fails.
         """
         if not 0 <= momentum < 1:
             raise ConfigError(f"train.optimizer.momentum: expected 0 or more, below 1, got {momentum}")

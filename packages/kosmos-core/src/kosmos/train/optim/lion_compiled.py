@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from kosmos.runtime.native import load_source
 from kosmos.train.optim import blocks
+from kosmos.train.optim.native_step import check_tensors, knows_low, open_source
 from kosmos.train.optim.operands import Operands, Step
 
 SOURCE = Path(__file__).with_name("lion.cpp")
-WHERE = "train.optimizer.compile"
 
 
 class _Numbers(ctypes.Structure):
@@ -45,7 +43,7 @@ def can_take(whole: Operands) -> bool:
         and whole.gradient.dtype is dtype
         and momentum is (dtype if whole.scales is None else torch.int8)
         and (whole.scales is None or whole.scales.dtype is torch.float32)
-        and (whole.low is None or whole.low.dtype in (torch.int8, torch.int16))
+        and knows_low(whole.low)
     )
 
 
@@ -90,19 +88,6 @@ def _check(whole: Operands) -> None:
         check_tensors(whole.weight, [whole.scales], whole.block)
 
 
-def check_tensors(weight: Tensor, tensors: Sequence[Tensor], block: int = 1) -> None:
-    """The source reads and writes where it is told: each of a parameter's tensors has a number for ``block`` elements.
-
-    Raises:
-        RuntimeError: one has more or fewer, or is not on the CPU.
-    """
-    sizes = [t.numel() * block for t in tensors]
-    if set(sizes) != {weight.numel()}:
-        raise RuntimeError(f"a parameter of {weight.numel()} elements has a gradient or state of {sizes}")
-    if any(t.device.type != "cpu" or not t.data_ptr() for t in tensors):
-        raise RuntimeError("a parameter on the CPU has a gradient or state elsewhere")
-
-
 @functools.cache
 def binary() -> ctypes.CDLL:
     """The compiled source.
@@ -111,15 +96,3 @@ def binary() -> ctypes.CDLL:
         ConfigError: there is no compiler, or it fails.
     """
     return open_source(SOURCE, _Parameter)
-
-
-def open_source(source: Path, row: type[ctypes.Structure]) -> ctypes.CDLL:
-    """Compile an optimizer's step, whose ``Parameter`` is laid out as ``row``.
-
-    Raises:
-        ConfigError: there is no compiler, or it fails.
-    """
-    found = load_source(source, WHERE)
-    found.size_of_parameter.restype = ctypes.c_int64
-    assert found.size_of_parameter() == ctypes.sizeof(row)
-    return found
