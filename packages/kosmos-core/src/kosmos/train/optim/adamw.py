@@ -196,8 +196,10 @@ class MasterAdamW(Parameterwise):
         keeps_low = parameter.dtype is torch.bfloat16 and self.master in masters.LOW_DTYPES
         if state:
             check_keys(state, [*means, *(["step"] if counts else []), *(["low"] if keeps_low else [])], optimizer)
-            if any(state[key].dtype is not torch.float32 for key in means):  # AdamW's without master
-                raise CheckpointError(f"the optimizer state is in bf16, {optimizer} keeps fp32: leave master as it was")
+            if kinds := {state[key].dtype for key in means} - {torch.float32}:  # AdamW's without master
+                raise CheckpointError(
+                    f"the optimizer state is in {kinds.pop()}, {optimizer} keeps fp32: leave master as it was"
+                )
             return state
         state.update({key: zeros_like(parameter, torch.float32) for key in means})
         if counts:
