@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import kosmos.model.attention_products  # both register operations
+import kosmos.model.attention_compiled  # all register operations
+import kosmos.model.attention_products
 import kosmos.model.loss  # noqa: F401
 
 aten = torch.ops.aten
@@ -27,7 +28,8 @@ COUNTED = {
     aten.mm.default, aten.mm.out, aten.addmm.default, aten.addmm_.default, aten.bmm.default, aten.bmm.out,
     aten.baddbmm.default, aten.baddbmm_.default, aten.baddbmm.out,
     aten.convolution.default, aten.convolution_backward.default, ATTENTION, ATTENTION_BACKWARD,
-    torch.ops.kosmos.attention_in_products.default,
+    torch.ops.kosmos.attention_in_products.default, torch.ops.kosmos.attention_in_documents.default,
+    torch.ops.kosmos.attention_in_documents_backward.default,
 }  # fmt: skip
 
 
@@ -51,13 +53,17 @@ class Products(TorchDispatchMode):
 
 
 def _note(value: Any) -> Hashable:
-    """Of a tensor its shape, strides and type."""
+    """Of a tensor its shape, strides and type; of int32, which are where documents begin, its numbers."""
+    if isinstance(value, Tensor) and value.dtype == torch.int32:
+        return ("bounds", tuple(value.tolist()))
     if isinstance(value, Tensor):
         return ("tensor", tuple(value.shape), value.stride(), value.dtype)
     return tuple(_note(v) for v in value) if isinstance(value, list | tuple) else value
 
 
 def _made(note: Any) -> Any:
+    if isinstance(note, tuple) and note[:1] == ("bounds",):
+        return torch.tensor(note[1], dtype=torch.int32)
     if isinstance(note, tuple) and note[:1] == ("tensor",):
         made = torch.empty_strided(note[1], note[2], dtype=note[3])
         return made.normal_() if made.is_floating_point() else made.zero_()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kosmos.model import cpu_kernels
+from kosmos.model import attention_compiled, cpu_kernels
 from kosmos.train import compiling
 
 
@@ -15,12 +15,15 @@ from kosmos.train import compiling
 def small_models_train_by_kernels() -> Iterator[list[str]]:
     """Gives the names of those that run; some have to."""
     names: list[str] = []
-    call = cpu_kernels._call
+    call = cpu_kernels.call
 
-    def noted(name: str, *rest: Any) -> None:
+    def noted(function: Any, name: str, *rest: Any) -> None:
         names.append(name)
-        call(name, *rest)
+        call(function, name, *rest)
 
-    with patch.object(compiling, "WORTH", 0), patch.object(cpu_kernels, "_call", noted):
+    with ExitStack() as patched:
+        patched.enter_context(patch.object(compiling, "WORTH", 0))
+        for module in (cpu_kernels, attention_compiled):
+            patched.enter_context(patch.object(module, "call", noted))
         yield names
     assert names

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from kosmos.model import cpu_kernels
+from kosmos.model import attention_compiled, cpu_kernels
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the kernels that ran."""
     names: list[str] = []
-    call = cpu_kernels._call
-    monkeypatch.setattr(cpu_kernels, "_call", lambda name, *rest: (names.append(name), call(name, *rest))[1])
+    call = cpu_kernels.call
+    for module in (cpu_kernels, attention_compiled):
+        monkeypatch.setattr(module, "call", lambda f, name, *rest: (names.append(name), call(f, name, *rest))[1])
     return names

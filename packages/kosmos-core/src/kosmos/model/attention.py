@@ -90,7 +90,8 @@ def attend(
         causal: whether a token sees only itself and what stands before it in its segment.
         scale: of the logits; 1 / sqrt(d) by default.
         window: with ``causal``, how many tokens a token sees at most, itself included.
-        by_kernels: in training on a CPU, softmax is ours (``kosmos.model.cpu_kernels``) where it is taken by itself.
+        by_kernels: in training on a CPU, it or its softmax is C++ of ours (``kosmos.model.cpu_kernels``), where that
+            takes them.
 
     Returns:
         [T, H, d_v], in the autocast type where autocast is on, else in the type of ``v``. In training on a CPU it is a

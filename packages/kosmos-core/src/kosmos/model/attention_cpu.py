@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from kosmos.model.attention_compiled import attend_compiled, can_attend
 from kosmos.model.attention_groups import PLAIN, Group, Groups, Sharing, groups_of, tell_padding
 from kosmos.model.attention_products import SHORT, attention_in_products, products_backward
 from kosmos.model.cpu_kernels import knows
@@ -51,14 +52,16 @@ def attend_on_cpu(
 ) -> Tensor:
     """q, k, v [T, H, d] each of any type, T > 0 -> [T, H, d] in ``dtype``; see ``kosmos.model.attention.attend``.
 
-    By products in training; where no gradients are wanted by torch's kernel, whose logits are not rounded.
+    In training by C++ or by products; where no gradients are wanted by torch's kernel, whose logits are not rounded.
     """
     assert q.shape == k.shape == v.shape, (q.shape, k.shape, v.shape)
     trains, heads = torch.is_grad_enabled() and dtype in PRODUCTS, q.shape[1]
+    scale = q.shape[2] ** -0.5 if scale is None else scale
+    if trains and by_kernels and can_attend(q, k, v, dtype=dtype, scale=scale):
+        return attend_compiled(q, k, v, segments, causal=causal, scale=scale)
     sharing = PRODUCTS[dtype] if trains else SCORES if dtype == torch.bfloat16 else PLAIN
     groups = groups_of(segments, causal=causal, device=q.device, sharing=sharing, heads=heads)
     tell_padding(groups, segments, q, v)
-    scale = q.shape[2] ** -0.5 if scale is None else scale
     settings = _Settings(causal, scale, dtype, _products_of(groups, heads), by_kernels and knows(dtype))
     return cast(Tensor, _Attention.apply(q, k, v, groups, settings))  # type: ignore[no-untyped-call]
 

@@ -25,16 +25,16 @@ WHERE = "train.compile"
 
 _PLAIN = Tensor, nn.Parameter
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-_POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {
-    "rotate": [_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _NUMBER, _POINTER, _COUNT, _COUNT, _COUNT],
-    "norm": [_POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _COUNT, _COUNT],
-    "norm_backward": [*[_POINTER] * 6, _COUNT, _COUNT],
-    "swiglu": [*[_POINTER] * 3, _COUNT],
-    "swiglu_backward": [*[_POINTER] * 5, _COUNT],
-    "softmax": [_POINTER, _POINTER, _NUMBER, _COUNT, _POINTER, _COUNT, _COUNT, _COUNT],
-    "softmax_backward": [_POINTER, _POINTER, _NUMBER, _COUNT, _COUNT, _COUNT, _COUNT],
-    "cross_entropy": [_POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _COUNT, _COUNT, _COUNT],
+    "rotate": [POINTER, COUNT, COUNT, POINTER, POINTER, NUMBER, POINTER, COUNT, COUNT, COUNT],
+    "norm": [POINTER, POINTER, NUMBER, POINTER, POINTER, COUNT, COUNT],
+    "norm_backward": [*[POINTER] * 6, COUNT, COUNT],
+    "swiglu": [*[POINTER] * 3, COUNT],
+    "swiglu_backward": [*[POINTER] * 5, COUNT],
+    "softmax": [POINTER, POINTER, NUMBER, COUNT, POINTER, COUNT, COUNT, COUNT],
+    "softmax_backward": [POINTER, POINTER, NUMBER, COUNT, COUNT, COUNT, COUNT],
+    "cross_entropy": [POINTER, POINTER, NUMBER, POINTER, POINTER, COUNT, COUNT, COUNT],
 }
 
 
@@ -90,6 +90,11 @@ def binary() -> ctypes.CDLL:
 
 def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
     """Tensors are given by where they begin; all of them are contiguous where the source cannot be told otherwise."""
+    call(_function(name, dtype), name, *arguments)
+
+
+def call(function: Any, name: str, *arguments: Any) -> None:
+    """A function of C++, with this thread's number of threads behind the ``arguments``."""
     given = []
     for x in arguments:  # a step makes hundreds of calls
         if isinstance(x, Tensor):
@@ -98,7 +103,7 @@ def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
             assert where or not x.numel(), f"{name}: a {type(x).__name__} without memory of its own"
             x = where
         given.append(x)
-    _function(name, dtype)(*given, torch.get_num_threads())
+    function(*given, torch.get_num_threads())
 
 
 @functools.cache

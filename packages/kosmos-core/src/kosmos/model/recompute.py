@@ -25,7 +25,7 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "grouped_mm_fallbac
 """Among them those of experts: torch's own, and that of transformers for what it cannot take."""
 _ATTENTION = (
     "_scaled_dot_product", "_flash_attention", "_efficient_attention", "_varlen_attn", "flex_attention",
-    "attention_in_products",
+    "attention_in_products", "attention_in_documents",
 )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from kosmos.errors import ConfigError
+from kosmos.model.attention_compiled import begin_compiling
+from kosmos.model.attention_compiled import binary as attention
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import has_triton
@@ -67,9 +69,14 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
     return len(blocks)
 
 
-def try_kernels(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> str | None:
-    """Have a model with a large backbone compute by our own kernels on a CPU, which are compiled in less than a
-    second: with ``auto``, and where they have threads.
+def try_kernels(
+    model: OmniModel, wanted: bool | Literal["auto"], device: torch.device, dtype: torch.dtype
+) -> str | None:
+    """Have a model with a large backbone compute by our own kernels on a CPU, which are compiled in a second: with
+    ``auto``, and where they have threads.
+
+    Args:
+        dtype: of its products.
 
     Returns:
         Why it does not though it would pay.
@@ -78,7 +85,11 @@ def try_kernels(model: OmniModel, wanted: bool | Literal["auto"], device: torch.
     if not (wanted == "auto" and device.type == "cpu" and large and HAS_THREADS):
         return None
     try:
+        if low := dtype == torch.bfloat16:
+            begin_compiling()
         use_kernels(model)
+        if low:
+            attention()
     except ConfigError as error:
         return str(error)
     return None

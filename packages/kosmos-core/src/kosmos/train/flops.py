@@ -37,7 +37,9 @@ PEAKS = {
 BACKBONE, HEAD = "backbone", "head"
 CONNECTOR = ".connector"
 """Behind a stream's name: its connector, which may be trained where the encoder is not."""
-ATTENTION = ("scaled_dot_product", "varlen_attn", "attention_in_products", "attention_of_padding")
+ATTENTION = (
+    "scaled_dot_product", "varlen_attn", "attention_in_products", "attention_in_documents", "attention_of_padding"
+)  # fmt: skip
 
 
 Computed = Callable[[int], int]
@@ -333,6 +335,12 @@ def _varlen_flops(query: Any, key: Any, value: Any, rows: Any, columns: Any, *ar
     return int(2 * pairs * query.shape[1] * (query.shape[2] + value.shape[2]))
 
 
+def _documents_flops(query: Any, key: Any, value: Any, bounds: Any, *args: Any, **kwargs: Any) -> int:
+    """[T, heads, d] cut by the cumulated lengths ``bounds``; causal ones in full."""
+    return _varlen_flops(query, key, value, bounds, bounds)
+
+
+_documents_flops._get_raw = True  # type: ignore[attr-defined]
 _varlen_flops._get_raw = True  # type: ignore[attr-defined]  # torch: give it the tensors, not their shapes
 
 
@@ -350,6 +358,7 @@ def _mapping() -> dict[Any, Callable[..., int]]:
         torch.ops.aten.addmm_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
         torch.ops.torch_attn._varlen_attn: _varlen_flops,
         torch.ops.kosmos.attention_in_products: _products_flops,
+        torch.ops.kosmos.attention_in_documents: _documents_flops,
         torch.ops.kosmos.attention_of_padding: lambda q, width, pairs, **kwargs: -2 * q[1] * (q[2] + width) * pairs,
         torch.ops.kosmos.add_product_: lambda total, a, b, *args, **kwargs: 2 * a[0] * a[1] * b[1],
     }

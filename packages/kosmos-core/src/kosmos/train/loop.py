@@ -82,7 +82,9 @@ class Trainer:
             round_weights(self.model)
         use_fp8(self.model.backbone, self.config.train.fp8, device)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
-        self._agree_on_kernels(parallel.agreed(lambda: try_kernels(self.model, self.config.train.compile, device)))
+        self._agree_on_kernels(
+            parallel.agreed(lambda: try_kernels(self.model, self.config.train.compile, device, self.dtype))
+        )
         self.at("giving the model its weights")
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype, draw=draw)
         groups = parameter_groups(self.model, self.config)

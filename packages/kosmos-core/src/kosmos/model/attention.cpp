@@ -1,0 +1,332 @@
+// Attention within the documents of a packed row, in bf16, on a processor that multiplies it. Logits and sums are fp32,
+// and documents are taken from the row as they lie: none is padded, brought to a length or put back.
+//
+// A head of a document is the work of one thread, a long one's that of several. What is computed does not depend on how
+// many threads there are.
+//
+// Compiled by `attention_compiled.py`. Letters: L = tokens of a document, d = width of a head, D = d rounded up to a
+// multiple of SQUARE.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "attention_documents.h"
+
+#ifdef HAS_PRODUCTS
+
+namespace {
+
+constexpr int64_t ROWS = 64;       // queries that are taken at once
+constexpr int64_t PART = 512;      // queries of a task, forward; keys whose gradients are summed at once, backward
+constexpr int64_t SPLITS = 4;      // tasks at most that the keys of a document are, backward
+constexpr int64_t KEPT = 1 << 23;  // numbers of the queries' gradients for which memory is kept
+
+struct Rooms {
+    Room<uint16_t> rows, upstream, shares, changes, queries_turned, upstream_turned;
+    Room<uint32_t> keys, values, pairs, share_pairs, change_pairs;
+    Room<float> logits, slopes, out, paid, keys_sum, values_sum, turned, queries_sum;
+};
+
+inline Rooms &rooms() {
+    thread_local Rooms own;
+    return own;
+}
+
+constexpr float HIDDEN = -std::numeric_limits<float>::infinity();  // the logit of a key that is not seen
+
+// exp(x) for x up to 88, by the polynomial of Cephes (expf). A NaN stays one.
+inline __m512 exponential(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);  // below, it is 0, and a NaN is taken from x
+    const __m512 whole = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
+    __m512 rest = _mm512_fnmadd_ps(whole, _mm512_set1_ps(0.693359375f), x);
+    rest = _mm512_fmadd_ps(whole, _mm512_set1_ps(2.12194440e-4f), rest);
+    __m512 sum = _mm512_set1_ps(1.9875691500e-4f);
+    for (float next : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(next));
+    sum = _mm512_fmadd_ps(sum, _mm512_mul_ps(rest, rest), _mm512_add_ps(rest, _mm512_set1_ps(1.0f)));
+    return _mm512_scalef_ps(sum, whole);
+}
+
+inline void put_rounded(__m512 value, uint16_t *to) {
+    const __m256bh rounded = _mm512_cvtneps_pbh(value);
+    std::memcpy(to, &rounded, sizeof rounded);
+}
+
+// Which of the 16 keys from `i` on are among the first `seen`.
+inline __mmask16 among(int64_t i, int64_t seen) {
+    return i + LANES <= seen ? __mmask16(0xFFFF) : __mmask16((1u << (seen - i)) - 1);
+}
+
+inline void clear(uint16_t *begin, uint16_t *end) {
+    for (; begin < end; begin += LANES) _mm256_storeu_si256((__m256i *)begin, _mm256_setzero_si256());
+}
+
+// Shares of the first `seen` of `read` keys by their logits, before they are divided by their `sum`; zeros behind.
+// Gives the logsumexp.
+inline float share_out(const float *logits, float scale, int64_t seen, int64_t read, uint16_t *to, float &sum) {
+    const int64_t whole = round_up(seen, LANES);
+    __m512 most = _mm512_set1_ps(HIDDEN), total = _mm512_setzero_ps();
+    for (int64_t i = 0; i < whole; i += LANES)
+        most = _mm512_mask_max_ps(most, among(i, seen), most, _mm512_loadu_ps(logits + i));
+    const float highest = _mm512_reduce_max_ps(most) * scale;
+    const __m512 by = _mm512_set1_ps(scale), less = _mm512_set1_ps(highest);
+    for (int64_t i = 0; i < whole; i += LANES) {
+        const __m512 apart = _mm512_fmsub_ps(_mm512_loadu_ps(logits + i), by, less);
+        const __m512 share = _mm512_maskz_mov_ps(among(i, seen), exponential(apart));
+        total = _mm512_add_ps(total, share);
+        put_rounded(share, to + i);
+    }
+    clear(to + whole, to + read);
+    sum = _mm512_reduce_add_ps(total);
+    return highest + std::log(sum);
+}
+
+// Shares again, by their logsumexp, and the gradients of their logits, of which `changes` are those of the shares.
+inline void share_backward(const float *logits, const float *changes, float scale, float logsumexp, float paid,
+                           int64_t seen, int64_t read, uint16_t *shares, uint16_t *to) {
+    const int64_t whole = round_up(seen, LANES);
+    const __m512 by = _mm512_set1_ps(scale), less = _mm512_set1_ps(logsumexp), mean = _mm512_set1_ps(paid);
+    for (int64_t i = 0; i < whole; i += LANES) {
+        const __m512 apart = _mm512_fmsub_ps(_mm512_loadu_ps(logits + i), by, less);
+        const __m512 share = _mm512_maskz_mov_ps(among(i, seen), exponential(apart));
+        const __m512 change = _mm512_maskz_loadu_ps(among(i, seen), changes + i);
+        put_rounded(share, shares + i);
+        put_rounded(_mm512_mul_ps(_mm512_mul_ps(share, _mm512_sub_ps(change, mean)), by), to + i);
+    }
+    clear(shares + whole, shares + read);
+    clear(to + whole, to + read);
+}
+
+// Queries `task.begin` to `task.end`, and the logsumexp of each.
+inline void attend_queries(const Row &row, const Task &task, const Heads &q, const Heads &k, const Heads &v,
+                           uint16_t *out, float *sums) {
+    Rooms &room = rooms();
+    const int64_t D = row.wide(), apart_D = D + APART, length = row.length(task.document);
+    const int64_t seen_by_all = row.causal ? task.end : length, keys = round_up(seen_by_all, SQUARE),
+                  apart = keys + APART;
+    uint16_t *taken = room.rows.of(std::max(keys, ROWS) * D), *shares = room.shares.of(ROWS * apart);
+    uint32_t *k_turned = room.keys.of(D / 2 * apart), *v_pairs = room.values.of(keys / 2 * apart_D);
+    float *logits = room.logits.of(ROWS * apart), *found = room.out.of(ROWS * D);
+    take(k, row, task, 0, seen_by_all, keys, taken);
+    take_turned(taken, keys, D, k_turned, apart);
+    take(v, row, task, 0, seen_by_all, keys, taken);
+    take_pairs(taken, keys, D, v_pairs, apart_D);
+    for (int64_t begin = task.begin; begin < task.end; begin += ROWS) {
+        const int64_t count = std::min(ROWS, task.end - begin), rows = round_up(count, SQUARE);
+        const int64_t read = row.causal ? std::min(keys, round_up(begin + count, SQUARE)) : keys;
+        float totals[ROWS];
+        take(q, row, task, begin, begin + count, rows, taken);
+        multiply(rows, read, D, taken, D, k_turned, apart, logits, apart, false);
+        for (int64_t r = 0; r < rows; r++) {
+            uint16_t *to = shares + r * apart;
+            if (r >= count) {
+                clear(to, to + read);
+                continue;
+            }
+            const int64_t seen = row.causal ? begin + r + 1 : length;
+            sums[row.place(row.bounds[task.document] + begin + r, task.head)] =
+                share_out(logits + r * apart, row.scale, seen, read, to, totals[r]);
+        }
+        multiply(rows, D, read, shares, apart, v_pairs, apart_D, found, D, false);
+        for (int64_t r = 0; r < count; r++) {
+            const float *own = found + r * D, part = 1.0f / totals[r];
+            put(out, row, task, begin + r, [=](int64_t i) { return own[i] * part; });
+        }
+    }
+}
+
+// What the backward pass is given: the gradients of what came out, what came out, and the logsumexps.
+struct Upstream {
+    Heads gradients;
+    const uint16_t *out;
+    const float *sums;
+};
+
+// Of each query its upstream gradients times what came out.
+inline void products_with_out(const Row &row, const Task &task, const Upstream &given, float *to) {
+    const int64_t first = row.bounds[task.document];
+    for (int64_t t = 0; t < row.length(task.document); t++) {
+        const uint16_t *x = given.gradients.at(first + t, task.head);
+        const uint16_t *y = given.out + row.place(first + t, task.head) * row.width;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < row.width; i++) sum += widen(x[i]) * widen(y[i]);
+        to[t] = sum;
+    }
+}
+
+// Gradients of the keys and values of a task, and in `queries` [L + ROWS, D] what they add to those of all queries.
+inline void attend_keys_backward(const Row &row, const Task &task, const Upstream &given, const Heads &q,
+                                 const Heads &k, const Heads &v, float *queries, uint16_t *of_k, uint16_t *of_v) {
+    Rooms &room = rooms();
+    const int64_t D = row.wide(), apart_D = D + APART, first = row.bounds[task.document];
+    const int64_t length = row.length(task.document);
+    const int64_t most = round_up(std::min(PART, task.end - task.begin), SQUARE), apart = most + APART;
+    constexpr int64_t TURNED = ROWS + APART;
+    uint16_t *taken = room.rows.of(std::max(most, ROWS) * D), *upstream = room.upstream.of(ROWS * D);
+    uint16_t *shares = room.shares.of(ROWS * apart), *changes = room.changes.of(ROWS * apart);
+    uint16_t *q_turned = room.queries_turned.of(D * TURNED), *up_turned = room.upstream_turned.of(D * TURNED);
+    uint32_t *k_turned = room.keys.of(D / 2 * apart), *v_turned = room.values.of(D / 2 * apart);
+    uint32_t *pairs = room.pairs.of(std::max(most, ROWS) / 2 * apart_D);
+    uint32_t *k_pairs = pairs, *words = room.share_pairs.of(ROWS / 2 * std::max(apart, D));
+    uint32_t *share_pairs = words, *change_pairs = room.change_pairs.of(ROWS / 2 * apart);
+    float *logits = room.logits.of(ROWS * apart), *slopes = room.slopes.of(ROWS * apart);
+    float *keys_sum = room.keys_sum.of(D * apart), *values_sum = room.values_sum.of(D * apart);
+    float *paid = room.paid.of(length), *turned = room.turned.of(most * D);
+    products_with_out(row, task, given, paid);
+    if (row.causal) std::fill(queries, queries + task.begin * D, 0.0f);
+    for (int64_t low = task.begin; low < task.end; low += PART) {
+        const int64_t high = std::min(low + PART, task.end), keys = round_up(high - low, SQUARE);
+        take(v, row, task, low, high, keys, taken);
+        take_turned(taken, keys, D, v_turned, apart);
+        take(k, row, task, low, high, keys, taken);
+        take_turned(taken, keys, D, k_turned, apart);
+        take_pairs(taken, keys, D, k_pairs, apart_D);
+        const int64_t from = row.causal ? low : 0, last = from + (length - from - 1) / ROWS * ROWS;
+        for (int64_t begin = last; begin >= from; begin -= ROWS) {  // the last see all of these keys
+            const int64_t count = std::min(ROWS, length - begin), rows = round_up(count, SQUARE);
+            const int64_t read = row.causal ? std::min(keys, round_up(begin + count - low, SQUARE)) : keys;
+            take(given.gradients, row, task, begin, begin + count, rows, upstream);
+            take_pairs(upstream, rows, D, words, D);
+            turn(words, D, rows / 2, D, (uint32_t *)up_turned, TURNED / 2);
+            take(q, row, task, begin, begin + count, rows, taken);
+            take_pairs(taken, rows, D, words, D);
+            turn(words, D, rows / 2, D, (uint32_t *)q_turned, TURNED / 2);
+            multiply(rows, read, D, taken, D, k_turned, apart, logits, apart, false);
+            multiply(rows, read, D, upstream, D, v_turned, apart, slopes, apart, false);
+            for (int64_t r = 0; r < rows; r++) {
+                const int64_t query = std::min(begin + r, length - 1);
+                const int64_t seen = r >= count ? 0 : row.causal ? std::min(high, begin + r + 1) - low : high - low;
+                share_backward(logits + r * apart, slopes + r * apart, row.scale,
+                               given.sums[row.place(first + query, task.head)], paid[query], seen, read,
+                               shares + r * apart, changes + r * apart);
+            }
+            for (int64_t r = 0; r < rows; r += 2) {
+                pair(shares + r * apart, shares + (r + 1) * apart, share_pairs + r / 2 * apart, read);
+                pair(changes + r * apart, changes + (r + 1) * apart, change_pairs + r / 2 * apart, read);
+            }
+            multiply(rows, D, read, changes, apart, k_pairs, apart_D, queries + begin * D, D, low > task.begin);
+            multiply(D, read, rows, up_turned, TURNED, share_pairs, apart, values_sum, apart, begin < last);
+            multiply(D, read, rows, q_turned, TURNED, change_pairs, apart, keys_sum, apart, begin < last);
+        }
+        for (auto [sum, to] : {std::pair(keys_sum, of_k), std::pair(values_sum, of_v)}) {
+            turn((const uint32_t *)sum, apart, D, keys, (uint32_t *)turned, D);
+            for (int64_t t = low; t < high; t++) {
+                const float *own = turned + (t - low) * D;
+                put(to, row, task, t, [=](int64_t i) { return own[i]; });
+            }
+        }
+    }
+}
+
+inline void put_queries(const Row &row, const Task &task, const float *from, uint16_t *to) {
+    for (int64_t t = 0; t < row.length(task.document); t++, from += row.wide())
+        put(to, row, task, t, [=](int64_t i) { return from[i]; });
+}
+
+inline void attend_all(const Row &row, const Heads &q, const Heads &k, const Heads &v, uint16_t *out, float *sums,
+                       int threads) {
+    const std::vector<Task> tasks = tasks_of(row, [](int64_t) { return PART; });
+#pragma omp parallel num_threads(threads)
+    {
+        begin_products();
+#pragma omp for schedule(dynamic, 1)
+        for (size_t i = 0; i < tasks.size(); i++) attend_queries(row, tasks[i], q, k, v, out, sums);
+        end_products();
+    }
+}
+
+// How many keys of a document of that length are a task.
+inline int64_t keys_of(int64_t length) { return std::max(PART, round_up((length + SPLITS - 1) / SPLITS, ROWS)); }
+
+// Gradients of the queries of documents whose keys are several tasks: one sum for each, so that they are added in one
+// order whichever thread is first.
+struct Split {
+    const Row &row;
+    std::vector<int64_t> begins;  // of each document's numbers
+    float *first;
+
+    explicit Split(const Row &row) : row(row), begins(row.documents + 1) {
+        for (int64_t n = 0; n < row.documents; n++)
+            begins[n + 1] = begins[n] + (parts(n) > 1 ? parts(n) * row.heads * size(n) : 0);
+        first = rooms().queries_sum.of(begins.back());
+    }
+    ~Split() {
+        if (begins.back() > KEPT) rooms().queries_sum = {};
+    }
+    int64_t parts(int64_t n) const { return (row.length(n) + keys_of(row.length(n)) - 1) / keys_of(row.length(n)); }
+    int64_t size(int64_t n) const { return (row.length(n) + ROWS) * row.wide(); }
+    float *at(const Task &task, int64_t split) const {
+        return first + begins[task.document] + (split * row.heads + task.head) * size(task.document);
+    }
+    // The sum of all tasks of that head, in the place of the first.
+    const float *sum(const Task &task) const {
+        float *to = at(task, 0);
+        for (int64_t split = 1; split < parts(task.document); split++) {
+            const float *other = at(task, split);
+#pragma omp simd
+            for (int64_t i = 0; i < row.length(task.document) * row.wide(); i++) to[i] += other[i];
+        }
+        return to;
+    }
+};
+
+inline void attend_all_backward(const Row &row, const Upstream &given, const Heads &q, const Heads &k, const Heads &v,
+                                uint16_t *of_q, uint16_t *of_k, uint16_t *of_v, int threads) {
+    const std::vector<Task> tasks = tasks_of(row, keys_of);
+    const Split split(row);
+#pragma omp parallel num_threads(threads)
+    {
+        begin_products();
+#pragma omp for schedule(dynamic, 1)
+        for (size_t i = 0; i < tasks.size(); i++) {
+            const Task &task = tasks[i];
+            const bool whole = split.parts(task.document) == 1;
+            float *queries = whole ? rooms().out.of(split.size(task.document)) : split.at(task, task.split);
+            attend_keys_backward(row, task, given, q, k, v, queries, of_k, of_v);
+            if (whole) put_queries(row, task, queries, of_q);
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (size_t i = 0; i < tasks.size(); i++)
+            if (tasks[i].split == 0 && split.parts(tasks[i].document) > 1)
+                put_queries(row, tasks[i], split.sum(tasks[i]), of_q);
+        end_products();
+    }
+}
+
+}  // namespace
+
+#endif
+
+extern "C" {
+// Whether the rest is here.
+int attends() {
+#ifdef HAS_PRODUCTS
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+#ifdef HAS_PRODUCTS
+void attend(const int32_t *bounds, int64_t documents, int64_t heads, int64_t width, int causal, float scale,
+            const uint16_t *q, int64_t q_token, int64_t q_head, const uint16_t *k, int64_t k_token, int64_t k_head,
+            const uint16_t *v, int64_t v_token, int64_t v_head, uint16_t *out, float *sums, int threads) {
+    const Row row{bounds, documents, heads, width, causal != 0, scale};
+    attend_all(row, {q, q_token, q_head}, {k, k_token, k_head}, {v, v_token, v_head}, out, sums, threads);
+}
+
+void attend_backward(const int32_t *bounds, int64_t documents, int64_t heads, int64_t width, int causal, float scale,
+                     const uint16_t *q, int64_t q_token, int64_t q_head, const uint16_t *k, int64_t k_token,
+                     int64_t k_head, const uint16_t *v, int64_t v_token, int64_t v_head, const uint16_t *upstream,
+                     int64_t up_token, int64_t up_head, const uint16_t *out, const float *sums, uint16_t *of_q,
+                     uint16_t *of_k, uint16_t *of_v, int threads) {
+    const Row row{bounds, documents, heads, width, causal != 0, scale};
+    attend_all_backward(row, {{upstream, up_token, up_head}, out, sums}, {q, q_token, q_head}, {k, k_token, k_head},
+                        {v, v_token, v_head}, of_q, of_k, of_v, threads);
+}
+#endif
+}

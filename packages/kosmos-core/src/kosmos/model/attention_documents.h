@@ -1,0 +1,99 @@
+// Documents of a packed row: how their heads are shared out to threads, taken from the row and put back.
+//
+// Letters: T = tokens of the row, H = heads, L = tokens of a document, d = width of a head, D = d rounded up to a
+// multiple of SQUARE.
+
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "products_bf16.h"
+
+#ifdef HAS_PRODUCTS
+
+namespace {
+
+inline int64_t round_up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+
+// [T, H, d] of bf16 numbers, whose last dimension is contiguous.
+struct Heads {
+    const uint16_t *first;
+    int64_t token, head;
+    const uint16_t *at(int64_t t, int64_t h) const { return first + t * token + h * head; }
+};
+
+struct Row {
+    const int32_t *bounds;  // where documents begin, and where the last one ends
+    int64_t documents, heads, width;
+    bool causal;
+    float scale;
+    int64_t wide() const { return round_up(width, SQUARE); }
+    int64_t length(int64_t n) const { return bounds[n + 1] - bounds[n]; }
+    int64_t place(int64_t t, int64_t h) const { return t * heads + h; }
+};
+
+// Queries or keys of a head of a document, from `begin` to `end`; `split` is which of its document's tasks it is.
+struct Task {
+    int64_t document, head, begin, end, split;
+};
+
+// All tasks of a row, of which each document has one for each `size(length)` of its tokens.
+template <class F>
+std::vector<Task> tasks_of(const Row &row, F size) {
+    std::vector<int64_t> order(row.documents);
+    std::iota(order.begin(), order.end(), 0);
+    // The longest first, so that threads end together: the last queries see most keys.
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return row.length(a) > row.length(b); });
+    std::vector<Task> found;
+    for (int64_t n : order) {
+        const int64_t step = size(row.length(n));
+        for (int64_t end = row.length(n), split = 0; end > 0; end -= step, split++)
+            for (int64_t h = 0; h < row.heads; h++)
+                found.push_back({n, h, std::max<int64_t>(0, end - step), end, split});
+    }
+    return found;
+}
+
+// Memory of a thread, which is there again for its next task: fresh pages would take longer. Its first number lies at a
+// multiple of 64 bytes.
+template <class T>
+struct Room {
+    std::vector<T> kept;
+    T *of(int64_t count) {
+        if (int64_t(kept.size()) < count + 64) kept.resize(count + 64);
+        return (T *)((uintptr_t(kept.data()) + 63) / 64 * 64);
+    }
+};
+
+// Tokens `begin` to `end` of a head, with zeros behind: [`rows`, D].
+inline void take(const Heads &x, const Row &row, const Task &task, int64_t begin, int64_t end, int64_t rows,
+                 uint16_t *to) {
+    const int64_t first = row.bounds[task.document], wide = row.wide();
+    for (int64_t i = begin; i < begin + rows; i++, to += wide) {
+        const int64_t own = i < end ? row.width : 0;
+        if (own) std::memcpy(to, x.at(first + i, task.head), own * sizeof *to);
+        if (own < wide) std::memset(to + own, 0, (wide - own) * sizeof *to);
+    }
+}
+
+// The same numbers as the right side of a product that sums over D: words [D / 2, rows].
+inline void take_turned(const uint16_t *from, int64_t rows, int64_t wide, uint32_t *to, int64_t of_to) {
+    turn((const uint32_t *)from, wide / 2, rows, wide / 2, to, of_to);
+}
+
+// And of one that sums over the rows: words [rows / 2, D].
+inline void take_pairs(const uint16_t *from, int64_t rows, int64_t wide, uint32_t *to, int64_t of_to) {
+    for (int64_t i = 0; i < rows; i += 2) pair(from + i * wide, from + (i + 1) * wide, to + i / 2 * of_to, wide);
+}
+
+// fp32 numbers of a token of a head to where it lies in [T, H, d].
+template <class F>
+void put(uint16_t *to, const Row &row, const Task &task, int64_t t, F value) {
+    write(to + row.place(row.bounds[task.document] + t, task.head) * row.width, row.width, value);
+}
+
+}  // namespace
+
+#endif
