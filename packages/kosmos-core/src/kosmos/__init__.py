@@ -42,6 +42,8 @@ _PUBLIC = {
     **dict.fromkeys("Normal draw_weights new_seed".split(), "kosmos.model.weights"),
     "read_weights": "kosmos.model.weight_files",
     **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
+    "attends_compiled": "kosmos.model.attention_compiled",
+    "WithKernels": "kosmos.model.cpu_kernels",
     "Tracker": "kosmos.train.trackers",
     **dict.fromkeys("PluginRecord Registry load_plugins".split(), "kosmos.plugins"),
     **dict.fromkeys("PluginLock LockedPlugin lock_of read_lock".split(), "kosmos.lock"),
@@ -155,6 +157,8 @@ if TYPE_CHECKING:
     from kosmos.model.attention import attend as attend
     from kosmos.model.attention import attend_across as attend_across
     from kosmos.model.attention import attend_cached as attend_cached
+    from kosmos.model.attention_compiled import attends_compiled as attends_compiled
+    from kosmos.model.cpu_kernels import WithKernels as WithKernels
     from kosmos.model.item_transformer import ItemTransformer as ItemTransformer
     from kosmos.model.protocols import Backbone as Backbone
     from kosmos.model.protocols import Connector as Connector

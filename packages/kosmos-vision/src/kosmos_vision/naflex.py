@@ -51,12 +51,13 @@ def refused(name: str, option: str) -> ConfigError:
     return ConfigError(f"timm model {name}: {option} cannot be used with variable: true, where pictures share a row")
 
 
-def features(model: Any, pictures: Sequence[Tensor]) -> list[Tensor]:
+def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False) -> list[Tensor]:
     """Features of every cell.
 
     Args:
         model: a ``NaFlexVit`` after ``prepare``.
         pictures: [B, 3, height, width] each, normalised, of one shape each; B may be 0.
+        by_kernels: as of ``kosmos.attend``.
 
     Returns:
         [B, cells of a picture, D] for each of ``pictures``.
@@ -73,7 +74,7 @@ def features(model: Any, pictures: Sequence[Tensor]) -> list[Tensor]:
     x = model.norm_pre(torch.cat([tokens.flatten(0, 1) for tokens in embedded])[None])
     padding = recurring_size(x.shape[1], x) - x.shape[1]
     x = F.pad(x, (0, 0, 0, padding))
-    arguments: dict[str, Any] = {"attn_mask": WithinPictures.of(Segments(tuple(lengths)))}
+    arguments: dict[str, Any] = {"attn_mask": WithinPictures.of(Segments(tuple(lengths)), by_kernels)}
     table = F.pad(torch.cat(tables, dim=-2).to(x.device), (0, 0, 0, padding)) if tables else None
     for number, block in enumerate(model.blocks):
         if table is not None:
@@ -90,11 +91,12 @@ class WithinPictures(Tensor):
     """
 
     segments: Segments
+    by_kernels: bool
 
     @staticmethod
-    def of(segments: Segments) -> WithinPictures:
+    def of(segments: Segments, by_kernels: bool = False) -> WithinPictures:
         mask = torch.empty(0, dtype=torch.bool).as_subclass(WithinPictures)
-        mask.segments = segments
+        mask.segments, mask.by_kernels = segments, by_kernels
         return mask
 
     @classmethod
@@ -120,7 +122,7 @@ def _attend(
     assert not dropout_p or not segments.total, dropout_p  # see ``drops``
     padding = q.shape[2] - segments.total
     q, k, v = (x[0, :, : segments.total].transpose(0, 1) for x in (q, k, v))
-    out: Tensor = attend(q, k, v, segments, causal=False)
+    out: Tensor = attend(q, k, v, segments, causal=False, by_kernels=attn_mask.by_kernels)
     return F.pad(out, (0, 0, 0, 0, 0, padding)).transpose(0, 1)[None]
 
 

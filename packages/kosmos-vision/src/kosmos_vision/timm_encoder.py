@@ -12,7 +12,7 @@ import torch
 from pydantic import AfterValidator
 from torch import Tensor, nn
 
-from kosmos import ConfigError, PlanMismatch, to_device
+from kosmos import ConfigError, PlanMismatch, WithKernels, to_device
 from kosmos_vision import naflex
 from kosmos_vision.anatomy import Anatomy, as_cells, examine
 from kosmos_vision.cell_projection import project_cells, takes_cells
@@ -20,6 +20,7 @@ from kosmos_vision.images import ImageInput
 from kosmos_vision.item_norms import batch_norms, replace_batch_norms
 from kosmos_vision.lean_timm import timm
 from kosmos_vision.stated_colours import FIELDS, OVERLAY, with_stated_colours
+from kosmos_vision.timm_attention import PictureAttention, attend_by_kernels
 from kosmos_vision.timm_build import HUB, build, drop, resized_positions, unknown_model
 
 
@@ -37,7 +38,7 @@ FEW_CELLS = 400
 layer."""
 
 
-class TimmEncoder(nn.Module):
+class TimmEncoder(WithKernels):
     """Pictures as uint8 cells to features, one a cell. A cell is the square of pixels behind one output position."""
 
     input: ImageInput
@@ -101,6 +102,7 @@ class TimmEncoder(nn.Module):
         self._frozen_norms = batch_norms(self.model)
         if self.without_files and self._frozen_norms:  # without weights they would be others
             self.without_files["norm"] = kind
+        attend_by_kernels(self.model)
         self._attentions = [m for m in self.model.modules() if getattr(m, "fused_attn", False)]
         self._flexible = variable and naflex.is_naflex(self.model)
         self._name, self._drops = model, None
@@ -204,15 +206,18 @@ class TimmEncoder(nn.Module):
         return torch.cat(features)
 
     def _pick_attention(self, device: torch.device, cells: int) -> None:
-        """Two products and a softmax where torch's attention is slow: on a CPU in bf16, for pictures of few cells.
+        """Torch's attention, or on a CPU in bf16, where it is slow, ours; else two products and a softmax for pictures
+        of few cells.
 
-        Forward and backward of 16 pictures of 197 tokens, 3 heads of 64, on two cores: 5.6 ms, against 14.1 for torch's
-        attention in bf16 and 10.9 in fp32 (Intel Xeon with AMX). Above ``FEW_CELLS`` the shares of attention, which are
-        kept for the backward pass, would take too much memory.
+        Forward and backward of 16 pictures of 197 tokens, 3 heads of 64, on two cores: products 5.6 ms, against 14.1
+        for torch's attention in bf16 and 10.9 in fp32 (Intel Xeon with AMX). Above ``FEW_CELLS`` the shares of
+        attention, which are kept for the backward pass, would take too much memory.
         """
         bf16 = next(self.model.parameters()).dtype == torch.bfloat16 or torch.is_autocast_enabled(device.type)
+        products = device.type == "cpu" and bf16 and cells <= FEW_CELLS
         for module in self._attentions:
-            module.fused_attn = device.type != "cpu" or not bf16 or cells > FEW_CELLS  # type: ignore[assignment]
+            ours = bf16 and isinstance(module, PictureAttention) and module.attends(device)
+            module.fused_attn = ours or not products  # type: ignore[assignment]
 
     def _normalised(self, values: Tensor) -> Tensor:
         """uint8 [..., 3, height, width] to the model's type, with mean and std of its training."""
@@ -224,7 +229,8 @@ class TimmEncoder(nn.Module):
         """[B x h x w, 3, patch height, patch width] of the pictures of each shape -> [B x h x w, width] of each."""
         pictures = [self._pictures(cells, shape) for cells, shape in zip(groups, shapes, strict=True)]
         if self._flexible:
-            return [cells.flatten(0, 1) for cells in naflex.features(self.model, pictures)]
+            found = naflex.features(self.model, pictures, by_kernels=self.by_kernels)
+            return [cells.flatten(0, 1) for cells in found]
         raw = [self.model.forward_features(batch) for batch in pictures]  # type: ignore[operator]
         return [as_cells(self.model, x, shape).flatten(0, 1) for x, shape in zip(raw, shapes, strict=True)]
 

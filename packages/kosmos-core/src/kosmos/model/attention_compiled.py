@@ -77,6 +77,11 @@ def can_attend(*given: Tensor, dtype: torch.dtype, scale: float) -> bool:
     return plain and dtype == torch.bfloat16 and scale > 0 and binary() is not None
 
 
+def attends_compiled(device: torch.device) -> bool:
+    """Whether ``attend`` with ``by_kernels`` is C++ in training in bf16 on that device."""
+    return device.type == "cpu" and binary() is not None
+
+
 def attend_compiled(q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool, scale: float) -> Tensor:
     """q, k, v [T, H, d] each -> bf16 [T, H, d]; see ``kosmos.model.attention.attend``."""
     assert q.shape == k.shape == v.shape and len(q) == segments.total, (q.shape, k.shape, v.shape, segments.total)

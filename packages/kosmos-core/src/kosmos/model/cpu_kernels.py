@@ -39,10 +39,10 @@ _ARGUMENTS = {
 
 
 class WithKernels(nn.Module):
-    """Base of a module that can compute by these kernels."""
+    """Base of a module that can compute by C++ of Kosmos on a CPU: by ``attend(..., by_kernels=self.by_kernels)``."""
 
     by_kernels = False
-    """Whether it does, where they can."""
+    """Whether it does, where that can: a run sets it where it trains a large model on a CPU (``train.compile``)."""
 
 
 def use_kernels(model: nn.Module, wanted: bool = True) -> None:

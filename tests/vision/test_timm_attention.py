@@ -1,0 +1,121 @@
+"""A vision transformer of timm attends by Kosmos's C++ in training on a CPU, and is the same model."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from timm.layers import Attention
+from torch import Tensor
+
+from kosmos import attends_compiled
+from kosmos.model import attention_compiled
+from kosmos.model.cpu_kernels import use_kernels
+from kosmos_vision.timm_attention import PictureAttention
+from kosmos_vision.timm_encoder import TimmEncoder
+
+SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 2}
+GRIDS = torch.tensor([[1, 4, 4], [2, 4, 4]])
+
+pytestmark = pytest.mark.skipif(
+    not torch.cpu.get_capabilities().get("avx512_bf16") or not attends_compiled(torch.device("cpu")),
+    reason="no C++ compiler, or a processor that does not multiply bf16",
+)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    names: list[str] = []
+    call = attention_compiled.call
+    monkeypatch.setattr(attention_compiled, "call", lambda f, name, *rest: (names.append(name), call(f, name, *rest)))
+    return names
+
+
+def encoder(model: str = "vit_tiny_patch16_224", **options: Any) -> TimmEncoder:
+    torch.manual_seed(0)
+    found = TimmEncoder(model=model, image_size=64, model_options=SMALL, **options)
+    use_kernels(found)
+    return found
+
+
+def run(model: TimmEncoder, grids: Tensor = GRIDS) -> list[Tensor]:
+    """Features, and gradients of all weights."""
+    size = torch.Size((int(grids.prod(dim=1).sum()), 3, 16, 16))
+    values = torch.randint(256, size, generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(values, grids)
+    if not out.requires_grad:
+        return [out]
+    model.zero_grad()
+    out.float().backward(torch.randn(out.shape, generator=torch.Generator().manual_seed(1)))
+    return [out.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+
+def close(found: list[Tensor], expected: list[Tensor]) -> bool:
+    """As two ways of rounding to bf16 differ: measured up to 0.02."""
+    return all(
+        float((a.float() - b.float()).norm()) < 0.05 * float(b.float().norm()) + 1e-3
+        for a, b in zip(found, expected, strict=True)
+    )
+
+
+VARIABLE = {"model": "naflexvit_base_patch16_gap", "variable": True}
+
+
+@pytest.mark.parametrize("options", [{}, VARIABLE], ids=["vit", "naflex"])
+def test_it_is_the_model_that_it_is_without_kernels(options: dict[str, Any], calls: list[str]) -> None:
+    model, grids = encoder(**options), torch.tensor([[1, 4, 4], [1, 3, 5]]) if options else GRIDS
+    ours = run(model, grids)
+    assert calls == 2 * ["attend"] + 2 * ["attend_backward"]
+    use_kernels(model, False)
+    assert close(ours, run(model, grids))
+    assert len(calls) == 4
+
+
+def test_pictures_of_many_cells_attend_so_too(calls: list[str]) -> None:
+    """Of which torch's attention is slow, and shares of all cells would take much memory."""
+    model = encoder(variable=True)
+    grids = torch.tensor([[1, 21, 20]])
+    ours = run(model, grids)
+    assert calls
+    use_kernels(model, False)
+    assert close(ours, run(model, grids))
+
+
+def test_scores_and_frozen_encoders_stay_as_they_are(calls: list[str]) -> None:
+    model = encoder()
+    with torch.no_grad():
+        (scored,) = run(model)
+    use_kernels(model, False)
+    with torch.no_grad():
+        (without,) = run(model)
+    assert scored.equal(without) and not calls
+
+
+def test_what_drops_attention_stays_timms(calls: list[str]) -> None:
+    torch.manual_seed(0)
+    model = TimmEncoder(model="vit_tiny_patch16_224", image_size=64, model_options={**SMALL, "attn_drop_rate": 0.5})
+    use_kernels(model)
+    run(model)
+    assert not calls
+
+
+def test_a_copy_attends_with_its_own_weights_and_may_be_recomputed(calls: list[str]) -> None:
+    model = encoder()
+    other = deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(0.5)
+    assert not close(run(other), run(model))
+    kept = run(model)
+    calls.clear()
+    model.set_gradient_checkpointing(True)
+    assert all(a.equal(b) for a, b in zip(run(model), kept, strict=True))
+    assert calls.count("attend") == 4
+
+
+def test_only_timms_plain_attention_is_taken() -> None:
+    kinds = {type(m) for m in encoder().model.modules() if isinstance(m, Attention)}
+    assert kinds == {PictureAttention}
