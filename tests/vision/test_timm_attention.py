@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from copy import deepcopy
 from typing import Any
 
 import pytest
 import torch
-from timm.layers import Attention
 from torch import Tensor
 
-from kosmos import attends_compiled
 from kosmos.model import attention_compiled
 from kosmos.model.cpu_kernels import use_kernels
-from kosmos_vision.timm_attention import PictureAttention
+from kosmos_vision import timm_attention
+from kosmos_vision.timm_attention import Attention, PictureAttention
 from kosmos_vision.timm_encoder import TimmEncoder
 
 SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 2}
 GRIDS = torch.tensor([[1, 4, 4], [2, 4, 4]])
 
-pytestmark = pytest.mark.skipif(
-    not torch.cpu.get_capabilities().get("avx512_bf16") or not attends_compiled(torch.device("cpu")),
-    reason="no C++ compiler, or a processor that does not multiply bf16",
-)
+pytestmark = [
+    pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler"),
+    pytest.mark.skipif(
+        not torch.cpu.get_capabilities().get("avx512_bf16"), reason="a processor that does not multiply bf16"
+    ),
+]
 
 
 @pytest.fixture
@@ -40,11 +42,11 @@ def encoder(model: str = "vit_tiny_patch16_224", **options: Any) -> TimmEncoder:
     return found
 
 
-def run(model: TimmEncoder, grids: Tensor = GRIDS) -> list[Tensor]:
+def run(model: TimmEncoder, grids: Tensor = GRIDS, dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
     """Features, and gradients of all weights."""
     size = torch.Size((int(grids.prod(dim=1).sum()), 3, 16, 16))
     values = torch.randint(256, size, generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         out = model(values, grids)
     if not out.requires_grad:
         return [out]
@@ -84,7 +86,7 @@ def test_pictures_of_many_cells_attend_so_too(calls: list[str]) -> None:
     assert close(ours, run(model, grids))
 
 
-def test_scores_and_frozen_encoders_stay_as_they_are(calls: list[str]) -> None:
+def test_scores_stay_as_they_are(calls: list[str]) -> None:
     model = encoder()
     with torch.no_grad():
         (scored,) = run(model)
@@ -92,6 +94,12 @@ def test_scores_and_frozen_encoders_stay_as_they_are(calls: list[str]) -> None:
     with torch.no_grad():
         (without,) = run(model)
     assert scored.equal(without) and not calls
+
+
+def test_in_fp32_it_is_torchs(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timm_attention, "_attended", None)  # nobody may call it
+    run(encoder(), dtype=torch.float32)
+    assert not calls
 
 
 def test_what_drops_attention_stays_timms(calls: list[str]) -> None:

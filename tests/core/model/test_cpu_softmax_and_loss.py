@@ -160,7 +160,9 @@ def test_attention_by_kernels_has_the_gradients_of_fp64(
 ) -> None:
     for name in ("BLOCK", "WHOLE"):
         monkeypatch.setattr(attention_products, name, block)
-    monkeypatch.setattr(attention_cpu, "can_attend", lambda *_, **__: False)  # as on a processor that does not
+    monkeypatch.setattr(
+        attention_cpu, "can_attend", lambda *_, **__: False
+    )  # as on a processor that does not multiply bf16
     torch.manual_seed(0)
     q, k, v = (torch.randn(sum(lengths), n, 8, dtype=torch.float64, requires_grad=True) for n in (4, 2, 2))
     low = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]

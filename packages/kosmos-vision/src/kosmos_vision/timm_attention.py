@@ -7,27 +7,37 @@ from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from timm.layers import Attention
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from kosmos import Segments, WithKernels, attend, attends_compiled
+from kosmos_vision.lean_timm import timm
+
+Attention = timm.models.vision_transformer.Attention
+
+
+def in_bf16(x: Tensor) -> bool:
+    """Whether products with ``x`` are in bf16."""
+    kind = x.device.type
+    return x.dtype == torch.bfloat16 or (
+        torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16
+    )
 
 
 class PictureAttention(Attention, WithKernels):  # type: ignore[misc]  # timm has no types
-    """timm's own, whose call of torch's attention is ours in training by kernels."""
+    """timm's own, whose call of torch's attention is ours in training in bf16 by kernels."""
 
-    def attends(self, device: torch.device) -> bool:
-        """Whether it is, as ``fused_attn`` then has to be."""
+    def attends(self, x: Tensor) -> bool:
+        """Whether it is for what ``x`` is an input of; ``fused_attn`` then has to be true."""
         drops = self.training and cast(nn.Dropout, self.attn_drop).p > 0
-        wanted = self.by_kernels and torch.is_grad_enabled() and not drops
-        return wanted and attends_compiled(device)
+        wanted = self.by_kernels and torch.is_grad_enabled() and in_bf16(x) and not drops
+        return wanted and attends_compiled(x.device)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if not (self.fused_attn and self.attends(x.device)):
+        if args or kwargs.get("attn_mask") is not None or not (self.fused_attn and self.attends(x)):
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
         with _Attend():
-            return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
+            return super().forward(x, **kwargs)  # type: ignore[no-any-return]
 
 
 def attend_by_kernels(model: nn.Module) -> None:
@@ -47,15 +57,16 @@ class _Attend(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        own = kwargs or {}
-        if func is F.scaled_dot_product_attention and own.get("attn_mask") is None and not own.get("is_causal"):
-            return _attended(*args)
-        return func(*args, **own)
+        taken = _attended if func is F.scaled_dot_product_attention else func
+        return taken(*args, **(kwargs or {}))
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _attended(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: None = None, dropout_p: float = 0.0, is_causal: bool = False
+) -> Tensor:
     """[B, heads, N, width of a head] each: B pictures of N tokens."""
+    assert attn_mask is None and not dropout_p, dropout_p
     count, _, length, _ = q.shape
     rows = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
-    out: Tensor = attend(*rows, Segments((length,) * count), causal=False, by_kernels=True)
+    out: Tensor = attend(*rows, Segments((length,) * count), causal=is_causal, by_kernels=True)
     return out.view(count, length, *out.shape[1:]).transpose(1, 2)

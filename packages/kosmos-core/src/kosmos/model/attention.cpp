@@ -22,17 +22,24 @@ namespace {
 constexpr int64_t ROWS = 64;       // queries that are taken at once
 constexpr int64_t PART = 512;      // queries of a task, forward; keys whose gradients are summed at once, backward
 constexpr int64_t SPLITS = 4;      // tasks at most that the keys of a document are, backward
-constexpr int64_t KEPT = 1 << 23;  // numbers of the queries' gradients for which memory is kept
+constexpr int64_t KEPT = 1 << 25;  // bytes that a thread keeps for the next call
 
 struct Rooms {
     Room<uint16_t> rows, upstream, shares, changes, queries_turned, upstream_turned;
-    Room<uint32_t> keys, values, pairs, share_pairs, change_pairs;
-    Room<float> logits, slopes, out, paid, keys_sum, values_sum, turned, queries_sum;
+    Room<uint32_t> keys, values, pairs, share_pairs, change_pairs, words;
+    Room<float> logits, slopes, out, paid, keys_sum, values_sum, turned;
 };
 
 inline Rooms &rooms() {
     thread_local Rooms own;
     return own;
+}
+
+// At the end of a call: long documents leave nothing behind.
+inline void leave_rooms() {
+    if (held() <= KEPT) return;
+    rooms() = Rooms();
+    held() = 0;
 }
 
 constexpr float HIDDEN = -std::numeric_limits<float>::infinity();  // the logit of a key that is not seen
@@ -170,9 +177,9 @@ inline void attend_keys_backward(const Row &row, const Task &task, const Upstrea
     uint16_t *shares = room.shares.of(ROWS * apart), *changes = room.changes.of(ROWS * apart);
     uint16_t *q_turned = room.queries_turned.of(D * TURNED), *up_turned = room.upstream_turned.of(D * TURNED);
     uint32_t *k_turned = room.keys.of(D / 2 * apart), *v_turned = room.values.of(D / 2 * apart);
-    uint32_t *pairs = room.pairs.of(std::max(most, ROWS) / 2 * apart_D);
-    uint32_t *k_pairs = pairs, *words = room.share_pairs.of(ROWS / 2 * std::max(apart, D));
-    uint32_t *share_pairs = words, *change_pairs = room.change_pairs.of(ROWS / 2 * apart);
+    uint32_t *k_pairs = room.pairs.of(most / 2 * apart_D), *words = room.words.of(ROWS / 2 * D);
+    uint32_t *share_pairs = room.share_pairs.of(ROWS / 2 * apart),
+             *change_pairs = room.change_pairs.of(ROWS / 2 * apart);
     float *logits = room.logits.of(ROWS * apart), *slopes = room.slopes.of(ROWS * apart);
     float *keys_sum = room.keys_sum.of(D * apart), *values_sum = room.values_sum.of(D * apart);
     float *paid = room.paid.of(length), *turned = room.turned.of(most * D);
@@ -190,11 +197,9 @@ inline void attend_keys_backward(const Row &row, const Task &task, const Upstrea
             const int64_t count = std::min(ROWS, length - begin), rows = round_up(count, SQUARE);
             const int64_t read = row.causal ? std::min(keys, round_up(begin + count - low, SQUARE)) : keys;
             take(given.gradients, row, task, begin, begin + count, rows, upstream);
-            take_pairs(upstream, rows, D, words, D);
-            turn(words, D, rows / 2, D, (uint32_t *)up_turned, TURNED / 2);
+            take_columns(upstream, rows, D, words, up_turned, TURNED);
             take(q, row, task, begin, begin + count, rows, taken);
-            take_pairs(taken, rows, D, words, D);
-            turn(words, D, rows / 2, D, (uint32_t *)q_turned, TURNED / 2);
+            take_columns(taken, rows, D, words, q_turned, TURNED);
             multiply(rows, read, D, taken, D, k_turned, apart, logits, apart, false);
             multiply(rows, read, D, upstream, D, v_turned, apart, slopes, apart, false);
             for (int64_t r = 0; r < rows; r++) {
@@ -230,12 +235,14 @@ inline void put_queries(const Row &row, const Task &task, const float *from, uin
 inline void attend_all(const Row &row, const Heads &q, const Heads &k, const Heads &v, uint16_t *out, float *sums,
                        int threads) {
     const std::vector<Task> tasks = tasks_of(row, [](int64_t) { return PART; });
-#pragma omp parallel num_threads(threads)
+    if (tasks.empty()) return;
+#pragma omp parallel num_threads(std::min(threads, int(tasks.size())))
     {
         begin_products();
 #pragma omp for schedule(dynamic, 1)
         for (size_t i = 0; i < tasks.size(); i++) attend_queries(row, tasks[i], q, k, v, out, sums);
         end_products();
+        leave_rooms();
     }
 }
 
@@ -252,10 +259,14 @@ struct Split {
     explicit Split(const Row &row) : row(row), begins(row.documents + 1) {
         for (int64_t n = 0; n < row.documents; n++)
             begins[n + 1] = begins[n] + (parts(n) > 1 ? parts(n) * row.heads * size(n) : 0);
-        first = rooms().queries_sum.of(begins.back());
+        first = room().of(begins.back());
     }
     ~Split() {
-        if (begins.back() > KEPT) rooms().queries_sum = {};
+        if (room().size * int64_t(sizeof(float)) > KEPT) room() = {};
+    }
+    static Room<float> &room() {
+        thread_local Room<float> own;  // not of `rooms`: other threads write here
+        return own;
     }
     int64_t parts(int64_t n) const { return (row.length(n) + keys_of(row.length(n)) - 1) / keys_of(row.length(n)); }
     int64_t size(int64_t n) const { return (row.length(n) + ROWS) * row.wide(); }
@@ -263,7 +274,7 @@ struct Split {
         return first + begins[task.document] + (split * row.heads + task.head) * size(task.document);
     }
     // The sum of all tasks of that head, in the place of the first.
-    const float *sum(const Task &task) const {
+    float *sum(const Task &task) const {
         float *to = at(task, 0);
         for (int64_t split = 1; split < parts(task.document); split++) {
             const float *other = at(task, split);
@@ -277,8 +288,9 @@ struct Split {
 inline void attend_all_backward(const Row &row, const Upstream &given, const Heads &q, const Heads &k, const Heads &v,
                                 uint16_t *of_q, uint16_t *of_k, uint16_t *of_v, int threads) {
     const std::vector<Task> tasks = tasks_of(row, keys_of);
+    if (tasks.empty()) return;
     const Split split(row);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(std::min(threads, int(tasks.size())))
     {
         begin_products();
 #pragma omp for schedule(dynamic, 1)
@@ -294,6 +306,7 @@ inline void attend_all_backward(const Row &row, const Upstream &given, const Hea
             if (tasks[i].split == 0 && split.parts(tasks[i].document) > 1)
                 put_queries(row, tasks[i], split.sum(tasks[i]), of_q);
         end_products();
+        leave_rooms();
     }
 }
 

@@ -90,12 +90,12 @@ def attend(
         causal: whether a token sees only itself and what stands before it in its segment.
         scale: of the logits; 1 / sqrt(d) by default.
         window: with ``causal``, how many tokens a token sees at most, itself included.
-        by_kernels: in training on a CPU, it or its softmax is C++ of ours (``kosmos.model.cpu_kernels``), where that
-            takes them.
+        by_kernels: in training on a CPU, it is C++ of ours in bf16 (``kosmos.model.attention_compiled``) or its softmax
+            is (``kosmos.model.cpu_kernels``), where these take it; neither takes a window.
 
     Returns:
-        [T, H, d_v], in the autocast type where autocast is on, else in the type of ``v``. In training on a CPU it is a
-        view that autograd does not let be modified in place.
+        [T, H, d_v], in the autocast type where autocast is on, else in the type of ``v``. In training on a CPU
+        autograd does not let it be modified in place.
     """
     assert segments.total == q.shape[0] == k.shape[0] == v.shape[0], (segments.total, q.shape, k.shape, v.shape)
     assert window is None or (causal and window > 0), (window, causal)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
+from kosmos.errors import ConfigError
 from kosmos.model.cpu_kernels import COUNT, NUMBER, POINTER, WHERE, call, is_plain
 from kosmos.model.segments import Segments
 from kosmos.runtime.native import HAS_THREADS, CppCompilation
@@ -38,7 +40,7 @@ def begin_compiling() -> None:
         ConfigError: there is no compiler.
     """
     if _multiplies():
-        _compilation()
+        _compilation(os.getpid())
 
 
 @functools.cache
@@ -48,7 +50,11 @@ def binary() -> ctypes.CDLL | None:
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
-    found = _compilation().load() if _multiplies() else None
+    try:
+        found = _compilation(os.getpid()).load() if _multiplies() else None
+    except ConfigError:
+        _compilation.cache_clear()  # it can be asked for once
+        raise
     if found is None or not found.attends():
         return None
     for name, arguments in _ARGUMENTS.items():
@@ -63,7 +69,7 @@ def _multiplies() -> bool:
 
 
 @functools.cache
-def _compilation() -> CppCompilation:
+def _compilation(process: int) -> CppCompilation:
     return CppCompilation(SOURCE, WHERE, threads=HAS_THREADS)
 
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -56,14 +57,26 @@ std::vector<Task> tasks_of(const Row &row, F size) {
     return found;
 }
 
-// Memory of a thread, which is there again for its next task: fresh pages would take longer. Its first number lies at a
-// multiple of 64 bytes.
+// Bytes that this thread's rooms hold.
+inline int64_t &held() {
+    thread_local int64_t bytes = 0;
+    return bytes;
+}
+
+// Memory of a thread, which is there again for its next task: fresh pages would take longer. What is in it is anything;
+// its first number lies at a multiple of 64 bytes.
 template <class T>
 struct Room {
-    std::vector<T> kept;
+    std::unique_ptr<T[]> kept;
+    int64_t size = 0;
     T *of(int64_t count) {
-        if (int64_t(kept.size()) < count + 64) kept.resize(count + 64);
-        return (T *)((uintptr_t(kept.data()) + 63) / 64 * 64);
+        if (size < count + 64) {
+            kept.reset();
+            kept.reset(new T[count + 64]);
+            held() += (count + 64 - size) * sizeof(T);
+            size = count + 64;
+        }
+        return (T *)((uintptr_t(kept.get()) + 63) / 64 * 64);
     }
 };
 
@@ -86,6 +99,13 @@ inline void take_turned(const uint16_t *from, int64_t rows, int64_t wide, uint32
 // And of one that sums over the rows: words [rows / 2, D].
 inline void take_pairs(const uint16_t *from, int64_t rows, int64_t wide, uint32_t *to, int64_t of_to) {
     for (int64_t i = 0; i < rows; i += 2) pair(from + i * wide, from + (i + 1) * wide, to + i / 2 * of_to, wide);
+}
+
+// And as the left side of one that sums over the rows: [D, rows]. `words` has room for [rows / 2, D].
+inline void take_columns(const uint16_t *from, int64_t rows, int64_t wide, uint32_t *words, uint16_t *to,
+                         int64_t of_to) {
+    take_pairs(from, rows, wide, words, wide);
+    turn(words, wide, rows / 2, wide, (uint32_t *)to, of_to / 2);
 }
 
 // fp32 numbers of a token of a head to where it lies in [T, H, d].

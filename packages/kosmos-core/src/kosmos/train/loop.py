@@ -287,7 +287,9 @@ class Trainer:
         same only by the same code."""
         if reason := _first(reasons):
             use_kernels(self.model, False)
-            line = "what stands between products is not compiled, and steps take longer, most with a large vocabulary"
+            line = (
+                "what stands between products is not compiled, nor attention: steps take longer, most with many words"
+            )
             self.report(f"warning: {line}: {reason}")
 
     def _agree_on_compiling(self, reasons: list[str | None]) -> None:
