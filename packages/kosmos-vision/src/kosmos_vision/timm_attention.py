@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from kosmos import Segments, WithKernels, attend, attends_compiled
 from kosmos_vision.lean_timm import timm
 
-Attention = timm.models.vision_transformer.Attention
+Attention: Any = timm.models.vision_transformer.Attention
 
 
 def in_bf16(x: Tensor) -> bool:

@@ -287,9 +287,7 @@ class Trainer:
         same only by the same code."""
         if reason := _first(reasons):
             use_kernels(self.model, False)
-            line = (
-                "what stands between products is not compiled, nor attention: steps take longer, most with many words"
-            )
+            line = "attention and what stands between products are not compiled: steps take longer"
             self.report(f"warning: {line}: {reason}")
 
     def _agree_on_compiling(self, reasons: list[str | None]) -> None:
