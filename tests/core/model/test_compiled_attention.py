@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from kosmos.errors import ConfigError
 from kosmos.model import attention_compiled
 from kosmos.model.attention import attend
 from kosmos.model.attention_compiled import attend_compiled, can_attend
@@ -44,10 +45,14 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def with_it(patch: pytest.MonkeyPatch, option: str) -> None:
     """What is compiled with an option more stands for the compiled source."""
-    patch.setenv("CXX", f"{'g++' if shutil.which('g++') else 'clang++'} {option}")
+    compile_anew(patch, f"{'g++' if shutil.which('g++') else 'clang++'} {option}")
+    attention_compiled.binary()
+
+
+def compile_anew(patch: pytest.MonkeyPatch, compiler: str) -> None:
+    patch.setenv("CXX", compiler)
     for cached in (attention_compiled._compilation, attention_compiled.binary):
         patch.setattr(attention_compiled, cached.__name__, functools.cache(cached.__wrapped__))
-    attention_compiled.binary()
 
 
 def row(lengths: list[int], width: int, heads: int = 3) -> list[Tensor]:
@@ -165,3 +170,10 @@ def test_a_processor_that_does_not_multiply_bf16_attends_as_before(
     out = attend(q, k, v, Segments((9, 30)), causal=True, by_kernels=True)
     assert set(calls) == {"softmax"}
     assert error(out, dense(q.double(), k.double(), v.double(), [9, 30], True)) < 2e-2
+
+
+def test_a_compiler_that_fails_is_told_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_anew(monkeypatch, "false")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"train\.compile: false .* failed: exit status 1; set train\.compile"):
+            attention_compiled.binary()
