@@ -102,6 +102,17 @@ def test_in_fp32_it_is_torchs(calls: list[str], monkeypatch: pytest.MonkeyPatch)
     assert not calls
 
 
+def test_weights_that_wait_on_the_cpu_do_not_say_where_pictures_attend() -> None:
+    model = encoder()
+    with torch.autocast("cpu", torch.bfloat16):
+        for by_kernels in (True, False):
+            use_kernels(model, by_kernels)
+            model._pick_attention(torch.device("cuda"), 16)
+            assert all(module.fused_attn for module in model._attentions)
+            model._pick_attention(torch.device("cpu"), 16)
+            assert all(module.fused_attn is by_kernels for module in model._attentions)
+
+
 def test_what_drops_attention_stays_timms(calls: list[str]) -> None:
     torch.manual_seed(0)
     model = TimmEncoder(model="vit_tiny_patch16_224", image_size=64, model_options={**SMALL, "attn_drop_rate": 0.5})

@@ -16,25 +16,24 @@ from kosmos_vision.lean_timm import timm
 Attention: Any = timm.models.vision_transformer.Attention
 
 
-def in_bf16(x: Tensor) -> bool:
-    """Whether products with ``x`` are in bf16."""
-    kind = x.device.type
-    return x.dtype == torch.bfloat16 or (
-        torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16
-    )
+def in_bf16(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether products of what is of this type, on this device, are in bf16."""
+    kind = device.type
+    autocast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16
+    return autocast or dtype == torch.bfloat16
 
 
 class PictureAttention(Attention, WithKernels):  # type: ignore[misc]  # timm has no types
     """timm's own, whose call of torch's attention is ours in training in bf16 by kernels."""
 
-    def attends(self, x: Tensor) -> bool:
-        """Whether it is for what ``x`` is an input of; ``fused_attn`` then has to be true."""
+    def attends(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether it is for inputs of this type on this device; ``fused_attn`` then has to be true."""
         drops = self.training and cast(nn.Dropout, self.attn_drop).p > 0
-        wanted = self.by_kernels and torch.is_grad_enabled() and in_bf16(x) and not drops
-        return wanted and attends_compiled(x.device)
+        wanted = self.by_kernels and torch.is_grad_enabled() and in_bf16(device, dtype) and not drops
+        return wanted and attends_compiled(device)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if args or kwargs.get("attn_mask") is not None or not (self.fused_attn and self.attends(x)):
+        if args or kwargs.get("attn_mask") is not None or not (self.fused_attn and self.attends(x.device, x.dtype)):
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
         with _Attend():
             return super().forward(x, **kwargs)  # type: ignore[no-any-return]

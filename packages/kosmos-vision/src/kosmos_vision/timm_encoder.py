@@ -187,7 +187,7 @@ class TimmEncoder(WithKernels):
             raise naflex.refused(self._name, self._drops)
         shapes = [(h, w) for t, h, w in grids.tolist() for _ in range(t)]
         if shapes:
-            self._pick_attention(max(h * w for h, w in shapes))
+            self._pick_attention(values.device, max(h * w for h, w in shapes))
         if sum(h * w for h, w in shapes) != len(values):
             raise PlanMismatch(f"{len(values)} cells of pictures, planned {sum(h * w for h, w in shapes)}")
         if not shapes:
@@ -205,7 +205,7 @@ class TimmEncoder(WithKernels):
                 features[i] = piece
         return torch.cat(features)
 
-    def _pick_attention(self, cells: int) -> None:
+    def _pick_attention(self, device: torch.device, cells: int) -> None:
         """Torch's attention, or on a CPU in bf16, where it is slow, ours; else two products and a softmax for pictures
         of few cells.
 
@@ -213,10 +213,10 @@ class TimmEncoder(WithKernels):
         for torch's attention in bf16 and 10.9 in fp32 (Intel Xeon with AMX). Above ``FEW_CELLS`` the shares of
         attention, which are kept for the backward pass, would take too much memory.
         """
-        first = next(self.model.parameters())
-        products = first.device.type == "cpu" and in_bf16(first) and cells <= FEW_CELLS
+        dtype = next(self.model.parameters()).dtype  # they may be elsewhere: see ``parallel.offload``
+        products = device.type == "cpu" and in_bf16(device, dtype) and cells <= FEW_CELLS
         for module in self._attentions:
-            ours = isinstance(module, PictureAttention) and module.attends(first)
+            ours = isinstance(module, PictureAttention) and module.attends(device, dtype)
             module.fused_attn = ours or not products  # type: ignore[assignment]
 
     def _normalised(self, values: Tensor) -> Tensor:
