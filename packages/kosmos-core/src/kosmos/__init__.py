@@ -44,6 +44,8 @@ _PUBLIC = {
     **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
     "attends_compiled": "kosmos.model.attention_compiled",
     "WithKernels": "kosmos.model.cpu_kernels",
+    "within_items": "kosmos.model.within_items",
+    "run_block": "kosmos.model.recompute",
     "Tracker": "kosmos.train.trackers",
     **dict.fromkeys("PluginRecord Registry load_plugins".split(), "kosmos.plugins"),
     **dict.fromkeys("PluginLock LockedPlugin lock_of read_lock".split(), "kosmos.lock"),
@@ -163,12 +165,14 @@ if TYPE_CHECKING:
     from kosmos.model.protocols import Backbone as Backbone
     from kosmos.model.protocols import Connector as Connector
     from kosmos.model.protocols import Encoder as Encoder
+    from kosmos.model.recompute import run_block as run_block
     from kosmos.model.recurring import recurring_size as recurring_size
     from kosmos.model.segments import Segments as Segments
     from kosmos.model.weight_files import read_weights as read_weights
     from kosmos.model.weights import Normal as Normal
     from kosmos.model.weights import draw_weights as draw_weights
     from kosmos.model.weights import new_seed as new_seed
+    from kosmos.model.within_items import within_items as within_items
     from kosmos.plugins import PluginRecord as PluginRecord
     from kosmos.plugins import Registry as Registry
     from kosmos.plugins import load_plugins as load_plugins

@@ -1,12 +1,12 @@
 """NaFlex models of timm on pictures of any shapes as one row of cells, without padding.
 
-The blocks are timm's own. In place of a mask, which they would hand to torch's attention, they get ``WithinPictures``,
-which attends within each picture. D = width.
+The blocks are timm's own. In place of a mask, which they would hand to torch's attention, they get
+``kosmos.within_items``, whose items are the pictures. D = width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from kosmos import ConfigError, Segments, attend, recurring_size
+from kosmos import ConfigError, Segments, recurring_size, within_items
 from kosmos_vision.lean_timm import timm
 
 
@@ -34,7 +34,7 @@ def prepare(model: Any, name: str) -> None:
     for module in model.modules():
         if not hasattr(module, "fused_attn"):
             continue
-        module.fused_attn = True  # what ``WithinPictures`` answers
+        module.fused_attn = True  # what ``within_items`` answers
         if hasattr(module, "num_prefix_tokens"):  # tokens that are not rotated: the table of rotations says so
             module.num_prefix_tokens = 0
 
@@ -74,7 +74,8 @@ def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False
     x = model.norm_pre(torch.cat([tokens.flatten(0, 1) for tokens in embedded])[None])
     padding = recurring_size(x.shape[1], x) - x.shape[1]
     x = F.pad(x, (0, 0, 0, padding))
-    arguments: dict[str, Any] = {"attn_mask": WithinPictures.of(Segments(tuple(lengths)), by_kernels)}
+    mask = within_items(Segments(tuple(lengths)), rows=x.shape[1], by_kernels=by_kernels)
+    arguments: dict[str, Any] = {"attn_mask": mask}
     table = F.pad(torch.cat(tables, dim=-2).to(x.device), (0, 0, 0, padding)) if tables else None
     for number, block in enumerate(model.blocks):
         if table is not None:
@@ -82,48 +83,6 @@ def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False
         x = _run(block, x, arguments, recompute=model.grad_checkpointing)
     rows = torch.split(model.norm(x)[0], [*(tokens.shape[0] * tokens.shape[1] for tokens in embedded), padding])[:-1]
     return [row.view(*tokens.shape[:2], x.shape[-1])[:, prefix:] for row, tokens in zip(rows, embedded, strict=True)]
-
-
-class WithinPictures(Tensor):
-    """Where torch's attention expects a mask: each token of a row sees its own picture and nothing else.
-
-    What stands behind the last picture is padding, and attention gives it zeros.
-    """
-
-    segments: Segments
-    by_kernels: bool
-
-    @staticmethod
-    def of(segments: Segments, by_kernels: bool = False) -> WithinPictures:
-        mask = torch.empty(0, dtype=torch.bool).as_subclass(WithinPictures)
-        mask.segments, mask.by_kernels = segments, by_kernels
-        return mask
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if func is F.scaled_dot_product_attention:
-            return _attend(*args, **(kwargs or {}))
-        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # lengths differ from row to row
-def _attend(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: WithinPictures, dropout_p: float = 0.0, is_causal: bool = False
-) -> Tensor:
-    """q, k, v [1, heads, tokens, width of a head] -> the same shape."""
-    segments = attn_mask.segments
-    assert not is_causal and q.shape[0] == 1, (is_causal, q.shape)
-    assert not dropout_p or not segments.total, dropout_p  # see ``drops``
-    padding = q.shape[2] - segments.total
-    q, k, v = (x[0, :, : segments.total].transpose(0, 1) for x in (q, k, v))
-    out: Tensor = attend(q, k, v, segments, causal=False, by_kernels=attn_mask.by_kernels)
-    return F.pad(out, (0, 0, 0, 0, 0, padding)).transpose(0, 1)[None]
 
 
 def _run(block: nn.Module, x: Tensor, arguments: dict[str, Any], *, recompute: bool) -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -69,9 +68,7 @@ class ItemTransformer(nn.Module):
         return features
 
     def _positions(self, items: Segments, x: Tensor) -> Rotation:
-        lengths = torch.tensor(items.lengths, dtype=torch.int64)
-        starts = torch.tensor(items.bounds[:-1], dtype=torch.int64).repeat_interleave(lengths)
-        places = to_device(torch.arange(items.total) - starts, x.device)
+        places = to_device(items.places(), x.device)
         return rotation(places, self.width // self.heads, "rope", base=10_000.0, middle=0, dtype=exact_type(x))
 
 

@@ -40,6 +40,11 @@ class Segments:
     def longest(self) -> int:
         return max(self.lengths, default=0)
 
+    def places(self) -> Tensor:
+        """int64 [total] on the CPU: which of its segment each row is, from 0."""
+        starts = torch.tensor(self.bounds[:-1], dtype=torch.int64)
+        return torch.arange(self.total) - starts.repeat_interleave(torch.tensor(self.lengths, dtype=torch.int64))
+
     def cu_seqlens(self, device: torch.device) -> Tensor:
         """``bounds`` as int32 [segments + 1] on ``device``."""
         cache: dict[torch.device, Tensor] = self.__dict__.setdefault("_cu", {})

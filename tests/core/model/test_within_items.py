@@ -1,0 +1,90 @@
+"""Layers of other libraries on a packed row: each item alone, whatever lies beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from kosmos import ConfigError, Segments, within_items
+from kosmos.model.within_items import WithinItems
+
+LENGTHS = (5, 1, 9, 2)
+
+
+def row(total: int, width: int, seed: int = 0) -> Tensor:
+    return torch.randn(1, total, width, generator=torch.Generator().manual_seed(seed))
+
+
+def layer_of(name: str) -> Any:
+    """A layer of transformers that takes a mask, in fp64."""
+    torch.manual_seed(0)
+    if name == "siglip":
+        from transformers import SiglipVisionConfig
+        from transformers.models.siglip.modeling_siglip import SiglipEncoderLayer as Layer
+
+        config: Any = SiglipVisionConfig(hidden_size=32, intermediate_size=64, num_attention_heads=2)
+    else:
+        from transformers import WhisperConfig
+        from transformers.models.whisper.modeling_whisper import WhisperEncoderLayer as Layer  # type: ignore[assignment]
+
+        config = WhisperConfig(d_model=24, encoder_ffn_dim=48, encoder_attention_heads=2)  # scales queries itself
+    config._attn_implementation = "sdpa"
+    return Layer(config).eval().double()
+
+
+def out_of(layer: Any, x: Tensor, mask: Tensor | None) -> Tensor:
+    found = layer(x, mask)
+    return found if isinstance(found, Tensor) else found[0]
+
+
+@pytest.mark.parametrize("name", ["siglip", "whisper"])
+def test_a_layer_of_transformers_gives_items_of_a_row_what_it_gives_each_alone(name: str) -> None:
+    layer, items = layer_of(name), Segments(LENGTHS)
+    x = row(items.total, 32 if name == "siglip" else 24).double().requires_grad_()
+    packed = out_of(layer, x, within_items(items))
+    alone = torch.cat([out_of(layer, piece, None) for piece in torch.split(x, LENGTHS, dim=1)], 1)
+    weights = row(items.total, x.shape[2], seed=1).double()
+    (mine,), (theirs,) = (torch.autograd.grad((out * weights).sum(), x, retain_graph=True) for out in (packed, alone))
+    torch.testing.assert_close(packed, alone, atol=1e-12, rtol=0)
+    torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
+
+
+def test_what_stands_behind_the_items_sees_nothing_and_is_not_seen() -> None:
+    items = Segments(LENGTHS)
+    q, k, v = (row(items.total + 3, 8, seed).view(1, -1, 2, 4).transpose(1, 2) for seed in range(3))
+    mask = within_items(items, rows=items.total + 3)
+    found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert found[:, :, items.total :].eq(0).all()
+    filled = k.clone()
+    filled[:, :, items.total :] = float("nan")
+    assert torch.equal(found, F.scaled_dot_product_attention(q, filled, v, attn_mask=mask))
+
+
+def test_scale_causality_and_shared_heads_are_those_of_torch() -> None:
+    length = 7
+    q = row(length, 16).view(1, length, 4, 4).transpose(1, 2)
+    k, v = (row(length, 8, seed).view(1, length, 2, 4).transpose(1, 2) for seed in (1, 2))
+    for options in ({"scale": 0.7, "enable_gqa": True}, {"is_causal": True, "enable_gqa": True}):
+        expected = F.scaled_dot_product_attention(q, k, v, **options)  # type: ignore[arg-type]
+        found = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=within_items(Segments((length,))), **options  # type: ignore[arg-type]
+        )  # fmt: skip
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_mask_that_a_layer_cuts_knows_its_items() -> None:
+    mask = within_items(Segments(LENGTHS), by_kernels=True)
+    assert mask.shape == (1, 1, 17, 17)
+    cut = mask[..., :17]
+    assert isinstance(cut, WithinItems)
+    assert (cut.items, cut.by_kernels) == (mask.items, True)
+
+
+def test_dropout_of_attention_is_refused() -> None:
+    q = row(17, 4)[None]
+    with pytest.raises(ConfigError, match=r"asks for dropout 0\.1"):
+        F.scaled_dot_product_attention(q, q, q, attn_mask=within_items(Segments(LENGTHS)), dropout_p=0.1)
