@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
+from torchaudio.models import Conformer
 
 from kosmos.data.document import Media
 from kosmos.errors import ConfigError
 from kosmos.model.segments import Segments
+from kosmos_audio.conformer import ConformerEncoder
 from kosmos_audio.wav2vec2 import BASE, SIZES, STRIDE, Wav2Vec2Encoder, build
 from kosmos_audio.waveform import AudioProcessor
 from kosmos_audio.whisper import WhisperEncoder
@@ -213,3 +217,55 @@ def test_sizes_of_the_model_that_are_stated_are_in_effect_what_they_are_left_out
     stated = {**left_out, "width": 1024, "layers": 24, "heads": 16, "channels": 512, "normalize": True}
     assert Wav2Vec2Encoder.in_effect(left_out) == Wav2Vec2Encoder.in_effect(stated)
     assert Wav2Vec2Encoder.in_effect({**stated, "heads": 8})["heads"] == 8
+
+
+def original(encoder: Any) -> Callable[[Tensor], Tensor]:
+    """The library's own forward pass with the weights of ``encoder``: [n, *cell] -> [n, width]."""
+    if isinstance(encoder, Wav2Vec2Encoder):
+        return lambda cells: encoder.model(F.pad(cells.flatten(), (0, 80))[None])[0][0]
+    if isinstance(encoder, WhisperEncoder):
+        convolutions, positions = (encoder.encoder.conv1, encoder.encoder.conv2), encoder.encoder.embed_positions.weight
+
+        def whisper(cells: Tensor) -> Tensor:
+            x = cells.flatten(0, 1).T[None]
+            for convolution in convolutions:
+                x = F.gelu(convolution(x))
+            x = x.transpose(1, 2) + positions[: len(cells)]
+            for layer in encoder.encoder.layers:
+                x = layer(x, None)
+            return encoder.encoder.layer_norm(x)[0]
+
+        return whisper
+    assert isinstance(encoder, ConformerEncoder)
+    model: Any = Conformer(32, 2, 64, 2, 15, use_group_norm=True)
+    model.load_state_dict(encoder.model.state_dict())
+    return lambda cells: model(encoder.stem(cells.flatten(1))[None], torch.tensor([len(cells)]))[0][0]
+
+
+OF_LIBRARIES = ["wav2vec2_base", "hubert_large", "wavlm_base", "wavlm_large", "conformer", "whisper"]
+
+
+@pytest.mark.parametrize("encoder", OF_LIBRARIES, indirect=True)
+def test_an_item_in_a_row_has_the_features_of_the_library(encoder: Any) -> None:
+    values = cells_of(encoder, 14)
+    expected = torch.cat([original(encoder)(item) for item in torch.split(values, GRIDS[:, 0].tolist())])
+    # Features are about 0.8; the largest difference was 1.6e-6 (conformer).
+    assert (encoder(values, GRIDS) - expected).abs().max() < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # torch's compiler warns of its own parts
+@pytest.mark.parametrize("encoder", ["whisper", "wav2vec2_base"], indirect=True)
+def test_compiled_layers_give_the_same_and_are_compiled_for_no_new_lengths(encoder: Any) -> None:
+    torch._dynamo.reset()
+    random = Random(0)
+    rows = [torch.tensor([[random.randint(1, 40), 1, 1] for _ in range(random.randint(1, 6))]) for _ in range(16)]
+    cells = [cells_of(encoder, int(grids[:, 0].sum())) for grids in rows]
+    expected = [encoder(values, grids) for values, grids in zip(cells, rows, strict=True)]
+    for block in encoder.blocks:
+        block.compile()
+    counts = []
+    for values, grids, features in zip(cells, rows, expected, strict=True):
+        torch.testing.assert_close(encoder(values, grids), features, atol=1e-5, rtol=0)
+        counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert counts[8:] == [counts[8]] * 8

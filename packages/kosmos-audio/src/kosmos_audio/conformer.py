@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.nn import functional as F
+from torchaudio.models import Conformer
+from torchaudio.models.conformer import ConformerLayer
 
-from kosmos.errors import ConfigError
+from kosmos import ConfigError, Segments, WithKernels, attend, run_block
 from kosmos_audio.inputs import AudioInput
 from kosmos_audio.items import by_length
 
 HOP = 160  # samples: 10 ms at 16 kHz
 
 
-class ConformerEncoder(nn.Module):
+class ConformerEncoder(WithKernels):
     """Conformer (arXiv 2005.08100) over cells of log-mel frames.
 
     Differs from the paper as torchaudio does: no relative positions, order comes from the depthwise convolutions.
-    Group norm stands for batch norm, whose statistics would cross items; items of equal length share a batch.
+    Group norm stands for batch norm, whose statistics would cross items. Items lie packed one after another; for
+    depthwise convolutions and their norms, those of equal length share a batch.
 
     Args:
         width: features of a cell.
@@ -29,7 +31,7 @@ class ConformerEncoder(nn.Module):
         kernel: cells that a depthwise convolution spans; odd.
         mels: mel bands.
         frames_per_cell: frames of 10 ms that a cell holds.
-        dropout: fraction of features dropped in training.
+        dropout: fraction of features dropped in training; attention drops nothing.
 
     Raises:
         ConfigError: the numbers do not fit each other.
@@ -51,8 +53,6 @@ class ConformerEncoder(nn.Module):
         frames_per_cell: int = 4,
         dropout: float = 0.0,
     ) -> None:
-        from torchaudio.models import Conformer
-
         super().__init__()
         if heads < 1 or width % heads:
             raise ConfigError(f"heads: {heads} does not divide width {width}")
@@ -70,21 +70,61 @@ class ConformerEncoder(nn.Module):
             dropout=dropout,
             use_group_norm=True,
         )
-        self.recompute = False
+        for layer in self.model.conformer_layers:
+            layer.__class__ = PackedLayer
+        self.recompute: bool | Literal["selective"] = False
 
-    def set_gradient_checkpointing(self, enabled: bool) -> None:
-        """Keep only the input of each layer and compute it again in the backward pass."""
+    def set_gradient_checkpointing(self, enabled: bool | Literal["selective"]) -> None:
+        """Keep only the input of each layer, or also products and attention, and compute the rest again."""
         self.recompute = enabled
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, frames_per_cell, mels], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
-        return by_length(values, grids, self.width, self._encode)
+        items = Segments.of_grids(grids)
+        if not items.total:  # convolutions cannot run on no cell: one of silence, of which nothing is left
+            return self._encode(values.new_zeros(1, *values.shape[1:]), Segments((1,)))[:0]
+        return self._encode(values, items)
 
-    def _encode(self, batch: Tensor) -> Tensor:
-        x: Tensor = self.stem(batch.flatten(2)).transpose(0, 1)  # its layers take [time, items, width]
+    def _encode(self, values: Tensor, items: Segments) -> Tensor:
+        x: Tensor = self.stem(values.flatten(1))
         for layer in self.model.conformer_layers:
-            if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(layer, x, None, use_reentrant=False)
-            else:
-                x = layer(x, None)
-        return x.transpose(0, 1)
+            x = run_block(layer, x, items, self.by_kernels, recompute=self.recompute)
+        return x
+
+
+class PackedLayer(ConformerLayer):  # type: ignore[misc]  # torchaudio has no types
+    """torchaudio's layer on a packed row: the same parts in the same order."""
+
+    def forward(self, x: Tensor, items: Segments, by_kernels: bool) -> Tensor:
+        """[N, width] -> [N, width]."""
+        x = x + 0.5 * self.ffn1(x)
+        x = x + self.self_attn_dropout(self._attended(self.self_attn_layer_norm(x), items, by_kernels))
+        x = x + self._convolved(x, items)
+        x = x + 0.5 * self.ffn2(x)
+        out: Tensor = self.final_layer_norm(x)
+        return out
+
+    def _attended(self, x: Tensor, items: Segments, by_kernels: bool) -> Tensor:
+        attention = self.self_attn
+        projected = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
+        q, k, v = projected.view(len(x), 3, attention.num_heads, -1).unbind(1)
+        seen = attend(q, k, v, items, causal=False, by_kernels=by_kernels)
+        out: Tensor = attention.out_proj(seen.flatten(1))
+        return out
+
+    def _convolved(self, x: Tensor, items: Segments) -> Tensor:
+        widen, _, depthwise, norm, activation, narrow, dropout = self.conv_module.sequential
+
+        def along(batch: Tensor) -> Tensor:  # [B, n, width]
+            out: Tensor = norm(depthwise(batch.transpose(1, 2))).transpose(1, 2)
+            return out
+
+        x = F.glu(_by_cell(widen, self.conv_module.layer_norm(x)), dim=-1)
+        x = activation(by_length(x, items, x.shape[1], along))
+        out: Tensor = dropout(_by_cell(narrow, x))
+        return out
+
+
+def _by_cell(convolution: nn.Conv1d, x: Tensor) -> Tensor:
+    """What a convolution over one cell makes of [N, width]."""
+    return F.linear(x, convolution.weight.squeeze(2), convolution.bias)

@@ -11,48 +11,49 @@ from torch.nn import functional as F
 from kosmos import Segments, to_device
 
 
-def neighbours(segments: Segments, reach: int, device: torch.device) -> Tensor:
-    """Rows within ``reach`` of each row, in the same segment.
+def strangers(segments: Segments, reach: int, device: torch.device) -> Tensor:
+    """Which of the rows within ``reach`` of a row are of another segment, or none.
 
     Returns:
-        int64 [R, 2 * reach + 1] for R = ``segments.total``. A place outside the segment holds R, the number of
-        the row of zeros that ``gather_rows`` appends.
+        bool [R, 2 * reach + 1, 1] for R = ``segments.total``, from the row ``reach`` in front to the one behind.
     """
-    rows = torch.arange(segments.total)
     lengths = torch.tensor(segments.lengths, dtype=torch.int64)
-    start = torch.tensor(segments.bounds[:-1], dtype=torch.int64).repeat_interleave(lengths)
-    end = torch.tensor(segments.bounds[1:], dtype=torch.int64).repeat_interleave(lengths)
-    near = rows[:, None] + torch.arange(-reach, reach + 1)
-    inside = (near >= start[:, None]) & (near < end[:, None])
-    return to_device(near.where(inside, segments.total), device)
+    places = segments.places()[:, None] + torch.arange(-reach, reach + 1)
+    outside = (places < 0) | (places >= lengths.repeat_interleave(lengths)[:, None])
+    return to_device(outside[:, :, None], device)
 
 
-def gather_rows(x: Tensor, index: Tensor) -> Tensor:
-    """``x`` [R, C] at ``index`` [R, K], zeros where it is R: [R, K * C]. The input of a convolution as a product."""
-    padded = F.pad(x, (0, 0, 0, 1))
-    return padded.index_select(0, index.flatten()).view(x.shape[0], index.shape[1] * x.shape[1])
+def with_neighbours(x: Tensor, outside: Tensor, step: int = 1) -> Tensor:
+    """Every ``step``-th row of ``x`` [R, C] with those around it: the input of a convolution as a product.
+
+    Args:
+        x: rows of all segments.
+        outside: of ``strangers``; zeros stand for them.
+        step: the stride of the convolution; R is a multiple of it.
+
+    Returns:
+        [R / step, (2 * reach + 1) * C].
+    """
+    rows, kernel = outside.shape[:2]
+    padded = F.pad(x, (0, 0, kernel // 2, kernel // 2))
+    windows = torch.stack([padded[begin : begin + rows : step] for begin in range(kernel)], 1)
+    return windows.masked_fill(outside[::step], 0).flatten(1)
 
 
-def by_length(values: Tensor, grids: Tensor, width: int, encode: Callable[[Tensor], Tensor]) -> Tensor:
+def by_length(values: Tensor, items: Segments, width: int, encode: Callable[[Tensor], Tensor]) -> Tensor:
     """Encode items in batches of equal length, so that neither padding nor a mask is needed.
 
     Args:
         values: [N, *cell].
-        grids: int64 [items, 3] on the CPU, (cells, 1, 1) each.
+        items: N cells in all, at least one.
         width: features that ``encode`` gives a cell.
-        encode: [B, n, *cell] -> [B, n, width], with nothing crossing the first axis. Where there is no item, it gets
-            one silent cell whose feature is left out: every layer runs and gradients are zero (the attention of
-            torchaudio cannot take a batch of none).
+        encode: [B, n, *cell] -> [B, n, width], with nothing crossing the first axis.
 
     Returns:
         [N, width], in the order of ``values``.
     """
-    segments = Segments.of_grids(grids)
-    if segments.total == 0:
-        silence = values.new_zeros(1, 1, *values.shape[1:])
-        return encode(silence)[0, :0]
     groups: dict[int, list[int]] = {}
-    for length, begin in zip(segments.lengths, segments.bounds, strict=False):
+    for length, begin in zip(items.lengths, items.bounds, strict=False):
         groups.setdefault(length, []).append(begin)
     features, order = [], []
     for length, begins in groups.items():

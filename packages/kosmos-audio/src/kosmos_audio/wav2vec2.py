@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from kosmos.errors import ConfigError
+from kosmos import ConfigError, Segments, WithKernels, run_block, to_device, within_items
 from kosmos_audio.inputs import AudioInput
 from kosmos_audio.items import by_length
 from kosmos_audio.weights import load_weights
@@ -67,12 +65,12 @@ SIZES: dict[str, Size] = {
 }
 
 
-class Wav2Vec2Encoder(nn.Module):
+class Wav2Vec2Encoder(WithKernels):
     """A model of the wav2vec 2.0 family on samples at 16 kHz; a cell is 320 samples (20 ms).
 
     80 zeros follow each item, so that n cells give exactly n features: the first of them equal the original's.
-    Items of equal length share a batch; there is no padding that a norm or attention could see. Dropout and layer
-    drop are off.
+    Items lie packed one after another, so there is no padding that a norm or attention could see; for the convolution
+    of positions, and for the layers of WavLM, those of equal length share a batch. Dropout and layer drop are off.
 
     Args:
         model: name of torchaudio's builder.
@@ -116,6 +114,8 @@ class Wav2Vec2Encoder(nn.Module):
         )
         self.width = size.width
         self.model = build(model, size)
+        self.takes_padding = self.compiles = not model.startswith("wavlm")
+        self.recompute: bool | Literal["selective"] = False
         self.without_files = {} if weights is None else {"weights": None}
         """Options that build it again where its weights are not to be had."""
         if weights is not None:
@@ -128,21 +128,80 @@ class Wav2Vec2Encoder(nn.Module):
         own = {**asdict(size), "normalize": size.norm_first}
         return {name: own.get(name) if value is None else value for name, value in options.items()}
 
-    def set_gradient_checkpointing(self, enabled: bool) -> None:
-        """Keep only the input of each transformer layer and compute it again in the backward pass."""
-        for layer in self.model.encoder.transformer.layers:
-            layer.__dict__.pop("forward", None)
-            if enabled:
-                layer.forward = partial(_recomputed, layer.forward)
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """Its transformer layers."""
+        return list(self.model.encoder.transformer.layers)
+
+    def set_gradient_checkpointing(self, enabled: bool | Literal["selective"]) -> None:
+        """Keep only the input of each transformer layer, or also products and attention, and compute the rest again."""
+        self.recompute = enabled
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, 320], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
-        return by_length(values, grids, self.width, self._encode)
+        items = Segments.of_grids(grids)
+        if not items.total:  # convolutions cannot run on no cell: one of silence, of which nothing is left
+            return self._encode(values.new_zeros(1, STRIDE), Segments((1,)))[:0]
+        return self._encode(values, items)
 
-    def _encode(self, batch: Tensor) -> Tensor:
-        samples = F.pad(batch.flatten(1), (0, RECEPTIVE - STRIDE))
-        features: Tensor = self.model(samples)[0]
+    def _encode(self, values: Tensor, items: Segments) -> Tensor:
+        encoder = self.model.encoder
+        x = encoder.feature_projection(self._convolved(values, items))
+        x = x + self._positions(x, items)
+        if encoder.transformer.layer_norm_first:
+            x = encoder.transformer.layer_norm(x)
+        if self.compiles:
+            x = self._layers(x[None], within_items(items, by_kernels=self.by_kernels))[0]
+        else:  # their attention adds what hangs on how far cells are apart
+            x = by_length(x, items, self.width, self._layers)
+        if not encoder.transformer.layer_norm_first:
+            x = encoder.transformer.layer_norm(x)
+        features: Tensor = x
         return features
+
+    def _convolved(self, values: Tensor, items: Segments) -> Tensor:
+        """[N, 320] -> [N, channels], items with a cell of zeros behind each, of whose feature nothing is left."""
+        count = len(items.lengths)
+        gaps = torch.arange(count).repeat_interleave(torch.tensor(items.lengths))
+        real = to_device(torch.arange(items.total) + gaps, values.device)
+        row = values.new_zeros(items.total + count, STRIDE).index_copy(0, real, values).flatten()
+        x = F.pad(row, (0, RECEPTIVE - STRIDE))[None, None]
+        first, *others = self.model.feature_extractor.conv_layers
+        x = _first_of_each(first, x, items) if isinstance(first.layer_norm, nn.GroupNorm) else first(x, None)[0]
+        for layer in others:
+            x = layer(x, None)[0]
+        return x[0].T.index_select(0, real)
+
+    def _positions(self, x: Tensor, items: Segments) -> Tensor:
+        convolution = self.model.encoder.transformer.pos_conv_embed.conv
+        weight = convolution.weight  # computed from its norm and direction at each access
+        half = weight.shape[2] // 2
+
+        def along(batch: Tensor) -> Tensor:  # [B, n, width]
+            rows = F.conv1d(batch.transpose(1, 2), weight, convolution.bias, padding=half, groups=convolution.groups)
+            return rows[..., :-1].transpose(1, 2)
+
+        return F.gelu(by_length(x, items, self.width, along))
+
+    def _layers(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, n, width] -> [B, n, width]."""
+        bias = None
+        for layer in self.blocks:
+            x, bias = run_block(layer, x, mask, bias, recompute=self.recompute)
+        return x
+
+
+def _first_of_each(layer: Any, x: Tensor, items: Segments) -> Tensor:
+    """The first convolution [1, 1, samples] -> [1, channels, frames], whose norm is over the frames of an item."""
+    x = layer.conv(x)
+    stride = layer.stride
+    per_cell, behind = STRIDE // stride, (RECEPTIVE - STRIDE - layer.kernel_size) // stride + 1
+    normed, begin = [], 0
+    for length in items.lengths:
+        end = begin + length * per_cell + behind
+        normed.append(F.pad(layer.layer_norm(x[..., begin:end]), (0, per_cell - behind)))
+        begin += (length + 1) * per_cell
+    return F.gelu(torch.cat(normed, dim=2))
 
 
 def build(model: str, size: Size) -> Any:
@@ -172,9 +231,3 @@ def build(model: str, size: Size) -> Any:
     if model.startswith("wavlm"):
         return wavlm_model(**options, encoder_num_buckets=320, encoder_max_distance=800)
     return wav2vec2_model(**options)
-
-
-def _recomputed(forward: Any, *args: Any, **options: Any) -> Any:
-    if not torch.is_grad_enabled():
-        return forward(*args, **options)
-    return checkpoint(forward, *args, use_reentrant=False, **options)

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from kosmos.errors import ConfigError
+from kosmos import ConfigError, Segments, WithKernels, run_block, to_device, within_items
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.items import by_length
+from kosmos_audio.items import strangers, with_neighbours
 from kosmos_audio.weights import load_weights
 
 POSITIONS = 1500
@@ -29,8 +28,10 @@ CONFIG_FIELDS = {
 }
 
 
-class WhisperEncoder(nn.Module):
+class WhisperEncoder(WithKernels):
     """Whisper's encoder (arXiv 2212.04356); a cell is two frames of 10 ms at 16 kHz, 1,500 cells an item at most.
+
+    Items lie packed one after another and never see each other; the layers are those of transformers.
 
     The original always sees 30 s, filled up with silence. With ``context="item"`` an item uses the first n positions
     and sees no silence, which costs n / 1500 of the work; with ``"30s"`` it is filled up as the original does, so that
@@ -51,6 +52,7 @@ class WhisperEncoder(nn.Module):
         ConfigError: the numbers, the folder or the weights do not fit.
     """
 
+    compiles = True
     same_for_weights: ClassVar[tuple[str, ...]] = ("heads",)
     input: AudioInput
 
@@ -78,6 +80,7 @@ class WhisperEncoder(nn.Module):
         self.encoder = Encoder(WhisperConfig(**options, max_source_positions=POSITIONS, attn_implementation="sdpa"))
         self.width = sizes["width"]
         self.context = context
+        self.takes_padding = context == "item"  # in 30 s the item of zeros would cost all of them
         self.input = AudioInput(
             samples_per_cell=FRAMES_PER_CELL * 160,
             max_cells=POSITIONS,
@@ -85,14 +88,19 @@ class WhisperEncoder(nn.Module):
             num_mels=sizes["mels"],
             mel_scale="slaney",
         )
-        self.recompute = False
+        self.recompute: bool | Literal["selective"] = False
         self.without_files = {} if weights is None else {"weights": None, **sizes}
         """Options that build it again where its weights are not to be had."""
         if weights is not None:
             load_weights(self.encoder, weights, PREFIXES)
 
-    def set_gradient_checkpointing(self, enabled: bool) -> None:
-        """Keep only the input of each layer and compute it again in the backward pass."""
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """Its layers."""
+        return list(self.encoder.layers)
+
+    def set_gradient_checkpointing(self, enabled: bool | Literal["selective"]) -> None:
+        """Keep only the input of each layer, or also products and attention, and compute the rest again."""
         self.recompute = enabled
 
     def computed_cells(self, cells: int) -> int:
@@ -101,29 +109,50 @@ class WhisperEncoder(nn.Module):
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, 2, mels], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
-        return by_length(values, grids, self.width, self._encode)
+        items = Segments.of_grids(grids)
+        if (
+            not items.total
+        ):  # the layers of transformers cannot run on no cell: one of silence, of which nothing is left
+            return self._encode(values.new_zeros(1, *values.shape[1:]), Segments((1,)))[:0]
+        if self.context == "item":
+            return self._encode(values, items)
+        real, filled = _fill_with_silence(values, items)
+        return self._encode(filled, Segments((POSITIONS,) * len(items.lengths))).index_select(0, real)
 
-    def _encode(self, batch: Tensor) -> Tensor:
-        cells = batch.shape[1]
-        mel = batch.flatten(1, 2).transpose(1, 2)
-        if self.context == "30s":
-            mel = _fill_with_silence(mel)
-        x = F.gelu(self.encoder.conv2(F.gelu(self.encoder.conv1(mel)))).transpose(1, 2)
-        x = x + self.encoder.embed_positions.weight[: x.shape[1]]
-        for layer in self.encoder.layers:
-            if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(layer, x, None, use_reentrant=False)
-            else:
-                x = layer(x, None)
-        out: Tensor = self.encoder.layer_norm(x)
-        return out[:, :cells]
+    def _encode(self, values: Tensor, items: Segments) -> Tensor:
+        positions = self.encoder.embed_positions.weight.index_select(0, to_device(items.places(), values.device))
+        x = (self._convolved(values, items) + positions)[None]
+        mask = within_items(items, by_kernels=self.by_kernels)
+        for layer in self.blocks:
+            x = run_block(layer, x, mask, recompute=self.recompute)
+        features: Tensor = self.encoder.layer_norm(x[0])
+        return features
+
+    def _convolved(self, values: Tensor, items: Segments) -> Tensor:
+        """[N, 2, mels] -> [N, width]: the second convolution makes a cell of two frames."""
+        frames = Segments(tuple(FRAMES_PER_CELL * length for length in items.lengths))
+        outside = strangers(frames, 1, values.device)
+        x = F.gelu(_product(self.encoder.conv1, with_neighbours(values.flatten(0, 1), outside)))
+        return F.gelu(_product(self.encoder.conv2, with_neighbours(x, outside, step=FRAMES_PER_CELL)))
 
 
-def _fill_with_silence(mel: Tensor) -> Tensor:
-    """``mel`` [B, mels, frames], each item filled to 30 s by what digital silence gives: 80 dB below its peak."""
-    silence = (mel.amax(dim=(1, 2), keepdim=True) - 2.0).clamp_min(-1.5)
-    missing = POSITIONS * FRAMES_PER_CELL - mel.shape[2]
-    return torch.cat((mel, silence.expand(-1, mel.shape[1], missing)), dim=2)
+def _product(convolution: nn.Conv1d, gathered: Tensor) -> Tensor:
+    """What a convolution makes of rows [S, kernel * channels] with their neighbours: [S, channels out]."""
+    return F.linear(gathered, convolution.weight.transpose(1, 2).flatten(1), convolution.bias)
+
+
+def _fill_with_silence(values: Tensor, items: Segments) -> tuple[Tensor, Tensor]:
+    """Each item filled to 30 s by what digital silence gives: 80 dB below its peak.
+
+    Returns:
+        int64 [N], where the cells of ``values`` [N, 2, mels] are now; and [items * 1500, 2, mels].
+    """
+    peaks = torch.stack([item.amax() for item in torch.split(values, list(items.lengths))])
+    silence = (peaks - 2.0).clamp_min(-1.5)[:, None, None, None]
+    filled = silence.expand(-1, POSITIONS, *values.shape[1:]).flatten(0, 1)
+    begins = POSITIONS * torch.arange(len(items.lengths)).repeat_interleave(torch.tensor(items.lengths))
+    real = to_device(begins + items.places(), values.device)
+    return real, filled.index_copy(0, real, values)
 
 
 def _sizes_of(folder: Path) -> dict[str, int]:
