@@ -72,6 +72,19 @@ def orthogonal(place: Place) -> None:
         print(muon.table(shapes, muon.measure(shapes, place.device, 1 if place.tiny else 5)), flush=True)
 
 
+def sounds(place: Place) -> None:
+    """``encoders.py`` on the GPU: Whisper's encoder on clips of many lengths."""
+    import encoders
+
+    if not (DATA / "audio").exists():
+        print("no clips to hear: $KOSMOS_TEST_DATA has no folder audio")
+        return
+    less: dict[str, Any] = {"count": 2, "sentences": 0} if place.tiny else {}
+    name = "whisper (tiny)" if place.tiny else encoders.OF_A_GPU
+    line = encoders.measure(name, "bf16", place.device, **less)
+    print(f"clips of many lengths, milliseconds\n{encoders.HEAD}\n{line}", flush=True)
+
+
 TINY = {"width": 64, "layers": 2, "heads": 2, "ffn_width": 128}
 WIDE = {"width": 2048, "layers": 26, "heads": 16, "ffn_width": 5632, "tie_embeddings": True}
 """A decoder of 1.3 B in Llama's shape."""
@@ -286,6 +299,7 @@ PARTS: dict[str, Callable[[Place], None]] = {
     "muon": orthogonal,
     "loss": loss,
     "attention": attention,
+    "sounds": sounds,
     "generation": generation,
     "lora": lora,
     "lane": lane,

@@ -24,6 +24,7 @@ PRINTS = {
     "attention": "% of the products' limit",
     "loss": "of the limit",
     "muon": "| PyTorch's Muon |",
+    "sounds": "clips ",
     "generation": "generation of 3 together, transformers",
     "fp8": "rowwise: ",
     "lora": "text 7 B, bf16 weights, LoRA 16: ",
