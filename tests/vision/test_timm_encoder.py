@@ -48,6 +48,19 @@ NAFLEX: dict[str, dict[str, Any]] = {  # kinds of attention and of positions in 
     "eva": {"attn_type": "eva", "swiglu_mlp": True},
     "norm-first": {"pre_norm": True},
 }
+PLAIN: dict[str, dict[str, Any]] = {  # kinds of plain vision transformers
+    "plain": {},
+    "plain, registers": {"reg_tokens": 2, "no_embed_class": True},
+    "plain, norm-first": {"pre_norm": True, "class_token": False, "global_pool": "avg", "qk_norm": True},
+    "plain, layer scale": {"init_values": 0.1},
+}
+IN_A_ROW: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: ("naflexvit_base_patch16_gap", {**TINY, **kind}) for name, kind in NAFLEX.items()},
+    **{name: ("vit_base_patch16_224", {**TINY, **kind}) for name, kind in PLAIN.items()},
+    "dinov3": ("vit_small_patch16_dinov3", TINY),
+    "eva": ("eva02_tiny_patch14_224", {**TINY, "patch_size": 16}),
+    "mixed rotations": ("vit_small_patch16_rope_mixed_224", TINY),
+}
 SHAPES = [(1, 2, 3), (1, 4, 2), (1, 2, 3), (2, 1, 5), (1, 1, 1)]
 
 
@@ -158,24 +171,43 @@ def test_only_models_that_do_nothing_else_with_a_picture_are_given_its_cells() -
     assert not reads_cells(Twice(), torch.zeros(1, 3, 64, 64), (16, 16))
 
 
-@pytest.mark.parametrize("kind", NAFLEX.values(), ids=NAFLEX)
-def test_a_row_of_pictures_gives_what_timm_gives_for_each(kind: dict[str, Any]) -> None:
-    options = {**TINY, **kind}
-    encoder = TimmEncoder(
-        model="naflexvit_base_patch16_gap", image_size=64, variable=True, model_options=options
-    )  # fmt: skip
+@pytest.mark.parametrize(("model", "options"), IN_A_ROW.values(), ids=IN_A_ROW)
+def test_a_row_of_pictures_gives_what_timm_gives_for_each(model: str, options: dict[str, Any]) -> None:
+    encoder = TimmEncoder(model=model, image_size=64, variable=True, model_options=options)
     wake(encoder)
-    theirs = timm.create_model("naflexvit_base_patch16_gap", num_classes=0, img_size=64, **options)
+    own = {} if "naflex" in model else {"dynamic_img_size": True}
+    theirs = timm.create_model(model, num_classes=0, img_size=64, **own, **options)
     theirs.load_state_dict(encoder.model.state_dict(), strict=False)
     values, grids = pictures(encoder, SHAPES)
+    mean, std = (torch.tensor(x)[:, None, None] for x in (encoder.input.mean, encoder.input.std))
     expected = []
     for picture, (t, h, w) in zip(torch.split(values, grids.prod(1).tolist()), grids.tolist(), strict=True):
         pixels = picture.view(t, h, w, 3, 16, 16).permute(0, 3, 1, 4, 2, 5).reshape(t, 3, h * 16, w * 16)
-        expected.append(
-            theirs.forward_features((pixels / 255 - 0.5) / 0.5)[:, theirs.num_prefix_tokens :].flatten(0, 1)
-        )
+        raw = theirs.forward_features((pixels / 255 - mean) / std)
+        expected.append(raw[:, theirs.num_prefix_tokens :].flatten(0, 1))
+    calls: list[int] = []
+    encoder.blocks[0].register_forward_hook(lambda *_: calls.append(1))
     # measured: at most 7.2e-7 on features of size 1 to 4
     torch.testing.assert_close(encoder(values, grids), torch.cat(expected), atol=5e-6, rtol=0)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("options", [{}, {"drop_path_rate": 0.1}], ids=["in a row", "drops: by shape"])
+def test_plain_models_run_pictures_of_all_shapes_at_once_unless_they_drop_parts_of_them(options: Any) -> None:
+    encoder = TimmEncoder(
+        model="vit_base_patch16_224", image_size=64, variable=True, model_options={**TINY, **options}
+    ).train()
+    rows: list[int] = []
+    encoder.blocks[0].register_forward_hook(lambda module, given, out: rows.append(out.shape[0] * out.shape[1]))
+    row = pictures(encoder, SHAPES)
+    encoder(*row)
+    counts = [h * w + 1 for t, h, w in SHAPES for _ in range(t)]
+    shapes = [(h, w) for t, h, w in SHAPES for _ in range(t)]
+    each = [
+        sum(n for n, other in zip(counts, shapes, strict=True) if other == shape) for shape in dict.fromkeys(shapes)
+    ]
+    assert rows == (each if options else [sum(counts)])
+    assert encoder.takes_threads == (not options)
 
 
 @pytest.mark.parametrize("option", ["attn_drop_rate", "drop_path_rate"])
@@ -208,10 +240,9 @@ def test_a_row_of_pictures_does_not_depend_on_how_timm_attends(monkeypatch: pyte
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype")  # of torch, at a norm inside differential attention
-@pytest.mark.parametrize("kind", NAFLEX.values(), ids=NAFLEX)
-def test_a_row_that_is_padded_for_products_in_bf16_gives_the_same(kind: dict[str, Any]) -> None:
-    options = {**TINY, **kind}
-    encoder = TimmEncoder(model="naflexvit_base_patch16_gap", image_size=64, variable=True, model_options=options)
+@pytest.mark.parametrize(("model", "options"), IN_A_ROW.values(), ids=IN_A_ROW)
+def test_a_row_that_is_padded_for_products_in_bf16_gives_the_same(model: str, options: dict[str, Any]) -> None:
+    encoder = TimmEncoder(model=model, image_size=64, variable=True, model_options=options)
     wake(encoder)
     values, grids = pictures(encoder, SHAPES)
     exact = encoder(values, grids)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 from torch import Tensor, nn
 
 from kosmos import ConfigError, PlanMismatch, WithKernels, to_device
-from kosmos_vision import naflex
+from kosmos_vision import one_row
 from kosmos_vision.anatomy import Anatomy, as_cells, examine
 from kosmos_vision.cell_projection import project_cells, takes_cells
 from kosmos_vision.images import ImageInput
@@ -63,8 +63,9 @@ class TimmEncoder(WithKernels):
                 ``config.json`` is beside them, pictures are brought to the mean and std that it states.
             image_size: side, or (height, width), of a picture in pixels; None takes the model's own. With ``variable``,
                 the size that position embeddings start from.
-            variable: let each picture keep its own shape, where the model can. A naflexvit takes pictures of all shapes
-                as one row without padding; other models run a batch for each shape.
+            variable: let each picture keep its own shape, where the model can. NaFlex models, plain vision
+                transformers, EVA and DINOv3 take pictures of all shapes as one row without padding, if they drop no
+                parts of them at random; other models run a batch for each shape.
             norm: what becomes of BatchNorm, which would mix the pictures of a pack: ``group`` puts GroupNorm in its
                 place, ``frozen`` keeps its running statistics as they are; ``auto`` is ``frozen`` with weights and
                 ``group`` from scratch.
@@ -104,11 +105,11 @@ class TimmEncoder(WithKernels):
             self.without_files["norm"] = kind
         attend_by_kernels(self.model)
         self._attentions = [m for m in self.model.modules() if getattr(m, "fused_attn", False)]
-        self._flexible = variable and naflex.is_naflex(self.model)
+        self._in_a_row = variable and (one_row.is_naflex(self.model) or one_row.takes_rows(self.model))
         self._name, self._drops = model, None
-        if self._flexible:
-            naflex.prepare(self.model, model)
-            self._drops = naflex.drops(self.model)
+        if self._in_a_row:
+            one_row.prepare(self.model, model)
+            self._drops = one_row.drops(self.model)
             self._attentions = []
         self.takes_threads = not (variable and self._attentions)  # of which each row picks one way
         self.width = anatomy.width
@@ -176,15 +177,15 @@ class TimmEncoder(WithKernels):
             grids: [items, 3] int64 (t, h, w) on the CPU; the t frames of an item are pictures of their own.
 
         Returns:
-            [N, width], in the order of ``values``. Pictures of one shape run as one batch; a NaFlex model that keeps
-            each picture's shape takes all as one row.
+            [N, width], in the order of ``values``. Pictures of one shape run as one batch; with ``variable`` most
+            vision transformers take all as one row.
 
         Raises:
             PlanMismatch: N disagrees with ``grids``.
             ConfigError: in training, a NaFlex model that drops parts of pictures and keeps each picture's shape.
         """
         if self._drops is not None and self.training:
-            raise naflex.refused(self._name, self._drops)
+            raise one_row.refused(self._name, self._drops)
         shapes = [(h, w) for t, h, w in grids.tolist() for _ in range(t)]
         if shapes:
             self._pick_attention(values.device, max(h * w for h, w in shapes))
@@ -228,8 +229,8 @@ class TimmEncoder(WithKernels):
     def _features(self, groups: list[Tensor], shapes: list[tuple[int, int]]) -> list[Tensor]:
         """[B x h x w, 3, patch height, patch width] of the pictures of each shape -> [B x h x w, width] of each."""
         pictures = [self._pictures(cells, shape) for cells, shape in zip(groups, shapes, strict=True)]
-        if self._flexible:
-            found = naflex.features(self.model, pictures, by_kernels=self.by_kernels)
+        if self._in_a_row:
+            found = one_row.features(self.model, pictures, by_kernels=self.by_kernels)
             return [cells.flatten(0, 1) for cells in found]
         raw = [self.model.forward_features(batch) for batch in pictures]  # type: ignore[operator]
         return [as_cells(self.model, x, shape).flatten(0, 1) for x, shape in zip(raw, shapes, strict=True)]
@@ -307,7 +308,7 @@ def _sized(
     size = (asked, asked) if isinstance(asked, int) else (int(asked[0]), int(asked[1]))
     if min(size) < 1:
         raise ConfigError(f"image_size {size[0]} x {size[1]}: need at least one pixel a side")
-    told = image_size is not None and config.get("fixed_input_size") and not naflex.is_naflex(model)
+    told = image_size is not None and config.get("fixed_input_size") and not one_row.is_naflex(model)
     return size, {**extra, "img_size": size} if told else dict(extra)
 
 

@@ -1,4 +1,4 @@
-"""NaFlex models of timm on pictures of any shapes as one row of cells, without padding.
+"""Models of timm on pictures of any shapes as one row of cells, without padding: NaFlex, plain ViTs, EVA and DINOv3.
 
 The blocks are timm's own. In place of a mask, which they would hand to torch's attention, they get
 ``kosmos.within_items``, whose items are the pictures. D = width.
@@ -7,6 +7,7 @@ The blocks are timm's own. In place of a mask, which they would hand to torch's 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -16,19 +17,40 @@ from torch.utils.checkpoint import checkpoint
 
 from kosmos import ConfigError, Segments, recurring_size, within_items
 from kosmos_vision.lean_timm import timm
+from kosmos_vision.timm_attention import PictureAttention
+
+VisionTransformer: Any = timm.models.vision_transformer.VisionTransformer
+Eva: Any = timm.models.eva.Eva
+BLOCKS = (timm.models.vision_transformer.Block, timm.models.eva.EvaBlock, timm.models.eva.EvaBlockPostNorm)
 
 
 def is_naflex(model: nn.Module) -> bool:
     return type(model).__name__ == "NaFlexVit"
 
 
+def takes_rows(model: Any) -> bool:
+    """Whether it is a vision transformer of timm whose blocks can, and which drops no part of a picture at random.
+
+    What it drops would fall on all pictures of a row alike; models that do run a batch for each shape.
+    """
+    plain = type(model) is VisionTransformer and all(type(block.attn) is PictureAttention for block in model.blocks)
+    known = (plain or type(model) is Eva) and all(_takes_mask(block) for block in model.blocks)
+    return known and isinstance(model.patch_drop or nn.Identity(), nn.Identity) and drops(model) is None
+
+
+def _takes_mask(block: nn.Module) -> bool:
+    """timm 1.0.15 has no mask for plain blocks."""
+    return type(block) in BLOCKS and "attn_mask" in signature(block.forward).parameters
+
+
 def prepare(model: Any, name: str) -> None:
-    """Make a model ready for ``features``; its own ``forward_features`` is no longer right for rotary positions.
+    """Make a model of either kind ready for ``features``; a NaFlex model's own ``forward_features`` is no longer right
+    for rotary positions.
 
     Raises:
         ConfigError: it looks up positions in a way that it has for its padded batches only.
     """
-    for option in ("pos_embed_use_grid_sample", "pos_embed_align_corners"):
+    for option in ("pos_embed_use_grid_sample", "pos_embed_align_corners") if is_naflex(model) else ():
         if getattr(model.embeds, option, False):
             raise refused(name, option)
     for module in model.modules():
@@ -55,7 +77,7 @@ def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False
     """Features of every cell.
 
     Args:
-        model: a ``NaFlexVit`` after ``prepare``.
+        model: of either kind, after ``prepare``.
         pictures: [B, 3, height, width] each, normalised, of one shape each; B may be 0.
         by_kernels: as of ``kosmos.attend``.
 
@@ -65,24 +87,33 @@ def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False
     prefix = int(model.num_prefix_tokens)
     embedded, tables, lengths = [], [], []
     for batch in pictures:
-        tokens, grid = model.embeds(batch)
+        tokens, table = _embedded(model, batch)
         embedded.append(tokens)
         lengths += [tokens.shape[1]] * len(batch)
-        if model.rope is not None:
-            own = _behind(model.rope.get_embed(shape=list(grid)), prefix)
-            tables += [own] * len(batch)
+        if table is not None:
+            tables += [_behind(table, prefix)] * len(batch)
     x = model.norm_pre(torch.cat([tokens.flatten(0, 1) for tokens in embedded])[None])
     padding = recurring_size(x.shape[1], x) - x.shape[1]
     x = F.pad(x, (0, 0, 0, padding))
     mask = within_items(Segments(tuple(lengths)), rows=x.shape[1], by_kernels=by_kernels)
     arguments: dict[str, Any] = {"attn_mask": mask}
     table = F.pad(torch.cat(tables, dim=-2).to(x.device), (0, 0, 0, padding)) if tables else None
+    mixed = getattr(model, "rope_is_mixed", False) or getattr(model, "rope_mixed", False)
     for number, block in enumerate(model.blocks):
         if table is not None:
-            arguments["rope"] = table[number] if model.rope_is_mixed else table
+            arguments["rope"] = table[number] if mixed else table
         x = _run(block, x, arguments, recompute=model.grad_checkpointing)
     rows = torch.split(model.norm(x)[0], [*(tokens.shape[0] * tokens.shape[1] for tokens in embedded), padding])[:-1]
     return [row.view(*tokens.shape[:2], x.shape[-1])[:, prefix:] for row, tokens in zip(rows, embedded, strict=True)]
+
+
+def _embedded(model: Any, batch: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Tokens [B, tokens of a picture, D] of pictures of one shape, and the rotations of its cells."""
+    if is_naflex(model):
+        tokens, grid = model.embeds(batch)
+        return tokens, None if model.rope is None else model.rope.get_embed(shape=list(grid))
+    found = model._pos_embed(model.patch_embed(batch))
+    return found if isinstance(found, tuple) else (found, None)
 
 
 def _run(block: nn.Module, x: Tensor, arguments: dict[str, Any], *, recompute: bool) -> Tensor:
