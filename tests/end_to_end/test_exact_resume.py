@@ -40,17 +40,17 @@ NO_VIDEO = {"modalities": ["image", "audio"], "data": {"sources": ["shapes", "to
 """What computes activations again; the default encoder of films does not."""
 VIT = {"streams": {"image": {"encoder": {"name": "timm", "model": "test_vit"}}}}
 SMALL = {"path": "shapes", "name": "small", "options": {"picture_px": 32}}
-NAFLEX = {
-    "data": {"sources": [SMALL, "shapes", "tones", "sums"]},
-    "streams": {
-        "image": {
-            "encoder": {
-                "name": "timm", "model": "naflexvit_base_patch16_gap", "image_size": 64, "variable": True,
-                "model_options": {"embed_dim": 32, "depth": 2, "num_heads": 2},
-            }
-        }
-    }
-}  # fmt: skip
+
+
+def variable(model: str) -> dict[str, Any]:
+    size = {"image_size": 64, "variable": True, "model_options": {"embed_dim": 32, "depth": 2, "num_heads": 2}}
+    encoder = {"name": "timm", "model": model, **size}
+    return {"data": {"sources": [SMALL, "shapes", "tones", "sums"]}, "streams": {"image": {"encoder": encoder}}}
+
+
+def sounds(name: str, **options: Any) -> dict[str, Any]:
+    tiny = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 64}
+    return {"streams": {"audio": {"encoder": {"name": name, **tiny, **options}}}}
 
 
 def in_bf16(optimizer: dict[str, Any]) -> dict[str, Any]:
@@ -82,9 +82,14 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     f"{KERNELS}, {AT_ONCE}": [TWO_AT_ONCE],
     JOINED: [{"train": {"lanes_at_once": 2}}],
     "Muon": [{"train": {"optimizer": "muon"}}],
-    "pictures of several sizes, as one row": [NO_VIDEO, NAFLEX],
+    "pictures of several sizes, as one row": [NO_VIDEO, variable("naflexvit_base_patch16_gap")],
+    f"{KERNELS} in bf16, layers of timm and transformers": [
+        NO_VIDEO, variable("vit_base_patch16_224"), sounds("whisper"),
+        {"data": {"tokens_per_pack": 72}, "train": {"precision": "bf16"}},
+    ],
+    "layers of torchaudio": [NO_VIDEO, sounds("wav2vec2", channels=16)],
     "workers that share a lane": [{"data": {"lanes": 1, "workers": 3}}],
-}
+}  # fmt: skip
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def close(found: list[Tensor], expected: list[Tensor]) -> bool:
 VARIABLE = {"model": "naflexvit_base_patch16_gap", "variable": True}
 
 
-@pytest.mark.parametrize("options", [{}, VARIABLE], ids=["vit", "naflex"])
+@pytest.mark.parametrize("options", [{}, {"variable": True}, VARIABLE], ids=["vit", "vit in a row", "naflex"])
 def test_it_is_the_model_that_it_is_without_kernels(options: dict[str, Any], calls: list[str]) -> None:
     model, grids = encoder(**options), torch.tensor([[1, 4, 4], [1, 3, 5]]) if options else GRIDS
     ours = run(model, grids)
