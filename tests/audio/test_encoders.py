@@ -18,10 +18,11 @@ from torch.nn import functional as F
 from torchaudio.models import Conformer
 
 from kosmos.data.document import Media
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, PlanMismatch
 from kosmos.model import attention_compiled
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.segments import Segments
+from kosmos_audio import wav2vec2
 from kosmos_audio.conformer import ConformerEncoder
 from kosmos_audio.wav2vec2 import BASE, SIZES, STRIDE, Wav2Vec2Encoder, build
 from kosmos_audio.waveform import AudioProcessor
@@ -141,6 +142,37 @@ def test_filled_up_whisper_equals_the_original() -> None:
     # changes the last cell by 0.02 and the others by 3e-5; features are about 0.8.
     assert (ours - theirs)[:-1].abs().max() < 2e-4
     assert (ours - theirs)[-1].abs().max() < 0.2
+
+
+@pytest.mark.parametrize("context", ["item", "30s"])
+def test_an_item_longer_than_whisper_has_positions_is_refused(context: Any) -> None:
+    encoder = WhisperEncoder(context=context, width=32, layers=1, heads=2, feed_forward=64)
+    with pytest.raises(PlanMismatch, match="an item of 1501 cells"):
+        encoder(cells_of(encoder, 1505), torch.tensor([[1501, 1, 1], [4, 1, 1]]))
+
+
+def test_sounds_that_are_convolved_in_parts_are_those_that_are_convolved_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    for name in ("wav2vec2_base", "hubert_large"):
+        encoder = Wav2Vec2Encoder(model=name, channels=16, width=32, layers=1, heads=2, feed_forward=64)
+        whole = encoder(cells_of(encoder, 14), GRIDS)
+        for most in (1, 4, 10):  # shorter than an item, items together
+            monkeypatch.setattr(wav2vec2, "AT_ONCE", most)
+            torch.testing.assert_close(encoder(cells_of(encoder, 14), GRIDS), whole, atol=1e-5, rtol=0)
+        monkeypatch.undo()
+
+
+def test_what_a_conformer_drops_is_drawn_from_the_state_of_random_numbers() -> None:
+    encoder = ConformerEncoder(width=32, layers=2, heads=2, feed_forward=64, dropout=0.5)
+    values = cells_of(encoder, 14)
+    found = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        found.append(encoder(values, GRIDS))
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], encoder.eval()(values, GRIDS))
 
 
 def test_weights_come_from_a_local_whisper_folder(tmp_path: Path) -> None:
@@ -294,4 +326,4 @@ def test_compiled_layers_give_the_same_and_are_compiled_for_no_new_lengths(encod
     for values, grids, features in zip(cells, rows, expected, strict=True):
         torch.testing.assert_close(encoder(values, grids), features, atol=1e-5, rtol=0)
         counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-    assert counts[8:] == [counts[8]] * 8
+    assert counts[1:] == [counts[1]] * 15 and counts[0]  # for one row, and for any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kosmos import ConfigError, Segments, within_items
+from kosmos import ConfigError, Segments, run_block, within_items
 from kosmos.model.within_items import WithinItems
 
 LENGTHS = (5, 1, 9, 2)
@@ -19,7 +20,7 @@ def row(total: int, width: int, seed: int = 0) -> Tensor:
     return torch.randn(1, total, width, generator=torch.Generator().manual_seed(seed))
 
 
-def layer_of(name: str) -> Any:
+def layer_of(name: str, attention: str = "sdpa") -> Any:
     """A layer of transformers that takes a mask, in fp64."""
     torch.manual_seed(0)
     if name == "siglip":
@@ -32,7 +33,7 @@ def layer_of(name: str) -> Any:
         from transformers.models.whisper.modeling_whisper import WhisperEncoderLayer as Layer  # type: ignore[assignment]
 
         config = WhisperConfig(d_model=24, encoder_ffn_dim=48, encoder_attention_heads=2)  # scales queries itself
-    config._attn_implementation = "sdpa"
+    config._attn_implementation = attention
     return Layer(config).eval().double()
 
 
@@ -54,14 +55,19 @@ def test_a_layer_of_transformers_gives_items_of_a_row_what_it_gives_each_alone(n
 
 
 def test_what_stands_behind_the_items_sees_nothing_and_is_not_seen() -> None:
-    items = Segments(LENGTHS)
-    q, k, v = (row(items.total + 3, 8, seed).view(1, -1, 2, 4).transpose(1, 2) for seed in range(3))
-    mask = within_items(items, rows=items.total + 3)
-    found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    items, padded = Segments(LENGTHS), sum(LENGTHS) + 3
+    given = [row(padded, 8, seed).view(1, -1, 2, 4).transpose(1, 2).clone() for seed in range(3)]
+    found = F.scaled_dot_product_attention(*given, attn_mask=within_items(items, rows=padded))
     assert found[:, :, items.total :].eq(0).all()
-    filled = k.clone()
-    filled[:, :, items.total :] = float("nan")
-    assert torch.equal(found, F.scaled_dot_product_attention(q, filled, v, attn_mask=mask))
+    for x in given:
+        x[:, :, items.total :] = float("nan")
+        x.requires_grad_()
+    again = F.scaled_dot_product_attention(*given, attn_mask=within_items(items, rows=padded))
+    assert torch.equal(found, again)
+    again.sum().backward()
+    for x in given:
+        assert x.grad is not None
+        assert x.grad.isfinite().all() and x.grad[:, :, items.total :].eq(0).all()
 
 
 def test_scale_causality_and_shared_heads_are_those_of_torch() -> None:
@@ -84,7 +90,39 @@ def test_a_mask_that_a_layer_cuts_knows_its_items() -> None:
     assert (cut.items, cut.by_kernels) == (mask.items, True)
 
 
-def test_dropout_of_attention_is_refused() -> None:
-    q = row(17, 4)[None]
-    with pytest.raises(ConfigError, match=r"asks for dropout 0\.1"):
-        F.scaled_dot_product_attention(q, q, q, attn_mask=within_items(Segments(LENGTHS)), dropout_p=0.1)
+def attention(batch: int = 1, **options: Any) -> Tensor:
+    x = row(17 * batch, 4).view(batch, 1, 17, 4)
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=within_items(Segments(LENGTHS)), **options)
+
+
+MISUSES: dict[str, Callable[[], Any]] = {
+    r"drops parts of attention \(dropout 0\.1\)": lambda: attention(dropout_p=0.1),
+    "attends in a batch of 2": lambda: attention(batch=2),
+    r"computes with its mask \(add\)": lambda: layer_of("whisper", "eager")(row(17, 24).double(), within()),
+    r"computes with its mask \(where\)": lambda: torch.where(within(), torch.zeros(17, 17), -1e9),
+    r"computes with its mask \(cat\)": lambda: torch.cat([within(), within()]),
+    r"cuts its mask from \[1, 1, 17, 17\] to \[1, 1, 17, 9\]": lambda: within()[..., :9],
+    "16 rows for 17 cells": lambda: within_items(Segments(LENGTHS), rows=16),
+}
+
+
+def within() -> Tensor:
+    return within_items(Segments(LENGTHS))
+
+
+@pytest.mark.parametrize("said", MISUSES)
+def test_layers_that_would_attend_to_everything_are_refused(said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        MISUSES[said]()
+
+
+@pytest.mark.parametrize("recompute", [True, "selective"])
+def test_layers_may_be_recomputed(recompute: Any) -> None:
+    layer, items = layer_of("whisper"), Segments(LENGTHS)
+    x = row(items.total, 24).double().requires_grad_()
+    found = []
+    for how in (False, recompute):
+        out = run_block(layer, x, recompute=how, attention_mask=within_items(items))
+        found.append(torch.autograd.grad(out.square().sum(), [x, *layer.parameters()]))
+    for kept, again in zip(*found, strict=True):
+        assert torch.equal(kept, again)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchaudio.models import Conformer
 from torchaudio.models.conformer import ConformerLayer
 
-from kosmos import ConfigError, Segments, WithKernels, attend, run_block
+from kosmos import ConfigError, Recompute, Segments, WithKernels, attend, run_block
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.items import by_length
+from kosmos_audio.items import Lengths, by_length, silent_cell
 
 HOP = 160  # samples: 10 ms at 16 kHz
 
@@ -71,35 +71,37 @@ class ConformerEncoder(WithKernels):
             use_group_norm=True,
         )
         for layer in self.model.conformer_layers:
-            layer.__class__ = PackedLayer
-        self.recompute: bool | Literal["selective"] = False
+            layer.__class__ = PackedLayer  # whose weights keep their places and names
+        self.recompute: Recompute = False
 
-    def set_gradient_checkpointing(self, enabled: bool | Literal["selective"]) -> None:
+    def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each layer, or also products and attention, and compute the rest again."""
         self.recompute = enabled
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, frames_per_cell, mels], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
         items = Segments.of_grids(grids)
-        if not items.total:  # convolutions cannot run on no cell: one of silence, of which nothing is left
-            return self._encode(values.new_zeros(1, *values.shape[1:]), Segments((1,)))[:0]
+        if not items.total:
+            return self._encode(*silent_cell(values))[:0]
         return self._encode(values, items)
 
     def _encode(self, values: Tensor, items: Segments) -> Tensor:
         x: Tensor = self.stem(values.flatten(1))
+        lengths = Lengths.of(items, x.device)
         for layer in self.model.conformer_layers:
-            x = run_block(layer, x, items, self.by_kernels, recompute=self.recompute)
+            x = run_block(layer, x, items, lengths, self.by_kernels, recompute=self.recompute)
         return x
 
 
 class PackedLayer(ConformerLayer):  # type: ignore[misc]  # torchaudio has no types
-    """torchaudio's layer on a packed row: the same parts in the same order."""
+    """torchaudio's layer on a packed row: the same parts in the same order, but for dropout of attention."""
 
-    def forward(self, x: Tensor, items: Segments, by_kernels: bool) -> Tensor:
+    def forward(self, x: Tensor, items: Segments, lengths: Lengths, by_kernels: bool) -> Tensor:
         """[N, width] -> [N, width]."""
+        assert not self.convolution_first
         x = x + 0.5 * self.ffn1(x)
         x = x + self.self_attn_dropout(self._attended(self.self_attn_layer_norm(x), items, by_kernels))
-        x = x + self._convolved(x, items)
+        x = x + self._convolved(x, lengths)
         x = x + 0.5 * self.ffn2(x)
         out: Tensor = self.final_layer_norm(x)
         return out
@@ -112,7 +114,7 @@ class PackedLayer(ConformerLayer):  # type: ignore[misc]  # torchaudio has no ty
         out: Tensor = attention.out_proj(seen.flatten(1))
         return out
 
-    def _convolved(self, x: Tensor, items: Segments) -> Tensor:
+    def _convolved(self, x: Tensor, lengths: Lengths) -> Tensor:
         widen, _, depthwise, norm, activation, narrow, dropout = self.conv_module.sequential
 
         def along(batch: Tensor) -> Tensor:  # [B, n, width]
@@ -120,7 +122,7 @@ class PackedLayer(ConformerLayer):  # type: ignore[misc]  # torchaudio has no ty
             return out
 
         x = F.glu(_by_cell(widen, self.conv_module.layer_norm(x)), dim=-1)
-        x = activation(by_length(x, items, x.shape[1], along))
+        x = activation(by_length(x, lengths, along))
         out: Tensor = dropout(_by_cell(narrow, x))
         return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -9,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kosmos import ConfigError, Segments, WithKernels, run_block, to_device, within_items
+from kosmos import ConfigError, Recompute, Segments, WithKernels, run_block, to_device, within_items
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.items import by_length
+from kosmos_audio.items import Lengths, by_length, silent_cell
 from kosmos_audio.weights import load_weights
 
+AT_ONCE = 1024
+"""Cells (20 s) that are convolved together: the first convolution makes 64 frames of a cell."""
 STRIDE = 320
 RECEPTIVE = 400  # samples that one output of the seven convolutions sees
 
@@ -114,8 +117,9 @@ class Wav2Vec2Encoder(WithKernels):
         )
         self.width = size.width
         self.model = build(model, size)
-        self.takes_padding = self.compiles = not model.startswith("wavlm")
-        self.recompute: bool | Literal["selective"] = False
+        self._takes_rows = not model.startswith("wavlm")  # whose attention adds what hangs on how far cells are apart
+        self.takes_padding = self.compiles = self._takes_rows
+        self.recompute: Recompute = False
         self.without_files = {} if weights is None else {"weights": None}
         """Options that build it again where its weights are not to be had."""
         if weights is not None:
@@ -133,34 +137,43 @@ class Wav2Vec2Encoder(WithKernels):
         """Its transformer layers."""
         return list(self.model.encoder.transformer.layers)
 
-    def set_gradient_checkpointing(self, enabled: bool | Literal["selective"]) -> None:
+    def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each transformer layer, or also products and attention, and compute the rest again."""
         self.recompute = enabled
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, 320], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
         items = Segments.of_grids(grids)
-        if not items.total:  # convolutions cannot run on no cell: one of silence, of which nothing is left
-            return self._encode(values.new_zeros(1, STRIDE), Segments((1,)))[:0]
+        if not items.total:
+            return self._encode(*silent_cell(values))[:0]
         return self._encode(values, items)
 
     def _encode(self, values: Tensor, items: Segments) -> Tensor:
-        encoder = self.model.encoder
+        encoder, lengths = self.model.encoder, Lengths.of(items, values.device)
         x = encoder.feature_projection(self._convolved(values, items))
-        x = x + self._positions(x, items)
+        x = x + self._positions(x, lengths)
         if encoder.transformer.layer_norm_first:
             x = encoder.transformer.layer_norm(x)
-        if self.compiles:
+        if self._takes_rows:
             x = self._layers(x[None], within_items(items, by_kernels=self.by_kernels))[0]
-        else:  # their attention adds what hangs on how far cells are apart
-            x = by_length(x, items, self.width, self._layers)
+        else:
+            x = by_length(x, lengths, self._layers)
         if not encoder.transformer.layer_norm_first:
             x = encoder.transformer.layer_norm(x)
         features: Tensor = x
         return features
 
     def _convolved(self, values: Tensor, items: Segments) -> Tensor:
-        """[N, 320] -> [N, channels], items with a cell of zeros behind each, of whose feature nothing is left."""
+        """[N, 320] -> [N, channels], so many items at a time that what is between them never takes much memory."""
+        found, begin = [], 0
+        for part in _parts(items):
+            found.append(self._convolved_at_once(values[begin : begin + part.total], part))
+            begin += part.total
+        return torch.cat(found)
+
+    def _convolved_at_once(self, values: Tensor, items: Segments) -> Tensor:
+        """Items as one stretch of sound, with a cell of zeros behind each, whose feature is left out: no convolution
+        sees more than 80 samples behind a cell."""
         count = len(items.lengths)
         gaps = torch.arange(count).repeat_interleave(torch.tensor(items.lengths))
         real = to_device(torch.arange(items.total) + gaps, values.device)
@@ -172,16 +185,16 @@ class Wav2Vec2Encoder(WithKernels):
             x = layer(x, None)[0]
         return x[0].T.index_select(0, real)
 
-    def _positions(self, x: Tensor, items: Segments) -> Tensor:
+    def _positions(self, x: Tensor, lengths: Lengths) -> Tensor:
         convolution = self.model.encoder.transformer.pos_conv_embed.conv
-        weight = convolution.weight  # computed from its norm and direction at each access
+        weight = convolution.weight.to(x.dtype)  # computed from its norm and direction at each access, and not cached
         half = weight.shape[2] // 2
 
         def along(batch: Tensor) -> Tensor:  # [B, n, width]
             rows = F.conv1d(batch.transpose(1, 2), weight, convolution.bias, padding=half, groups=convolution.groups)
             return rows[..., :-1].transpose(1, 2)
 
-        return F.gelu(by_length(x, items, self.width, along))
+        return F.gelu(by_length(x, lengths, along))
 
     def _layers(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, n, width] -> [B, n, width]."""
@@ -191,11 +204,26 @@ class Wav2Vec2Encoder(WithKernels):
         return x
 
 
+def _parts(items: Segments) -> Iterator[Segments]:
+    """Neighbours of at most ``AT_ONCE`` cells together, or one that has more."""
+    part: list[int] = []
+    for length in items.lengths:
+        if part and sum(part) + length > AT_ONCE:
+            yield Segments(tuple(part))
+            part = []
+        part.append(length)
+    yield Segments(tuple(part))
+
+
 def _first_of_each(layer: Any, x: Tensor, items: Segments) -> Tensor:
-    """The first convolution [1, 1, samples] -> [1, channels, frames], whose norm is over the frames of an item."""
+    """The first convolution [1, 1, samples] -> [1, channels, frames], whose norm is over the frames of an item.
+
+    Those are the frames that begin in its cells or in the 80 zeros behind, as the original would have them; of the rest
+    of the gap no feature is made.
+    """
     x = layer.conv(x)
-    stride = layer.stride
-    per_cell, behind = STRIDE // stride, (RECEPTIVE - STRIDE - layer.kernel_size) // stride + 1
+    per_cell = STRIDE // layer.stride
+    behind = (RECEPTIVE - STRIDE - layer.kernel_size) // layer.stride + 1
     normed, begin = [], 0
     for length in items.lengths:
         end = begin + length * per_cell + behind

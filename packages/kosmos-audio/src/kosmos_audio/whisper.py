@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kosmos import ConfigError, Segments, WithKernels, run_block, to_device, within_items
+from kosmos import ConfigError, PlanMismatch, Recompute, Segments, WithKernels, run_block, to_device, within_items
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.items import strangers, with_neighbours
+from kosmos_audio.items import own_neighbours, silent_cell, with_neighbours
 from kosmos_audio.weights import load_weights
 
 POSITIONS = 1500
@@ -88,7 +88,7 @@ class WhisperEncoder(WithKernels):
             num_mels=sizes["mels"],
             mel_scale="slaney",
         )
-        self.recompute: bool | Literal["selective"] = False
+        self.recompute: Recompute = False
         self.without_files = {} if weights is None else {"weights": None, **sizes}
         """Options that build it again where its weights are not to be had."""
         if weights is not None:
@@ -99,7 +99,7 @@ class WhisperEncoder(WithKernels):
         """Its layers."""
         return list(self.encoder.layers)
 
-    def set_gradient_checkpointing(self, enabled: bool | Literal["selective"]) -> None:
+    def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each layer, or also products and attention, and compute the rest again."""
         self.recompute = enabled
 
@@ -108,12 +108,16 @@ class WhisperEncoder(WithKernels):
         return POSITIONS if self.context == "30s" else cells
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
-        """values [N, 2, mels], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
+        """values [N, 2, mels], grids int64 [items, 3] on the CPU -> [N, width]. May be empty.
+
+        Raises:
+            PlanMismatch: an item has more than 1,500 cells.
+        """
         items = Segments.of_grids(grids)
-        if (
-            not items.total
-        ):  # the layers of transformers cannot run on no cell: one of silence, of which nothing is left
-            return self._encode(values.new_zeros(1, *values.shape[1:]), Segments((1,)))[:0]
+        if items.longest > POSITIONS:
+            raise PlanMismatch(f"an item of {items.longest} cells; Whisper has {POSITIONS} positions")
+        if not items.total:
+            return self._encode(*silent_cell(values))[:0]
         if self.context == "item":
             return self._encode(values, items)
         real, filled = _fill_with_silence(values, items)
@@ -131,9 +135,9 @@ class WhisperEncoder(WithKernels):
     def _convolved(self, values: Tensor, items: Segments) -> Tensor:
         """[N, 2, mels] -> [N, width]: the second convolution makes a cell of two frames."""
         frames = Segments(tuple(FRAMES_PER_CELL * length for length in items.lengths))
-        outside = strangers(frames, 1, values.device)
-        x = F.gelu(_product(self.encoder.conv1, with_neighbours(values.flatten(0, 1), outside)))
-        return F.gelu(_product(self.encoder.conv2, with_neighbours(x, outside, step=FRAMES_PER_CELL)))
+        own = own_neighbours(frames, 1, values.device)
+        x = F.gelu(_product(self.encoder.conv1, with_neighbours(values.flatten(0, 1), own)))
+        return F.gelu(_product(self.encoder.conv2, with_neighbours(x, own, step=FRAMES_PER_CELL)))
 
 
 def _product(convolution: nn.Conv1d, gathered: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ _PUBLIC = {
     "attends_compiled": "kosmos.model.attention_compiled",
     "WithKernels": "kosmos.model.cpu_kernels",
     "within_items": "kosmos.model.within_items",
-    "run_block": "kosmos.model.recompute",
+    **dict.fromkeys("Recompute run_block".split(), "kosmos.model.recompute"),
     "Tracker": "kosmos.train.trackers",
     **dict.fromkeys("PluginRecord Registry load_plugins".split(), "kosmos.plugins"),
     **dict.fromkeys("PluginLock LockedPlugin lock_of read_lock".split(), "kosmos.lock"),
@@ -165,6 +165,7 @@ if TYPE_CHECKING:
     from kosmos.model.protocols import Backbone as Backbone
     from kosmos.model.protocols import Connector as Connector
     from kosmos.model.protocols import Encoder as Encoder
+    from kosmos.model.recompute import Recompute as Recompute
     from kosmos.model.recompute import run_block as run_block
     from kosmos.model.recurring import recurring_size as recurring_size
     from kosmos.model.segments import Segments as Segments

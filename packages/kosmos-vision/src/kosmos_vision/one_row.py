@@ -7,15 +7,13 @@ The blocks are timm's own. In place of a mask, which they would hand to torch's 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from kosmos import ConfigError, Segments, recurring_size, within_items
+from kosmos import ConfigError, Segments, recurring_size, run_block, within_items
 from kosmos_vision.lean_timm import timm
 from kosmos_vision.timm_attention import PictureAttention
 
@@ -34,18 +32,13 @@ def takes_rows(model: Any) -> bool:
     What it drops would fall on all pictures of a row alike; models that do run a batch for each shape.
     """
     plain = type(model) is VisionTransformer and all(type(block.attn) is PictureAttention for block in model.blocks)
-    known = (plain or type(model) is Eva) and all(_takes_mask(block) for block in model.blocks)
+    known = (plain or type(model) is Eva) and all(type(block) in BLOCKS for block in model.blocks)
     return known and isinstance(model.patch_drop or nn.Identity(), nn.Identity) and drops(model) is None
 
 
-def _takes_mask(block: nn.Module) -> bool:
-    """timm 1.0.15 has no mask for plain blocks."""
-    return type(block) in BLOCKS and "attn_mask" in signature(block.forward).parameters
-
-
 def prepare(model: Any, name: str) -> None:
-    """Make a model of either kind ready for ``features``; a NaFlex model's own ``forward_features`` is no longer right
-    for rotary positions.
+    """Make a model that is one of these ready for ``features``; where it has rotary positions, its own
+    ``forward_features`` is no longer right.
 
     Raises:
         ConfigError: it looks up positions in a way that it has for its padded batches only.
@@ -64,7 +57,7 @@ def prepare(model: Any, name: str) -> None:
 def drops(model: nn.Module) -> str | None:
     """The option by which a model in training drops parts of attention or of pictures at random, if it does.
 
-    It would drop the same of all pictures of a row.
+    It would drop the same of all pictures of a row: a NaFlex model is refused, others run a batch for each shape.
     """
     return next((option for module in model.modules() if (option := _drops(module)) is not None), None)
 
@@ -77,7 +70,7 @@ def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False
     """Features of every cell.
 
     Args:
-        model: of either kind, after ``prepare``.
+        model: a NaFlex model or one that ``takes_rows``, after ``prepare``.
         pictures: [B, 3, height, width] each, normalised, of one shape each; B may be 0.
         by_kernels: as of ``kosmos.attend``.
 
@@ -98,11 +91,11 @@ def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False
     mask = within_items(Segments(tuple(lengths)), rows=x.shape[1], by_kernels=by_kernels)
     arguments: dict[str, Any] = {"attn_mask": mask}
     table = F.pad(torch.cat(tables, dim=-2).to(x.device), (0, 0, 0, padding)) if tables else None
-    mixed = getattr(model, "rope_is_mixed", False) or getattr(model, "rope_mixed", False)
+    mixed = getattr(model, "rope_is_mixed", False) or getattr(model, "rope_mixed", False)  # NaFlex, EVA: one a block
     for number, block in enumerate(model.blocks):
         if table is not None:
             arguments["rope"] = table[number] if mixed else table
-        x = _run(block, x, arguments, recompute=model.grad_checkpointing)
+        x = run_block(block, x, recompute=model.grad_checkpointing, **arguments)
     rows = torch.split(model.norm(x)[0], [*(tokens.shape[0] * tokens.shape[1] for tokens in embedded), padding])[:-1]
     return [row.view(*tokens.shape[:2], x.shape[-1])[:, prefix:] for row, tokens in zip(rows, embedded, strict=True)]
 
@@ -116,15 +109,6 @@ def _embedded(model: Any, batch: Tensor) -> tuple[Tensor, Tensor | None]:
     return found if isinstance(found, tuple) else (found, None)
 
 
-def _run(block: nn.Module, x: Tensor, arguments: dict[str, Any], *, recompute: bool) -> Tensor:
-    out: Tensor
-    if recompute and torch.is_grad_enabled():
-        out = checkpoint(block, x, use_reentrant=False, **arguments)
-    else:
-        out = block(x, **arguments)
-    return out
-
-
 def _behind(table: Tensor, prefix: int) -> Tensor:
     """Rotations [..., cells, sines and cosines] behind those of ``prefix`` tokens, which are not rotated."""
     none = torch.cat([table.new_zeros(prefix, table.shape[-1] // 2), table.new_ones(prefix, table.shape[-1] // 2)], -1)
@@ -132,7 +116,7 @@ def _behind(table: Tensor, prefix: int) -> Tensor:
 
 
 def _drops(module: nn.Module) -> str | None:
-    """The option of a NaFlex model by which this part of it drops something of a picture, if it does."""
+    """The option of a model by which this part of it drops something of a picture, if it does."""
     if isinstance(module, timm.layers.DropPath) and module.drop_prob:
         return "drop_path_rate"
     dropout = getattr(module, "attn_drop", None)

@@ -177,8 +177,8 @@ class TimmEncoder(WithKernels):
             grids: [items, 3] int64 (t, h, w) on the CPU; the t frames of an item are pictures of their own.
 
         Returns:
-            [N, width], in the order of ``values``. Pictures of one shape run as one batch; with ``variable`` most
-            vision transformers take all as one row.
+            [N, width], in the order of ``values``. Pictures of one shape run as one batch; with ``variable``
+            those that ``one_row`` knows take all as one row.
 
         Raises:
             PlanMismatch: N disagrees with ``grids``.

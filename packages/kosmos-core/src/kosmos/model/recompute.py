@@ -29,8 +29,8 @@ _ATTENTION = (
 )  # fmt: skip
 
 
-def run_block(block: nn.Module, *arguments: Any, recompute: Recompute) -> Any:
-    """``block(*arguments)``, of which the backward pass computes again what ``recompute`` says.
+def run_block(block: nn.Module, *arguments: Any, recompute: Recompute, **named: Any) -> Any:
+    """``block(*arguments, **named)``, of which the backward pass computes again what ``recompute`` says.
 
     A compiled block that runs as it is written, for once, keeps no more than products and attention: about as much as
     its compiler keeps, on which the size of rows may have been set.
@@ -38,8 +38,8 @@ def run_block(block: nn.Module, *arguments: Any, recompute: Recompute) -> Any:
     if not recompute and _is_compiled(block) and _AS_WRITTEN.get():
         recompute = "selective"
     if not recompute or not torch.is_grad_enabled() or (recompute == "selective" and runs_compiled(block)):
-        return block(*arguments)
-    return checkpoint(block, *arguments, **options_of(recompute))
+        return block(*arguments, **named)
+    return checkpoint(block, *arguments, **options_of(recompute), **named)
 
 
 @contextmanager

@@ -26,18 +26,27 @@ def within_items(items: Segments, *, rows: int | None = None, by_kernels: bool =
 
     Args:
         items: lengths, in cells, one behind the other.
-        rows: R, of the row and its padding, whose attention is zeros; as many as ``items`` have by default.
+        rows: R, where cells of padding stand behind the items: none sees them, and what attention gives them is zeros.
         by_kernels: as of ``attend``.
 
     Returns:
-        bool [1, 1, R, R], which takes no memory and is nothing but a place for ``items``. Attention raises ConfigError
-        where the layer asks it to drop some.
+        bool [1, 1, R, R], which takes no memory and is nothing but a place for ``items``. A layer that does anything
+        with it but hand it on (or cut it to all of its keys, or look at its shape) raises ConfigError; so does
+        attention of a batch of several, or with dropout.
+
+    Raises:
+        ConfigError: fewer rows than cells.
     """
     size = items.total if rows is None else rows
-    assert size >= items.total, (size, items)
-    mask = torch.empty(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, size, size).as_subclass(WithinItems)
+    if size < items.total:
+        raise ConfigError(f"within_items: {size} rows for {items.total} cells")
+    mask = torch.ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, size, size).as_subclass(WithinItems)
     mask.items, mask.by_kernels = items, by_kernels
     return mask
+
+
+HANDED_ON = {"__getitem__", "contiguous", "detach", "expand", "to"}
+"""What a layer may make of a mask, if the shape stays."""
 
 
 class WithinItems(Tensor):
@@ -57,9 +66,22 @@ class WithinItems(Tensor):
         if func is F.scaled_dot_product_attention:
             return _attend(*args, **(kwargs or {}))
         found = super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        if isinstance(found, WithinItems):  # layers cut masks to the keys that there are: here, to all
-            found.__dict__.update(next(x.__dict__ for x in args if isinstance(x, WithinItems)))
+        name = getattr(func, "__name__", str(func))
+        if name in HANDED_ON:
+            mask = next(x for x in args if isinstance(x, WithinItems))
+            if found.shape != mask.shape:
+                raise _refused(f"cuts its mask from {list(mask.shape)} to {list(found.shape)}")
+            found.items, found.by_kernels = mask.items, mask.by_kernels
+        elif name != "__get__" and isinstance(found, Tensor):  # a mask that lets everything be seen
+            raise _refused(f"computes with its mask ({name})")
         return found
+
+
+def _refused(what: str) -> ConfigError:
+    return ConfigError(
+        f"within_items: a layer {what}; it has to take one row and hand the mask to torch's attention as it is "
+        '(those of transformers do with attn_implementation "sdpa", without position biases)'
+    )
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # lengths differ from row to row
@@ -74,10 +96,12 @@ def _attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """[1, heads, R, width of a head] each -> the same shape. The arguments are those of torch's attention."""
-    assert isinstance(attn_mask, WithinItems) and query.shape[0] == 1, query.shape
+    assert isinstance(attn_mask, WithinItems)
     items = attn_mask.items
+    if query.shape[0] != 1:
+        raise _refused(f"attends in a batch of {query.shape[0]}")
     if dropout_p and items.total:
-        raise ConfigError(f"attention within items drops nothing, and the layer asks for dropout {dropout_p}")
+        raise _refused(f"drops parts of attention (dropout {dropout_p})")
     padding = query.shape[2] - items.total
     q, k, v = (x[0, :, : items.total].transpose(0, 1) for x in (query, key, value))
     out: Tensor = attend(q, k, v, items, causal=is_causal, scale=scale, by_kernels=attn_mask.by_kernels)
