@@ -321,7 +321,7 @@ def test_compiled_layers_give_the_same_and_are_compiled_for_no_new_lengths(encod
     cells = [cells_of(encoder, int(grids[:, 0].sum())) for grids in rows]
     expected = [encoder(values, grids) for values, grids in zip(cells, rows, strict=True)]
     for block in encoder.blocks:
-        block.compile()
+        block.compile(backend="aot_eager")  # what inductor makes of a graph, tests of pictures see
     counts = []
     for values, grids, features in zip(cells, rows, expected, strict=True):
         torch.testing.assert_close(encoder(values, grids), features, atol=1e-5, rtol=0)
