@@ -87,6 +87,7 @@ class Started:
         except subprocess.TimeoutExpired:
             for process in self.processes():
                 os.kill(process, signal.SIGKILL)
+            self.process.communicate()  # else its pipes would be warned of in the test that comes next
             raise
         return self.process.returncode, said
 
