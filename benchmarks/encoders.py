@@ -1,6 +1,6 @@
 """Encoders of sound on clips of many lengths: packed in a row, one clip after another, and padded by their library.
 
-    python benchmarks/encoders.py                       # fp32 and bf16, forward and backward (five minutes)
+    python benchmarks/encoders.py                       # fp32 and bf16, forward and backward (a quarter of an hour)
     python benchmarks/encoders.py --device cuda
 
 All sides have the same weights and hear the same real clips (sentences and digits), interleaved; medians. Kosmos

@@ -15,8 +15,7 @@ from kosmos import load_run, make_run, train_model
 from kosmos.errors import PluginError
 from kosmos_vision.timm_build import resized_positions
 from kosmos_vision.timm_encoder import TimmEncoder
-
-from .test_timm_encoder import TINY
+from support.timm_models import TINY
 
 
 @pytest.mark.parametrize("model", ["test_vit", "vit_base_patch16_siglip_224"])

@@ -97,7 +97,7 @@ def test_scores_stay_as_they_are(calls: list[str]) -> None:
 
 
 def test_in_fp32_it_is_torchs(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timm_attention, "_attended", None)  # nobody may call it
+    monkeypatch.setattr(timm_attention, "within_items", None)  # nobody may call it
     run(encoder(), dtype=torch.float32)
     assert not calls
 

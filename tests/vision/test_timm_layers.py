@@ -12,8 +12,7 @@ from torch import Tensor
 from kosmos import ConfigError
 from kosmos_vision.timm_encoder import TimmEncoder
 from support.rebuilt import rebuilt
-
-from .test_timm_encoder import SWIN, TINY, alone, grid, pictures
+from support.timm_models import SWIN, TINY, alone, grid, pictures
 
 NAFLEX = {"model": "naflexvit_base_patch16_gap", "model_options": {**TINY, "depth": 3}}
 CASES: dict[str, dict[str, Any]] = {

@@ -101,6 +101,8 @@ MISUSES: dict[str, Callable[[], Any]] = {
     r"computes with its mask \(add\)": lambda: layer_of("whisper", "eager")(row(17, 24).double(), within()),
     r"computes with its mask \(where\)": lambda: torch.where(within(), torch.zeros(17, 17), -1e9),
     r"computes with its mask \(cat\)": lambda: torch.cat([within(), within()]),
+    r"computes with its mask \(__setitem__\)": lambda: torch.zeros(1, 1, 17, 17).__setitem__(within(), -1e9),
+    r"computes with its mask \(masked_fill_\)": lambda: torch.zeros(1, 1, 17, 17).masked_fill_(within(), -1e9),
     r"cuts its mask from \[1, 1, 17, 17\] to \[1, 1, 17, 9\]": lambda: within()[..., :9],
     "16 rows for 17 cells": lambda: within_items(Segments(LENGTHS), rows=16),
 }

@@ -37,6 +37,7 @@ class ConformerEncoder(WithKernels):
         ConfigError: the numbers do not fit each other.
     """
 
+    takes_padding = True
     without_files: ClassVar[dict[str, Any]] = {}
     same_for_weights: ClassVar[tuple[str, ...]] = ("heads",)
     input: AudioInput

@@ -72,8 +72,8 @@ class WithinItems(Tensor):
             if found.shape != mask.shape:
                 raise _refused(f"cuts its mask from {list(mask.shape)} to {list(found.shape)}")
             found.items, found.by_kernels = mask.items, mask.by_kernels
-        elif name != "__get__" and isinstance(found, Tensor):  # a mask that lets everything be seen
-            raise _refused(f"computes with its mask ({name})")
+        elif name != "__get__" and (isinstance(found, Tensor) or not isinstance(args[0], WithinItems)):
+            raise _refused(f"computes with its mask ({name})")  # by which everything would be seen
         return found
 
 
