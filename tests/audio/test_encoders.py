@@ -22,11 +22,13 @@ from kosmos.errors import ConfigError, PlanMismatch
 from kosmos.model import attention_compiled
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.segments import Segments
+from kosmos.testing.fake_gpu import CUDA
 from kosmos_audio import wav2vec2
 from kosmos_audio.conformer import ConformerEncoder
 from kosmos_audio.wav2vec2 import BASE, SIZES, STRIDE, Wav2Vec2Encoder, build
 from kosmos_audio.waveform import AudioProcessor
 from kosmos_audio.whisper import WhisperEncoder
+from support.programs import LENGTHS, check_programs, grids_of, programs
 from support.rebuilt import rebuilt
 
 GRIDS = torch.tensor([[3, 1, 1], [7, 1, 1], [1, 1, 1], [3, 1, 1]])
@@ -327,3 +329,13 @@ def test_compiled_layers_give_the_same_and_are_compiled_for_no_new_lengths(encod
         torch.testing.assert_close(encoder(values, grids), features, atol=1e-5, rtol=0)
         counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     assert counts[1:] == [counts[1]] * 15 and counts[0]  # for one row, and for any
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+@pytest.mark.parametrize("encoder", ["whisper", "wav2vec2_base", "logmel"], indirect=True)
+def test_on_a_gpu_a_layer_is_one_program_that_holds_attention_and_serves_any_lengths(encoder: Any) -> None:
+    def call(there: Any, lengths: tuple[int, ...]) -> None:
+        values = torch.zeros(sum(lengths), *there.input.cell_shape, device=CUDA)
+        assert there(values, grids_of(lengths)).shape == (sum(lengths), there.width)
+
+    check_programs(programs(encoder, LENGTHS, call))

@@ -9,7 +9,9 @@ import timm
 import torch
 
 from kosmos import ConfigError, recurring_size
+from kosmos.testing.fake_gpu import CUDA
 from kosmos_vision.timm_encoder import TimmEncoder
+from support.programs import check_programs, programs
 from support.timm_models import MODELS, SHAPES, TINY, pictures, wake
 
 NAFLEX: dict[str, dict[str, Any]] = {  # kinds of attention and of positions in timm's NaFlex models
@@ -124,3 +126,18 @@ def test_a_row_that_is_padded_for_products_in_bf16_gives_the_same(model: str, op
     assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
     with torch.autocast("cpu", torch.bfloat16):
         assert encoder(*pictures(encoder, [])).shape == (0, encoder.width)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+@pytest.mark.parametrize("kind", ["plain", "mixed", "dinov3", "eva"])
+def test_on_a_gpu_a_block_is_one_program_that_holds_attention_and_serves_any_shapes(kind: str) -> None:
+    model, options = IN_A_ROW[kind]
+
+    def call(encoder: Any, shapes: list[tuple[int, int, int]]) -> None:
+        grids = torch.tensor(shapes)
+        cells = int(grids.prod(1).sum())
+        values = torch.zeros(cells, 3, *encoder.input.patch_px, dtype=torch.uint8, device=CUDA)
+        assert encoder(values, grids).shape == (cells, encoder.width)
+
+    rows = [SHAPES, [(1, 8, 8)] * 4, [(1, 1, 1)], [(1, 14, 14), (1, 9, 14)], SHAPES[:2]]
+    check_programs(programs(TimmEncoder(model=model, image_size=64, variable=True, model_options=options), rows, call))

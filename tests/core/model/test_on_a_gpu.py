@@ -7,14 +7,17 @@ from copy import deepcopy
 import pytest
 import torch
 
-from kosmos import Document, Segments, Text, attend, to_device
+from kosmos import Document, ItemTransformer, Segments, Text, attend, to_device
 from kosmos.data.batch import assemble, to_tensors
 from kosmos.data.transfer import on_its_way
 from kosmos.generate import generate_ids, generate_together, ready_prompt
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.decoder import Decoder
+from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.sequence import SequenceGroup, part_of
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
+from support.backbones import LLAMA
+from support.programs import LENGTHS, check_programs, grids_of, programs
 
 from .test_decoder import Calls
 from .test_omni import BACKBONES, composition, medium, ready
@@ -182,22 +185,35 @@ def test_attention_takes_fewer_heads_of_keys_and_values_as_they_are():
 
 
 def test_a_compiled_block_holds_its_attention_and_is_compiled_for_no_row_of_its_own():
-    torch.compiler.reset()
-    graphs = []
+    def call(decoder, lengths):
+        ids = torch.zeros(sum(lengths), dtype=torch.int64, device=CUDA)
+        out = decoder(decoder.embed(ids), ids, Segments(lengths))
+        assert out.shape == (sum(lengths), 64)
 
-    def keep(graph, inputs):
-        graphs.append([str(node.target) for node in graph.graph.nodes])
-        return graph.forward
+    check_programs(programs(Decoder(300, width=64, layers=2, heads=4, kv_heads=2, ffn_width=96), LENGTHS, call))
 
-    rows = [(100, 28), (3, 5, 120, 7, 9), (64, 64, 200), (90,), (1, 2, 3), (300, 200)]
-    decoder = Decoder(300, width=64, layers=2, heads=4, kv_heads=2, ffn_width=96)
-    with fake_gpu(), torch.autocast("cuda", torch.bfloat16), torch.no_grad():
-        decoder = put_on(decoder).train()
-        for block in decoder.blocks:
-            block.compile(fullgraph=True, backend=keep)
-        for lengths in rows:
-            ids = torch.zeros(sum(lengths), dtype=torch.int64, device=CUDA)
-            out = decoder(decoder.embed(ids), ids, Segments(lengths))
-            assert out.shape == (sum(lengths), 64)
-    assert len(graphs) <= 3  # this length, any length, any longest document
-    assert all(any("varlen_attn" in target for target in targets) for targets in graphs)
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_so_does_a_block_of_an_encoder(rotary):
+    class Plain(ItemTransformer):
+        def forward(self, values, grids):
+            return self.transform(values, grids)
+
+    def call(encoder, lengths):
+        assert encoder(torch.zeros(sum(lengths), 64, device=CUDA), grids_of(lengths)).shape == (sum(lengths), 64)
+
+    check_programs(programs(Plain(width=64, layers=2, heads=4, feed_forward=2, rotary=rotary), LENGTHS, call))
+
+
+HALVES = {"layer_types": ["sliding_attention", "full_attention"] * 5, "sliding_window": 64}
+
+
+@pytest.mark.parametrize(("kind", "more", "kinds"), [("qwen3", {}, 1), ("gemma3_text", HALVES, 2)])
+def test_so_do_layers_of_transformers_whatever_their_number(kind, more, kinds):
+    small = {**LLAMA, "num_key_value_heads": 1, "head_dim": 16, "num_hidden_layers": 10, "model_type": kind}
+
+    def call(backbone, lengths):
+        ids = torch.zeros(sum(lengths), dtype=torch.int64, device=CUDA)
+        assert backbone(backbone.embed(ids), ids, Segments(lengths)).shape == (sum(lengths), 32)
+
+    check_programs(programs(HuggingFaceBackbone(300, config={**small, **more}), LENGTHS, call), kinds)

@@ -46,7 +46,7 @@ def out_of(layer: Any, x: Tensor, mask: Tensor | None) -> Tensor:
 def test_a_layer_of_transformers_gives_items_of_a_row_what_it_gives_each_alone(name: str) -> None:
     layer, items = layer_of(name), Segments(LENGTHS)
     x = row(items.total, 32 if name == "siglip" else 24).double().requires_grad_()
-    packed = out_of(layer, x, within_items(items))
+    packed = out_of(layer, x, within_items(items, x))
     alone = torch.cat([out_of(layer, piece, None) for piece in torch.split(x, LENGTHS, dim=1)], 1)
     weights = row(items.total, x.shape[2], seed=1).double()
     (mine,), (theirs,) = (torch.autograd.grad((out * weights).sum(), x, retain_graph=True) for out in (packed, alone))
@@ -57,12 +57,12 @@ def test_a_layer_of_transformers_gives_items_of_a_row_what_it_gives_each_alone(n
 def test_what_stands_behind_the_items_sees_nothing_and_is_not_seen() -> None:
     items, padded = Segments(LENGTHS), sum(LENGTHS) + 3
     given = [row(padded, 8, seed).view(1, -1, 2, 4).transpose(1, 2).clone() for seed in range(3)]
-    found = F.scaled_dot_product_attention(*given, attn_mask=within_items(items, rows=padded))
+    found = F.scaled_dot_product_attention(*given, attn_mask=within_items(items, given[0]))
     assert found[:, :, items.total :].eq(0).all()
     for x in given:
         x[:, :, items.total :] = float("nan")
         x.requires_grad_()
-    again = F.scaled_dot_product_attention(*given, attn_mask=within_items(items, rows=padded))
+    again = F.scaled_dot_product_attention(*given, attn_mask=within_items(items, given[0]))
     assert torch.equal(found, again)
     again.sum().backward()
     for x in given:
@@ -77,13 +77,13 @@ def test_scale_causality_and_shared_heads_are_those_of_torch() -> None:
     for options in ({"scale": 0.7, "enable_gqa": True}, {"is_causal": True, "enable_gqa": True}):
         expected = F.scaled_dot_product_attention(q, k, v, **options)  # type: ignore[arg-type]
         found = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=within_items(Segments((length,))), **options  # type: ignore[arg-type]
+            q, k, v, attn_mask=within_items(Segments((length,)), q), **options  # type: ignore[arg-type]
         )  # fmt: skip
         torch.testing.assert_close(found, expected)
 
 
 def test_a_mask_that_a_layer_cuts_knows_its_items() -> None:
-    mask = within_items(Segments(LENGTHS), by_kernels=True)
+    mask = within_items(Segments(LENGTHS), row(17, 4), by_kernels=True)
     assert mask.shape == (1, 1, 17, 17)
     cut = mask[..., :17]
     assert isinstance(cut, WithinItems)
@@ -92,7 +92,7 @@ def test_a_mask_that_a_layer_cuts_knows_its_items() -> None:
 
 def attention(batch: int = 1, **options: Any) -> Tensor:
     x = row(17 * batch, 4).view(batch, 1, 17, 4)
-    return F.scaled_dot_product_attention(x, x, x, attn_mask=within_items(Segments(LENGTHS)), **options)
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=within_items(Segments(LENGTHS), x), **options)
 
 
 MISUSES: dict[str, Callable[[], Any]] = {
@@ -104,12 +104,12 @@ MISUSES: dict[str, Callable[[], Any]] = {
     r"computes with its mask \(__setitem__\)": lambda: torch.zeros(1, 1, 17, 17).__setitem__(within(), -1e9),
     r"computes with its mask \(masked_fill_\)": lambda: torch.zeros(1, 1, 17, 17).masked_fill_(within(), -1e9),
     r"cuts its mask from \[1, 1, 17, 17\] to \[1, 1, 17, 9\]": lambda: within()[..., :9],
-    "16 rows for 17 cells": lambda: within_items(Segments(LENGTHS), rows=16),
+    "a row of 16 for 17 cells": lambda: within_items(Segments(LENGTHS), row(16, 4)),
 }
 
 
 def within() -> Tensor:
-    return within_items(Segments(LENGTHS))
+    return within_items(Segments(LENGTHS), row(17, 4))
 
 
 @pytest.mark.parametrize("said", MISUSES)
@@ -124,7 +124,7 @@ def test_layers_may_be_recomputed(recompute: Any) -> None:
     x = row(items.total, 24).double().requires_grad_()
     found = []
     for how in (False, recompute):
-        out = run_block(layer, x, recompute=how, attention_mask=within_items(items))
+        out = run_block(layer, x, recompute=how, attention_mask=within_items(items, x))
         found.append(torch.autograd.grad(out.square().sum(), [x, *layer.parameters()]))
     for kept, again in zip(*found, strict=True):
         assert torch.equal(kept, again)

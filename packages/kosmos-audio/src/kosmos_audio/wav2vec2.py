@@ -151,16 +151,16 @@ class Wav2Vec2Encoder(WithKernels):
     def _encode(self, values: Tensor, items: Segments) -> Tensor:
         encoder, lengths = self.model.encoder, Lengths.of(items, values.device)
         x = encoder.feature_projection(self._convolved(values, items))
-        x = x + self._positions(x, lengths)
+        x = x[None] + self._positions(x, lengths)
         if encoder.transformer.layer_norm_first:
             x = encoder.transformer.layer_norm(x)
         if self._takes_rows:
-            x = self._layers(x[None], within_items(items, by_kernels=self.by_kernels))[0]
+            x = self._layers(x, within_items(items, x, by_kernels=self.by_kernels))
         else:
-            x = by_length(x, lengths, self._layers)
+            x = by_length(x[0], lengths, self._layers)[None]
         if not encoder.transformer.layer_norm_first:
             x = encoder.transformer.layer_norm(x)
-        features: Tensor = x
+        features: Tensor = x[0]
         return features
 
     def _convolved(self, values: Tensor, items: Segments) -> Tensor:

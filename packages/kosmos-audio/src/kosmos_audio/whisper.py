@@ -125,8 +125,8 @@ class WhisperEncoder(WithKernels):
 
     def _encode(self, values: Tensor, items: Segments) -> Tensor:
         positions = self.encoder.embed_positions.weight.index_select(0, to_device(items.places(), values.device))
-        x = (self._convolved(values, items) + positions)[None]
-        mask = within_items(items, by_kernels=self.by_kernels)
+        x = self._convolved(values, items)[None] + positions
+        mask = within_items(items, x, by_kernels=self.by_kernels)
         for layer in self.blocks:
             x = run_block(layer, x, mask, recompute=self.recompute)
         features: Tensor = self.encoder.layer_norm(x[0])

@@ -85,10 +85,10 @@ def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False
         lengths += [tokens.shape[1]] * len(batch)
         if table is not None:
             tables += [_behind(table, prefix)] * len(batch)
-    x = model.norm_pre(torch.cat([tokens.flatten(0, 1) for tokens in embedded])[None])
+    x = model.norm_pre(torch.cat([tokens.flatten(0, 1)[None] for tokens in embedded], dim=1))
     padding = recurring_size(x.shape[1], x) - x.shape[1]
     x = F.pad(x, (0, 0, 0, padding))
-    mask = within_items(Segments(tuple(lengths)), rows=x.shape[1], by_kernels=by_kernels)
+    mask = within_items(Segments(tuple(lengths)), x, by_kernels=by_kernels)
     arguments: dict[str, Any] = {"attn_mask": mask}
     table = F.pad(torch.cat(tables, dim=-2).to(x.device), (0, 0, 0, padding)) if tables else None
     mixed = getattr(model, "rope_is_mixed", False) or getattr(model, "rope_mixed", False)  # NaFlex, EVA: one a block

@@ -33,9 +33,10 @@ class PictureAttention(Attention, WithKernels):  # type: ignore[misc]  # timm ha
         if args or kwargs.get("attn_mask") is not None or not (self.fused_attn and self.attends(x.device, x.dtype)):
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
         pictures, tokens, width = x.shape
-        mask = within_items(Segments((tokens,) * pictures), by_kernels=True)
-        row: Tensor = super().forward(x.reshape(1, -1, width), **{**kwargs, "attn_mask": mask})
-        return row.view(pictures, tokens, row.shape[2])
+        row = x.reshape(1, -1, width)
+        mask = within_items(Segments((tokens,) * pictures), row, by_kernels=True)
+        out: Tensor = super().forward(row, **{**kwargs, "attn_mask": mask})
+        return out.view(pictures, tokens, -1)
 
 
 def attend_by_kernels(model: nn.Module) -> None:

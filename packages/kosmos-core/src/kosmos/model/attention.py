@@ -40,18 +40,22 @@ class Bounds(NamedTuple):
     """In which attention is computed."""
 
 
-def bounds_of(segments: Segments, x: Tensor, width: int) -> Bounds | None:
+def flash_takes(width: int) -> bool:
+    """Whether the flash kernel takes heads of so many features."""
+    return width <= 256 and width % 8 == 0
+
+
+def bounds_of(segments: Segments, x: Tensor, width: int | None = None) -> Bounds | None:
     """Of a row ``x``, from which queries, keys and values of ``width`` features a head are projected.
 
-    None where the flash kernel does not take them.
+    None where the flash kernel does not take them. Without ``width`` whoever attends asks ``flash_takes``.
     """
     dtype = product_type(x)
     if not (
         x.is_cuda
         and segments.total
         and dtype in (torch.bfloat16, torch.float16)
-        and width <= 256
-        and width % 8 == 0
+        and (width is None or flash_takes(width))
         and torch.cuda.get_device_capability(x.device) >= (8, 0)
     ):
         return None
@@ -65,6 +69,16 @@ def attend_within(
     """``attend`` by the flash kernel: what may stand in compiled code. A ``window`` of 0 is none."""
     sight = (window - 1, 0) if causal else (-1, -1)
     return _flash(q, k, v, bounds, bounds, scale, sight)
+
+
+def attend_row(
+    q: Tensor, k: Tensor, v: Tensor, row: Segments | Bounds, *, causal: bool, by_kernels: bool = False
+) -> Tensor:
+    """``attend`` in a block, to which a row is given as ``bounds_of`` has it, or as segments where that has nothing."""
+    if isinstance(row, Bounds):
+        return attend_within(q, k, v, row, causal=causal)
+    out: Tensor = attend(q, k, v, row, causal=causal, by_kernels=by_kernels)
+    return out
 
 
 # Lengths differ from row to row: compiled in, each row would be a program of its own.

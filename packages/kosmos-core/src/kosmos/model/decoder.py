@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.model.attention import Bounds, attend, attend_cached, attend_within, bounds_of
+from kosmos.model.attention import Bounds, attend_cached, attend_row, bounds_of
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
 from kosmos.model.cpu_kernels import WithKernels, can_take, swiglu
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
@@ -227,12 +227,10 @@ class Attention(WithKernels):
             out = cache.attend(self.number, q, k.to(v.dtype), v)
         elif cache is not None:
             out = attend_cached(q, *cache.extend(self.number, k.to(v.dtype), v))
-        elif isinstance(row, Bounds):
-            out = attend_within(q, k, v, row, causal=True)
         elif isinstance(row, SharedSegments):
             out = attend_shared(q.to(v.dtype), k.to(v.dtype), v, row)
         else:
-            out = attend(q, k, v, row, causal=True, by_kernels=self.by_kernels)
+            out = attend_row(q, k, v, row, causal=True, by_kernels=self.by_kernels)
         return cast(Tensor, self.output(self.sub_norm(out.flatten(1))))
 
 

@@ -14,6 +14,7 @@ from transformers import DynamicCache
 
 from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
+from kosmos.model.attention import bounds_of
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.huggingface_check import check_apart, check_head, rope_types
@@ -103,13 +104,17 @@ class HuggingFaceBackbone(WithKernels):
             own, row = cache, None
         decoder = self.model.get_decoder()
         output = decoder(
-            inputs_embeds=x[None],
+            inputs_embeds=x[None].clone(),  # of a view a compiled layer would be another program than the layers behind
             position_ids=position_ids[None],
             attention_mask=None,
             use_cache=own is not None,
             return_dict=True,
             **({} if own is None else {_name_of_cache(decoder): own}),
-            **{huggingface_attention.SEGMENTS: row, huggingface_attention.KERNELS: self.by_kernels},
+            **{
+                huggingface_attention.SEGMENTS: row,
+                huggingface_attention.BOUNDS: None if cache is not None else bounds_of(segments, x),
+                huggingface_attention.KERNELS: self.by_kernels,
+            },
         )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden if self.scale == 1.0 else hidden * self.scale

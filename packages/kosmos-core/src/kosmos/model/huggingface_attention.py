@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kosmos.errors import ConfigError
-from kosmos.model.attention import attend, attend_cached
+from kosmos.model.attention import attend, attend_cached, attend_within, flash_takes
 from kosmos.model.caches import KeyValueBatch
 
 NAME = "kosmos_packed"
 """What ``set_attn_implementation`` is given."""
 SEGMENTS = "kosmos_segments"
 """Keyword argument of the model: a ``Segments``, a ``KeyValueBatch``, or None where its own cache is in use."""
+BOUNDS = "kosmos_bounds"
+"""Keyword argument of the model: the segments once more, as ``bounds_of`` has them, for compiled layers."""
 KERNELS = "kosmos_by_kernels"
 """Keyword argument of the model: see ``kosmos.model.attention.attend``."""
 
@@ -42,8 +45,10 @@ def packed_attention(
     _refuse(module, attention_mask, options)
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     window = _window(module, sliding_window)
-    segments = options[SEGMENTS]
-    if isinstance(segments, KeyValueBatch):
+    segments, bounds = options[SEGMENTS], options.get(BOUNDS)
+    if bounds is not None and flash_takes(q.shape[2]) and q.shape[2] == v.shape[2]:
+        out = attend_within(q, k, v, bounds, causal=True, scale=scaling, window=window or 0)
+    elif isinstance(segments, KeyValueBatch):
         out = segments.attend(_number(module), q, k, v, scale=scaling, window=window)
     elif segments is None:
         out = attend_cached(q, k, v, scale=scaling, window=window)
@@ -68,7 +73,12 @@ def _refuse(module: nn.Module, attention_mask: Tensor | None, options: dict[str,
 
 
 def _window(module: nn.Module, given: int | None) -> int | None:
-    """The layer's window; refuses a layer that has one by its configuration but does not say so."""
+    """The layer's window; refuses a layer that has one by its configuration but does not say so.
+
+    It does as the model is built. Compiled, a layer that looks at its number would be a program of its own.
+    """
+    if torch.compiler.is_compiling():
+        return given
     kinds = getattr(getattr(module, "config", None), "layer_types", None)
     number = getattr(module, "layer_idx", None)
     if given is None and kinds and number is not None and kinds[number] == "sliding_attention":

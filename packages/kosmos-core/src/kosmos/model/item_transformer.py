@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError
-from kosmos.model.attention import attend
+from kosmos.model.attention import Bounds, attend_row, bounds_of
 from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.precision import exact_type
 from kosmos.model.recompute import Recompute, run_block
@@ -62,8 +62,9 @@ class ItemTransformer(nn.Module):
         """x [N, D], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, D]. N may be 0."""
         items = Segments.of_grids(grids)
         table = self._positions(items, x) if self.rotary else None
+        row = bounds_of(items, x, self.width // self.heads) or items
         for block in self.blocks:
-            x = run_block(block, x, items, table, recompute=self.recompute)
+            x = run_block(block, x, row, table, recompute=self.recompute)
         features: Tensor = self.norm(x)
         return features
 
@@ -87,12 +88,12 @@ class ItemBlock(WithKernels):
         for last in (self.out, self.down):
             nn.init.normal_(last.weight, std=0.02)  # a block begins close to passing its input on
 
-    def forward(self, x: Tensor, items: Segments, positions: Rotation | None) -> Tensor:
-        """x [N, D] -> [N, D]; ``positions`` are tables [N, 1, d / 2]."""
+    def forward(self, x: Tensor, row: Segments | Bounds, positions: Rotation | None) -> Tensor:
+        """x [N, D] -> [N, D]; ``row`` are the items, ``positions`` tables [N, 1, d / 2]."""
         q, k, v = self.qkv(self.norm_1(x)).unflatten(1, (3, self.heads, -1)).unbind(1)
         if positions is not None:
             q, k = (rotate(x, table, by_kernels=self.by_kernels) for x, table in zip((q, k), positions, strict=True))
-        seen = attend(q, k, v, items, causal=False, by_kernels=self.by_kernels)
+        seen = attend_row(q, k, v, row, causal=False, by_kernels=self.by_kernels)
         x = x + self.out(seen.flatten(1).to(x.dtype))
         out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
         return out

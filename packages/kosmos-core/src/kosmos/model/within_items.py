@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kosmos.errors import ConfigError
-from kosmos.model.attention import attend
+from kosmos.model.attention import Bounds, attend, attend_within, bounds_of, flash_takes
 from kosmos.model.segments import Segments
 
 
-def within_items(items: Segments, *, rows: int | None = None, by_kernels: bool = False) -> Tensor:
+def within_items(items: Segments, x: Tensor, *, by_kernels: bool = False) -> Tensor:
     """Where torch's attention expects a mask: each cell of a row sees its own item and nothing else.
 
     For any layer that takes a mask [B, 1, R, R] and gives it to ``scaled_dot_product_attention`` as it is: call it with
@@ -26,7 +26,8 @@ def within_items(items: Segments, *, rows: int | None = None, by_kernels: bool =
 
     Args:
         items: lengths, in cells, one behind the other.
-        rows: R, where cells of padding stand behind the items: none sees them, and what attention gives them is zeros.
+        x: the row [..., R, width] that the layers get. Where it has cells of padding behind the items, none sees them,
+            and what attention gives them is zeros.
         by_kernels: as of ``attend``.
 
     Returns:
@@ -35,13 +36,15 @@ def within_items(items: Segments, *, rows: int | None = None, by_kernels: bool =
         attention of a batch of several, or with dropout.
 
     Raises:
-        ConfigError: fewer rows than cells.
+        ConfigError: the row has fewer cells than the items.
     """
-    size = items.total if rows is None else rows
-    if size < items.total:
-        raise ConfigError(f"within_items: {size} rows for {items.total} cells")
-    mask = torch.ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, size, size).as_subclass(WithinItems)
+    rows = x.shape[-2]
+    if rows < items.total:
+        raise ConfigError(f"within_items: a row of {rows} for {items.total} cells")
+    # Not as a view: compiled code would look at what it is a view of.
+    mask = Tensor._make_subclass(WithinItems, torch.ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, rows, rows))
     mask.items, mask.by_kernels = items, by_kernels
+    mask.bounds = bounds_of(items, x) if rows == items.total else None
     return mask
 
 
@@ -54,6 +57,8 @@ class WithinItems(Tensor):
 
     items: Segments
     by_kernels: bool
+    bounds: Bounds | None
+    """Of ``items``, where the flash kernel of a GPU takes them as they lie."""
 
     @classmethod
     def __torch_function__(
@@ -71,7 +76,7 @@ class WithinItems(Tensor):
             mask = next(x for x in args if isinstance(x, WithinItems))
             if found.shape != mask.shape:
                 raise _refused(f"cuts its mask from {list(mask.shape)} to {list(found.shape)}")
-            found.items, found.by_kernels = mask.items, mask.by_kernels
+            found.items, found.by_kernels, found.bounds = mask.items, mask.by_kernels, mask.bounds
         elif name != "__get__" and (isinstance(found, Tensor) or not isinstance(args[0], WithinItems)):
             raise _refused(f"computes with its mask ({name})")  # by which everything would be seen
         return found
@@ -84,7 +89,6 @@ def _refused(what: str) -> ConfigError:
     )
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # lengths differ from row to row
 def _attend(
     query: Tensor,
     key: Tensor,
@@ -97,12 +101,23 @@ def _attend(
 ) -> Tensor:
     """[1, heads, R, width of a head] each -> the same shape. The arguments are those of torch's attention."""
     assert isinstance(attn_mask, WithinItems)
-    items = attn_mask.items
     if query.shape[0] != 1:
         raise _refused(f"attends in a batch of {query.shape[0]}")
-    if dropout_p and items.total:
+    if dropout_p and query.shape[2]:
         raise _refused(f"drops parts of attention (dropout {dropout_p})")
-    padding = query.shape[2] - items.total
-    q, k, v = (x[0, :, : items.total].transpose(0, 1) for x in (query, key, value))
-    out: Tensor = attend(q, k, v, items, causal=is_causal, scale=scale, by_kernels=attn_mask.by_kernels)
-    return F.pad(out, (0, 0, 0, 0, 0, padding)).transpose(0, 1)[None]
+    row = [x[0].transpose(0, 1) for x in (query, key, value)]
+    width = query.shape[3]
+    if attn_mask.bounds is not None and flash_takes(width) and width == value.shape[3]:
+        out = attend_within(*row, attn_mask.bounds, causal=is_causal, scale=scale)
+    else:
+        out = _attend_as_written(*row, attn_mask, is_causal, scale)
+    return out.transpose(0, 1)[None]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # lengths differ from row to row
+def _attend_as_written(q: Tensor, k: Tensor, v: Tensor, mask: WithinItems, causal: bool, scale: float | None) -> Tensor:
+    """[R, heads, width of a head] each -> the same shape."""
+    items = mask.items
+    of_items = (x[: items.total] for x in (q, k, v))
+    out: Tensor = attend(*of_items, items, causal=causal, scale=scale, by_kernels=mask.by_kernels)
+    return F.pad(out, (0, 0, 0, 0, 0, len(q) - items.total))

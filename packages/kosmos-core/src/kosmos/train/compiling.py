@@ -16,8 +16,9 @@ from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import has_triton
 from kosmos.runtime.native import HAS_THREADS, WORTH
 
-PROGRAMS = 8
-"""What the blocks of one part may need: with and without gradients, for one length of row and for any, recomputed."""
+PROGRAMS = 32
+"""What the blocks of one part may need: with and without gradients, for one length of row, for any and for any longest
+document, two kinds of layers in turn, recomputed."""
 
 
 def check_compile(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> None:
