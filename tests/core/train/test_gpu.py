@@ -41,8 +41,24 @@ def losses(output):
 
 
 UPDATES = {"lora": {"rank": 8, "whole": ["head", "embedding"]}}
+LAYERS_OF_OTHERS = {
+    "streams": {
+        "image": {
+            "encoder": {
+                "name": "timm", "model": "vit_small_patch16_dinov3", "image_size": 64, "variable": True,
+                "model_options": {"embed_dim": 64, "depth": 2, "num_heads": 2},
+            },
+        },
+        "audio": {"encoder": {"name": "whisper", "width": 64, "layers": 2, "heads": 2, "feed_forward": 128}},
+    },
+    "backbone": {"name": "hf", "config": {
+        "model_type": "qwen3", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 10, "head_dim": 32,
+        "num_attention_heads": 4, "num_key_value_heads": 2,
+    }},
+}  # fmt: skip
 WAYS = {
     "as it comes": {},
+    "layers of others": LAYERS_OF_OTHERS,
     "uncompiled": {"train": {"compile": False}},
     "fp32": {"train": {"precision": "fp32"}},
     "8-bit momentum": {"train": {"optimizer": "lion8bit"}},
@@ -78,7 +94,9 @@ def test_losses_fall_and_nothing_is_compiled_late(tmp_path, way):
         assert rows[-1]["compilations"] == rows[len(rows) // 2]["compilations"] > 0
 
 
-@pytest.mark.parametrize("way", ["as it comes", "uncompiled", "bf16 weights", "updates beside fixed weights"])
+@pytest.mark.parametrize(
+    "way", ["as it comes", "layers of others", "uncompiled", "bf16 weights", "updates beside fixed weights"]
+)
 def test_a_run_that_goes_on_takes_the_same_steps(tmp_path, way):
     train_model(run(tmp_path / "whole", WAYS[way]))
     train_model(run(tmp_path / "cut", WAYS[way], {"checkpoint": {"every_steps": 1, "keep_last": 9}}))

@@ -100,7 +100,8 @@ def attend(
         q: [T, H, d].
         k: [T, G, d]; each of its heads serves H / G heads of ``q``.
         v: [T, G, d_v].
-        segments: lengths that sum to T; zeros are allowed.
+        segments: lengths that sum to T; zeros are allowed. In compiled code the block is cut here; blocks of
+            ``ItemTransformer`` and layers that get ``within_items`` are not, on a GPU.
         causal: whether a token sees only itself and what stands before it in its segment.
         scale: of the logits; 1 / sqrt(d) by default.
         window: with ``causal``, how many tokens a token sees at most, itself included.

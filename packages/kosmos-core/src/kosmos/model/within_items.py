@@ -105,12 +105,12 @@ def _attend(
         raise _refused(f"attends in a batch of {query.shape[0]}")
     if dropout_p and query.shape[2]:
         raise _refused(f"drops parts of attention (dropout {dropout_p})")
-    row = [x[0].transpose(0, 1) for x in (query, key, value)]
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     width = query.shape[3]
     if attn_mask.bounds is not None and flash_takes(width) and width == value.shape[3]:
-        out = attend_within(*row, attn_mask.bounds, causal=is_causal, scale=scale)
+        out = attend_within(q, k, v, attn_mask.bounds, causal=is_causal, scale=scale)
     else:
-        out = _attend_as_written(*row, attn_mask, is_causal, scale)
+        out = _attend_as_written(q, k, v, attn_mask, is_causal, scale)
     return out.transpose(0, 1)[None]
 
 

@@ -6,6 +6,7 @@ A run may compute several rows at once, each in a thread (``train.lanes_at_once`
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -39,7 +40,7 @@ def undisturbed(module: nn.Module, forward: Callable[[], Tensor], other: Callabl
 
 
 def _interrupted(module: nn.Module, forward: Callable[[], Tensor], other: Callable[[], Any]) -> Tensor:
-    """What ``forward`` gives while ``other`` runs, as a whole and in a thread of its own, before and after every module
+    """What ``forward`` gives while ``other`` runs, as a whole and in a thread of its own, before and after the modules
     that it calls."""
     this = threading.get_ident()
 
@@ -49,7 +50,7 @@ def _interrupted(module: nn.Module, forward: Callable[[], Tensor], other: Callab
 
     # As a run's threads, it does not clear autocast's cache, which all threads share.
     with ThreadPoolExecutor(1, initializer=torch.autocast_increment_nesting) as pool:
-        hooks = [register(interrupt) for m in module.modules()
+        hooks = [register(interrupt) for m in _places(module)
                  for register in (m.register_forward_pre_hook, m.register_forward_hook)]  # fmt: skip
         try:
             return forward()
@@ -57,3 +58,17 @@ def _interrupted(module: nn.Module, forward: Callable[[], Tensor], other: Callab
             for hook in hooks:
                 hook.remove()
             torch.clear_autocast_cache()
+
+
+def _places(module: nn.Module) -> list[nn.Module]:
+    """Its modules; of a list's elements that are made alike the first two, where dozens would run the same code."""
+    left_out: set[nn.Module] = set()
+    for part in module.modules():
+        if isinstance(part, nn.ModuleList | nn.Sequential):
+            count: Counter[tuple[type, ...]] = Counter()
+            for element in part:
+                kind = tuple(type(m) for m in element.modules())
+                count[kind] += 1
+                if count[kind] > 2:
+                    left_out.update(element.modules())
+    return [m for m in module.modules() if m not in left_out]

@@ -1,5 +1,5 @@
-"""What is compiled of a model: blocks by torch.compile, one program for all of a part, whose attention stays as it is;
-or on a CPU, in C++, what stands between products, and attention."""
+"""What is compiled of a model: blocks by torch.compile, one program for all of a part; or on a CPU, in C++, what stands
+between products, and attention."""
 
 from __future__ import annotations
 
