@@ -42,18 +42,17 @@ inline void leave_rooms() {
     held() = 0;
 }
 
+constexpr float TO_TWO = 1.44269504f;                              // exp(x) is 2 to the power of x times it
 constexpr float HIDDEN = -std::numeric_limits<float>::infinity();  // the logit of a key that is not seen
 
-// exp(x) for x up to 88, by the polynomial of Cephes (expf). A NaN stays one.
-inline __m512 exponential(__m512 x) {
+// 2^x for x up to 127, by a polynomial whose error is that of fp32. A NaN stays one.
+inline __m512 power_of_two(__m512 x) {
     x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);  // below, it is 0, and a NaN is taken from x
-    const __m512 whole = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
-    __m512 rest = _mm512_fnmadd_ps(whole, _mm512_set1_ps(0.693359375f), x);
-    rest = _mm512_fmadd_ps(whole, _mm512_set1_ps(2.12194440e-4f), rest);
-    __m512 sum = _mm512_set1_ps(1.9875691500e-4f);
-    for (float next : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+    const __m512 whole = _mm512_roundscale_ps(x, 0), rest = _mm512_sub_ps(x, whole);
+    __m512 sum = _mm512_set1_ps(1.3276470126584172e-3f);
+    for (float next :
+         {9.675540961325169e-3f, 5.550713464617729e-2f, 2.4022120237350464e-1f, 6.931469440460205e-1f, 1.0f})
         sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(next));
-    sum = _mm512_fmadd_ps(sum, _mm512_mul_ps(rest, rest), _mm512_add_ps(rest, _mm512_set1_ps(1.0f)));
     return _mm512_scalef_ps(sum, whole);
 }
 
@@ -64,7 +63,7 @@ inline void put_rounded(__m512 value, uint16_t *to) {
 
 // Which of the 16 keys from `i` on are among the first `seen`.
 inline __mmask16 among(int64_t i, int64_t seen) {
-    return i + LANES <= seen ? __mmask16(0xFFFF) : __mmask16((1u << (seen - i)) - 1);
+    return __mmask16(_bzhi_u32(0xFFFF, std::clamp<int64_t>(seen - i, 0, LANES)));
 }
 
 inline void clear(uint16_t *begin, uint16_t *end) {
@@ -79,10 +78,10 @@ inline float share_out(const float *logits, float scale, int64_t seen, int64_t r
     for (int64_t i = 0; i < whole; i += LANES)
         most = _mm512_mask_max_ps(most, among(i, seen), most, _mm512_loadu_ps(logits + i));
     const float highest = _mm512_reduce_max_ps(most) * scale;
-    const __m512 by = _mm512_set1_ps(scale), less = _mm512_set1_ps(highest);
+    const __m512 by = _mm512_set1_ps(scale * TO_TWO), less = _mm512_set1_ps(highest * TO_TWO);
     for (int64_t i = 0; i < whole; i += LANES) {
         const __m512 apart = _mm512_fmsub_ps(_mm512_loadu_ps(logits + i), by, less);
-        const __m512 share = _mm512_maskz_mov_ps(among(i, seen), exponential(apart));
+        const __m512 share = _mm512_maskz_mov_ps(among(i, seen), power_of_two(apart));
         total = _mm512_add_ps(total, share);
         put_rounded(share, to + i);
     }
@@ -91,30 +90,62 @@ inline float share_out(const float *logits, float scale, int64_t seen, int64_t r
     return highest + std::log(sum);
 }
 
-// Shares again, by their logsumexp, and the gradients of their logits, of which `changes` are those of the shares.
-inline void share_backward(const float *logits, const float *changes, float scale, float logsumexp, float paid,
-                           int64_t seen, int64_t read, uint16_t *shares, uint16_t *to) {
-    const int64_t whole = round_up(seen, LANES);
-    const __m512 by = _mm512_set1_ps(scale), less = _mm512_set1_ps(logsumexp), mean = _mm512_set1_ps(paid);
-    for (int64_t i = 0; i < whole; i += LANES) {
-        const __m512 apart = _mm512_fmsub_ps(_mm512_loadu_ps(logits + i), by, less);
-        const __m512 share = _mm512_maskz_mov_ps(among(i, seen), exponential(apart));
-        const __m512 change = _mm512_maskz_loadu_ps(among(i, seen), changes + i);
-        put_rounded(share, shares + i);
-        put_rounded(_mm512_mul_ps(_mm512_mul_ps(share, _mm512_sub_ps(change, mean)), by), to + i);
+// What the backward pass knows of a query: of its logits, and of the gradients of its shares.
+struct Query {
+    const float *logits, *changes;
+    float logsumexp, paid;
+    int64_t seen;
+};
+
+struct Shares {
+    __m512 shares, changes;
+};
+
+// The 16 shares from key `i` on, and the gradients of their logits.
+inline Shares shares_again(const Query &query, int64_t i, float scale, __mmask16 own) {
+    const __m512 apart = _mm512_fmsub_ps(_mm512_loadu_ps(query.logits + i), _mm512_set1_ps(scale * TO_TWO),
+                                         _mm512_set1_ps(query.logsumexp * TO_TWO));
+    const __m512 share = _mm512_maskz_mov_ps(own, power_of_two(apart));
+    const __m512 change = _mm512_sub_ps(_mm512_maskz_loadu_ps(own, query.changes + i), _mm512_set1_ps(query.paid));
+    return {share, _mm512_maskz_mul_ps(own, _mm512_mul_ps(share, _mm512_set1_ps(scale)), change)};
+}
+
+// 16 numbers of each, one behind the other.
+inline __m512i rounded(__m512 first, __m512 second) { return (__m512i)_mm512_cvtne2ps_pbh(second, first); }
+
+// The same as words: of the first 16 in their lower half, of the second in their upper half.
+inline __m512i in_pairs(__m512i both) {
+    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i order = _mm512_or_si512(lane, _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(16)), 16));
+    return _mm512_permutexvar_epi16(order, both);
+}
+
+// Of two queries: their shares as pairs, and the gradients of their logits, as rows and as pairs. Zeros up to `read`.
+inline void share_backward(const Query &first, const Query &second, float scale, int64_t read, uint32_t *share_pairs,
+                           uint16_t *changes, int64_t apart, uint32_t *change_pairs) {
+    const int64_t most = round_up(std::max(first.seen, second.seen), LANES);
+    for (int64_t i = 0; i < most; i += LANES) {
+        const Shares a = shares_again(first, i, scale, among(i, first.seen));
+        const Shares b = shares_again(second, i, scale, among(i, second.seen));
+        const __m512i shares = rounded(a.shares, b.shares), both = rounded(a.changes, b.changes);
+        _mm512_storeu_si512(share_pairs + i, in_pairs(shares));
+        _mm512_storeu_si512(change_pairs + i, in_pairs(both));
+        _mm256_storeu_si256((__m256i *)(changes + i), _mm512_castsi512_si256(both));
+        _mm256_storeu_si256((__m256i *)(changes + apart + i), _mm512_extracti64x4_epi64(both, 1));
     }
-    clear(shares + whole, shares + read);
-    clear(to + whole, to + read);
+    clear(changes + most, changes + read);
+    clear(changes + apart + most, changes + apart + read);
+    for (uint32_t *pairs : {share_pairs, change_pairs}) std::fill(pairs + most, pairs + read, 0u);
 }
 
 // Queries `task.begin` to `task.end`, and the logsumexp of each.
 inline void attend_queries(const Row &row, const Task &task, const Heads &q, const Heads &k, const Heads &v,
                            uint16_t *out, float *sums) {
     Rooms &room = rooms();
-    const int64_t D = row.wide(), apart_D = D + APART, length = row.length(task.document);
+    const int64_t D = row.wide(), apart_D = apart_words(D), length = row.length(task.document);
     const int64_t seen_by_all = row.causal ? task.end : length, keys = round_up(seen_by_all, SQUARE),
-                  apart = keys + APART;
-    uint16_t *taken = room.rows.of(std::max(keys, ROWS) * D), *shares = room.shares.of(ROWS * apart);
+                  apart = apart_words(keys), narrow = apart_numbers(keys);
+    uint16_t *taken = room.rows.of(std::max(keys, ROWS) * D), *shares = room.shares.of(ROWS * narrow);
     uint32_t *k_turned = room.keys.of(D / 2 * apart), *v_pairs = room.values.of(keys / 2 * apart_D);
     float *logits = room.logits.of(ROWS * apart), *found = room.out.of(ROWS * D);
     take(k, row, task, 0, seen_by_all, keys, taken);
@@ -128,7 +159,7 @@ inline void attend_queries(const Row &row, const Task &task, const Heads &q, con
         take(q, row, task, begin, begin + count, rows, taken);
         multiply(rows, read, D, taken, D, k_turned, apart, logits, apart, false);
         for (int64_t r = 0; r < rows; r++) {
-            uint16_t *to = shares + r * apart;
+            uint16_t *to = shares + r * narrow;
             if (r >= count) {
                 clear(to, to + read);
                 continue;
@@ -137,7 +168,7 @@ inline void attend_queries(const Row &row, const Task &task, const Heads &q, con
             sums[row.place(row.bounds[task.document] + begin + r, task.head)] =
                 share_out(logits + r * apart, row.scale, seen, read, to, totals[r]);
         }
-        multiply(rows, D, read, shares, apart, v_pairs, apart_D, found, D, false);
+        multiply(rows, D, read, shares, narrow, v_pairs, apart_D, found, D, false);
         for (int64_t r = 0; r < count; r++) {
             const float *own = found + r * D, part = 1.0f / totals[r];
             put(out, row, task, begin + r, [=](int64_t i) { return own[i] * part; });
@@ -169,12 +200,13 @@ inline void products_with_out(const Row &row, const Task &task, const Upstream &
 inline void attend_keys_backward(const Row &row, const Task &task, const Upstream &given, const Heads &q,
                                  const Heads &k, const Heads &v, float *queries, uint16_t *of_k, uint16_t *of_v) {
     Rooms &room = rooms();
-    const int64_t D = row.wide(), apart_D = D + APART, first = row.bounds[task.document];
+    const int64_t D = row.wide(), apart_D = apart_words(D), first = row.bounds[task.document];
     const int64_t length = row.length(task.document);
-    const int64_t most = round_up(std::min(PART, task.end - task.begin), SQUARE), apart = most + APART;
-    constexpr int64_t TURNED = ROWS + APART;
+    const int64_t most = round_up(std::min(PART, task.end - task.begin), SQUARE), apart = apart_words(most);
+    constexpr int64_t TURNED = apart_numbers(ROWS);
     uint16_t *taken = room.rows.of(std::max(most, ROWS) * D), *upstream = room.upstream.of(ROWS * D);
-    uint16_t *shares = room.shares.of(ROWS * apart), *changes = room.changes.of(ROWS * apart);
+    const int64_t narrow = apart_numbers(most);
+    uint16_t *changes = room.changes.of(ROWS * narrow);
     uint16_t *q_turned = room.queries_turned.of(D * TURNED), *up_turned = room.upstream_turned.of(D * TURNED);
     uint32_t *k_turned = room.keys.of(D / 2 * apart), *v_turned = room.values.of(D / 2 * apart);
     uint32_t *k_pairs = room.pairs.of(most / 2 * apart_D), *words = room.words.of(ROWS / 2 * D);
@@ -202,18 +234,16 @@ inline void attend_keys_backward(const Row &row, const Task &task, const Upstrea
             take_columns(taken, rows, D, words, q_turned, TURNED);
             multiply(rows, read, D, taken, D, k_turned, apart, logits, apart, false);
             multiply(rows, read, D, upstream, D, v_turned, apart, slopes, apart, false);
-            for (int64_t r = 0; r < rows; r++) {
-                const int64_t query = std::min(begin + r, length - 1);
+            const auto query = [&](int64_t r) {
+                const int64_t own = std::min(begin + r, length - 1);
                 const int64_t seen = r >= count ? 0 : row.causal ? std::min(high, begin + r + 1) - low : high - low;
-                share_backward(logits + r * apart, slopes + r * apart, row.scale,
-                               given.sums[row.place(first + query, task.head)], paid[query], seen, read,
-                               shares + r * apart, changes + r * apart);
-            }
-            for (int64_t r = 0; r < rows; r += 2) {
-                pair(shares + r * apart, shares + (r + 1) * apart, share_pairs + r / 2 * apart, read);
-                pair(changes + r * apart, changes + (r + 1) * apart, change_pairs + r / 2 * apart, read);
-            }
-            multiply(rows, D, read, changes, apart, k_pairs, apart_D, queries + begin * D, D, low > task.begin);
+                return Query{logits + r * apart, slopes + r * apart, given.sums[row.place(first + own, task.head)],
+                             paid[own], seen};
+            };
+            for (int64_t r = 0; r < rows; r += 2)
+                share_backward(query(r), query(r + 1), row.scale, read, share_pairs + r / 2 * apart,
+                               changes + r * narrow, narrow, change_pairs + r / 2 * apart);
+            multiply(rows, D, read, changes, narrow, k_pairs, apart_D, queries + begin * D, D, low > task.begin);
             multiply(D, read, rows, up_turned, TURNED, share_pairs, apart, values_sum, apart, begin < last);
             multiply(D, read, rows, q_turned, TURNED, change_pairs, apart, keys_sum, apart, begin < last);
         }

@@ -16,9 +16,13 @@
 
 namespace {
 
-constexpr int64_t TILE = 16;       // rows of a tile, and words of its rows
-constexpr int64_t SQUARE = 32;     // what rows and columns of a product are multiples of, and what it sums over
-constexpr int64_t APART = SQUARE;  // words between rows of a matrix, beyond its width: no power of two of bytes
+constexpr int64_t TILE = 16;    // rows of a tile, and words of its rows
+constexpr int64_t SQUARE = 32;  // what rows and columns of a product are multiples of, and what it sums over
+
+// From row to row of a matrix of words, or of numbers of two bytes: an odd number of cache lines, so that rows of a
+// tile lie in lines of their own.
+constexpr int64_t apart_words(int64_t columns) { return (columns + 15) / 16 / 2 * 32 + 16; }
+constexpr int64_t apart_numbers(int64_t columns) { return 2 * apart_words((columns + 1) / 2); }
 
 #ifdef __AMX_BF16__
 
