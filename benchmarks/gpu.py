@@ -114,6 +114,22 @@ def text(place: Place) -> None:
         _show(f"text {name}", _run(_of_text(backbone, tokens, train), place, 8))
 
 
+def layers(place: Place) -> None:
+    """Text through the layers of transformers, in the shape of our decoder at 1.3 B. Norms, rotations and activations
+    are theirs; attention is ours, within their compiled layers."""
+    own = TINY if place.tiny else WIDE
+    shape = {
+        "model_type": "llama", "hidden_size": own["width"], "intermediate_size": own["ffn_width"],
+        "num_hidden_layers": own["layers"], "num_attention_heads": own["heads"], "tie_word_embeddings": True,
+    }  # fmt: skip
+    tokens = {}
+    for name, backbone in {"our decoder": {"name": "decoder", **own}, "hf": {"name": "hf", "config": shape}}.items():
+        rows = _run(_of_text(backbone, 128 if place.tiny else 16_384, MASTER), place, 8)
+        _show(f"text 1.3 B, {name}", rows)
+        tokens[name] = median(row["tokens_per_s"] for row in rows)
+    print(f"layers of transformers: {tokens['hf'] / tokens['our decoder']:.2f} times as fast as ours", flush=True)
+
+
 def fp8(place: Place) -> None:
     """Eight blocks of the 7 B, whose products are in bf16 and in 8 bits. By reckoning products are three quarters of a
     step, and at twice the rate a step would take five eighths of its time; with gradients of weights in bf16, three
@@ -303,6 +319,7 @@ PARTS: dict[str, Callable[[Place], None]] = {
     "generation": generation,
     "lora": lora,
     "lane": lane,
+    "layers": layers,
 }
 """Those with a target first: what is begun too late is left out."""
 

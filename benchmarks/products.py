@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from statistics import median
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -47,9 +47,20 @@ class Products(TorchDispatchMode):
             self.calls[function, _note(args), _note(tuple(sorted((kwargs or {}).items())))] += 1
         return function(*args, **(kwargs or {}))
 
-    def seconds(self, rounds: int = 5) -> float:
-        """Of all of them, each taking the median of its rounds."""
-        return sum(times * _time(*call, rounds) for call, times in self.calls.items())  # type: ignore[misc]
+    def again(self) -> Callable[[], float]:
+        """What takes all of them once more, each as often as it was seen, and gives the seconds: everything that they
+        need is made here."""
+        calls = [(_ready(*call), times) for call, times in self.calls.items()]  # type: ignore[misc]
+
+        def take() -> float:
+            begin = perf_counter()
+            with torch.no_grad():
+                for call, times in calls:
+                    for _ in range(times):
+                        call()
+            return perf_counter() - begin
+
+        return take
 
 
 def _note(value: Any) -> Hashable:
@@ -70,15 +81,10 @@ def _made(note: Any) -> Any:
     return [_made(n) for n in note] if isinstance(note, tuple) else note
 
 
-def _time(function: Callable[..., Any], args: Any, kwargs: Any, rounds: int) -> float:
-    taken = []
+def _ready(function: Callable[..., Any], args: Any, kwargs: Any) -> Callable[[], object]:
     with torch.no_grad():
         arguments, options = [_made(a) for a in args], {k: _made(v) for k, v in kwargs}
         if function is ATTENTION_BACKWARD:  # needs what its forward pass gave
             upstream, q, k, v, _, _, dropout, causal = arguments
             arguments = [upstream, q, k, v, *ATTENTION(q, k, v, dropout, causal, **options), dropout, causal]
-        for _ in range(rounds + 1):
-            begin = perf_counter()
-            function(*arguments, **options)
-            taken.append(perf_counter() - begin)
-    return median(taken[1:])
+    return partial(function, *arguments, **options)

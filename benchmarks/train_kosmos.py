@@ -8,7 +8,9 @@ import os
 import re
 import resource
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -19,24 +21,46 @@ from workload import report, run_settings
 from kosmos import make_run, train_model
 from kosmos.train.progress import Reporter
 
+NOTED = 4
+"""Steps whose products are noted: rows differ in what they hold."""
+
 
 class Clock(Reporter):
-    """When each step was over, and the products of the steps from number ``noted`` on."""
+    """How long steps take: ``steps`` one after another; then some whose products are noted, and pairs of a step and
+    such products alone, by turns, because a machine's rate changes by the second."""
 
-    def __init__(self, noted: int) -> None:
+    def __init__(self, steps: int, pairs: int) -> None:
+        self.steps, self.pairs = steps, pairs
         self.at: list[float] = []
-        self.noted = noted
-        self.products = Products()
+        self.over_products: list[float] = []
+        """Of each pair."""
         self.peak_kib = 0
+        self._noted: Products | None = None
+        self._again: list[Callable[[], float]] = []
+        self._begin = 0.0
+
+    @property
+    def total(self) -> int:
+        return self.steps + (NOTED + 1 + self.pairs if self.pairs else 0)
 
     def step(self, row: Any, steps: int) -> None:
-        self.at.append(perf_counter())
-        if len(self.at) == self.noted:  # from here on nothing is timed
+        now = perf_counter()
+        self.at.append(now)
+        beyond = len(self.at) - self.steps
+        if beyond == 0:
             own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             self.peak_kib = own + sum(peak_kib(worker) for worker in children())
-            self.products.__enter__()
-        if len(self.at) == steps:
-            self.products.__exit__(None, None, None)
+        if self._noted is not None:
+            self._noted.__exit__(None, None, None)
+            self._again.append(self._noted.again())
+            self._again[-1]()  # which builds kernels, and maps memory
+            self._noted = None
+        if beyond > NOTED + 1:
+            self.over_products.append((now - self._begin) / self._again[beyond % NOTED]())
+        if self.pairs and 0 <= beyond < NOTED:
+            self._noted = Products()
+            self._noted.__enter__()
+        self._begin = perf_counter()
 
 
 def children() -> list[Path]:
@@ -57,16 +81,20 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=12, help="in which resizing is compiled too")
-    parser.add_argument("--noted", type=int, default=4, help="further steps, whose products are counted")
+    parser.add_argument("--pairs", type=int, default=16, help="further steps, each timed beside its products alone")
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=1, help="rows of a step, which are computed at once")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--bits", type=int, choices=(16,), help="bf16 weights, with so many bits of them beside")
     parser.add_argument("--lora", type=int, metavar="RANK")
     given = parser.parse_args()
     settings = run_settings(given.mixture, given.precision, tokens_per_pack=given.tokens, workers=given.workers)
-    clock = Clock(given.steps)
-    train = {"steps": given.steps + given.noted, "warmup_steps": 1, "compile": given.compile or "auto"}
+    # What rows at once compute is in threads that the count does not see.
+    clock = Clock(given.steps, given.pairs if given.lanes == 1 else 0)
+    train = {"steps": clock.total, "warmup_steps": 1, "compile": given.compile or "auto"}
+    if given.bits:
+        train |= {"weights": "bf16", "optimizer": {"name": "adamw", "master": f"bits{given.bits}"}}
     with tempfile.TemporaryDirectory() as folder:
         config = make_run(
             settings,
@@ -76,11 +104,9 @@ def main() -> None:
         )
         train_model(config, reporter=clock)
         rows = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
-    counted, noted = rows[given.warmup : given.steps], rows[given.steps :]
+    counted = rows[given.warmup : given.steps]
     seconds = clock.at[given.steps - 1] - clock.at[given.warmup - 1]
     tokens, media = (sum(row[key] for row in counted) for key in ("tokens", "media_tokens"))
-    # What rows at once compute is in threads that the count does not see.
-    products = clock.products.seconds() / sum(row["tokens"] for row in noted) if given.lanes == 1 else float("nan")
     report(
         tokens_per_s=tokens / seconds,
         padding=1 - sum(row["fill"] for row in counted) / len(counted),
@@ -88,7 +114,7 @@ def main() -> None:
         media=media / tokens,
         peak_mib=clock.peak_kib / 1024,
         step_s=seconds / len(counted),
-        products=seconds / tokens / products,
+        products=median(clock.over_products or [float("nan")]),
         threads=torch.get_num_threads(),
     )
 

@@ -25,6 +25,7 @@ PRINTS = {
     "loss": "of the limit",
     "muon": "| PyTorch's Muon |",
     "sounds": "clips ",
+    "layers": "layers of transformers: ",
     "generation": "generation of 3 together, transformers",
     "fp8": "rowwise: ",
     "lora": "text 7 B, bf16 weights, LoRA 16: ",
