@@ -7,8 +7,9 @@
     pip install accelerate peft                              # what the Trainer needs beside transformers
 
 Limit: ``products`` is the step's time over the sum of its products, convolutions and attention, which run again by
-themselves right behind a step (``products.py``), in pairs. ``compiled`` is Kosmos with ``train.compile``, after the steps in which it compiles,
-``at-once`` Kosmos with ``train.lanes_at_once`` on two rows, of 2,048 tokens each as its one row else, or of 1,024.
+themselves right behind a step (``products.py``), in pairs. ``compiled`` is Kosmos with ``train.compile``, after the
+steps in which it compiles, ``at-once`` Kosmos with ``train.lanes_at_once`` on two rows, of 2,048 tokens each as its one
+row else, or of 1,024.
 Rounds are interleaved, each side in a process of its own; medians. Both sides are given the same documents, encoders
 and decoder shape; the Trainer pads a batch of 16 to its longest document, with and without grouping 4,096 documents, or
 256, by length, and is timed on batches spread evenly over all. Useful tokens: text tokens and slots of media, padding

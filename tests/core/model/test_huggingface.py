@@ -201,6 +201,16 @@ def test_a_model_whose_documents_would_mix_is_refused_when_it_is_built(monkeypat
         HuggingFaceBackbone(V, config=FAMILIES["llama"])
 
 
+def test_a_layer_that_hides_its_window_is_refused() -> None:
+    backbone = HuggingFaceBackbone(V, config=FAMILIES["gemma3 (two kinds of layers)"])
+    kinds = backbone.model.config.layer_types
+    sliding = next(layer for layer, kind in zip(backbone.blocks, kinds, strict=True) if kind == "sliding_attention")
+    cast(Any, sliding).self_attn.sliding_window = None  # as if its code did not hand it on
+    ids = torch.arange(6)
+    with pytest.raises(ConfigError, match=f"layer {kinds.index('sliding_attention')} .* hides its sliding window"):
+        backbone(backbone.embed(ids), ids, Segments((6,)))
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_saved_model_loads_grows_and_keeps_its_rows(tied: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)

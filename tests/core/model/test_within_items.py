@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from kosmos import ConfigError, Segments, run_block, within_items
 from kosmos.model.within_items import WithinItems
+from kosmos.testing.fake_gpu import fake_gpu
 
 LENGTHS = (5, 1, 9, 2)
 
@@ -95,6 +96,11 @@ def attention(batch: int = 1, **options: Any) -> Tensor:
     return F.scaled_dot_product_attention(x, x, x, attn_mask=within_items(Segments(LENGTHS), x), **options)
 
 
+def other_rows(queries: int, keys: int, device: str = "cpu") -> Tensor:
+    q, k = (torch.zeros(1, 1, n, 16, dtype=torch.bfloat16, device=device) for n in (queries, keys))
+    return F.scaled_dot_product_attention(q, k, k, attn_mask=within_items(Segments(LENGTHS), k[0, :, :17]))
+
+
 MISUSES: dict[str, Callable[[], Any]] = {
     r"drops parts of attention \(dropout 0\.1\)": lambda: attention(dropout_p=0.1),
     "attends in a batch of 2": lambda: attention(batch=2),
@@ -104,6 +110,9 @@ MISUSES: dict[str, Callable[[], Any]] = {
     r"computes with its mask \(__setitem__\)": lambda: torch.zeros(1, 1, 17, 17).__setitem__(within(), -1e9),
     r"computes with its mask \(masked_fill_\)": lambda: torch.zeros(1, 1, 17, 17).masked_fill_(within(), -1e9),
     r"cuts its mask from \[1, 1, 17, 17\] to \[1, 1, 17, 9\]": lambda: within()[..., :9],
+    "attends over another row than that of its mask, 17 cells": lambda: other_rows(4, 17),
+    "attends over another row .*, 17 cells": lambda: other_rows(17, 30),
+    "attends over another row .*17 cells": lambda: other_rows(24, 24),
     "a row of 16 for 17 cells": lambda: within_items(Segments(LENGTHS), row(16, 4)),
 }
 
@@ -128,3 +137,12 @@ def test_layers_may_be_recomputed(recompute: Any) -> None:
         found.append(torch.autograd.grad(out.square().sum(), [x, *layer.parameters()]))
     for kept, again in zip(*found, strict=True):
         assert torch.equal(kept, again)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this build of torch knows no CUDA")
+@pytest.mark.parametrize(("queries", "keys"), [(4, 17), (17, 30), (24, 24)])
+def test_on_a_gpu_as_well_whose_kernel_would_write_beyond_them(queries: int, keys: int) -> None:
+    with fake_gpu(), torch.no_grad():
+        assert other_rows(17, 17, "cuda").shape == (1, 1, 17, 16)
+        with pytest.raises(ConfigError, match="attends over another row than that of its mask, 17 cells"):
+            other_rows(queries, keys, "cuda")

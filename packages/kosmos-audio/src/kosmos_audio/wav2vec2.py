@@ -151,7 +151,7 @@ class Wav2Vec2Encoder(WithKernels):
     def _encode(self, values: Tensor, items: Segments) -> Tensor:
         encoder, lengths = self.model.encoder, Lengths.of(items, values.device)
         x = encoder.feature_projection(self._convolved(values, items))
-        x = x[None] + self._positions(x, lengths)
+        x = x[None] + self._positions(x, lengths)  # no view, which to a compiled layer is a program of its own
         if encoder.transformer.layer_norm_first:
             x = encoder.transformer.layer_norm(x)
         if self._takes_rows:

@@ -125,6 +125,7 @@ class WhisperEncoder(WithKernels):
 
     def _encode(self, values: Tensor, items: Segments) -> Tensor:
         positions = self.encoder.embed_positions.weight.index_select(0, to_device(items.places(), values.device))
+        # [None] before the sum: what is a view would be a program of its own to a compiled layer.
         x = self._convolved(values, items)[None] + positions
         mask = within_items(items, x, by_kernels=self.by_kernels)
         for layer in self.blocks:

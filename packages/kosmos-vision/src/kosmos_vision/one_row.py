@@ -85,6 +85,7 @@ def features(model: Any, pictures: Sequence[Tensor], *, by_kernels: bool = False
         lengths += [tokens.shape[1]] * len(batch)
         if table is not None:
             tables += [_behind(table, prefix)] * len(batch)
+    # No view of the row, which to a compiled block would be a program of its own.
     x = model.norm_pre(torch.cat([tokens.flatten(0, 1)[None] for tokens in embedded], dim=1))
     padding = recurring_size(x.shape[1], x) - x.shape[1]
     x = F.pad(x, (0, 0, 0, padding))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -34,39 +34,47 @@ class Bounds(NamedTuple):
 
     cu_seqlens: Tensor
     """int32 [segments + 1]: cumulated lengths."""
+    total: int
+    """Rows of queries, keys and values."""
     longest: int
     """No segment is longer."""
     dtype: torch.dtype
     """In which attention is computed."""
 
 
-def flash_takes(width: int) -> bool:
-    """Whether the flash kernel takes heads of so many features."""
-    return width <= 256 and width % 8 == 0
-
-
 def bounds_of(segments: Segments, x: Tensor, width: int | None = None) -> Bounds | None:
     """Of a row ``x``, from which queries, keys and values of ``width`` features a head are projected.
 
-    None where the flash kernel does not take them. Without ``width`` whoever attends asks ``flash_takes``.
+    None where the flash kernel does not take them. Whoever does not know the ``width`` asks ``takes`` as it attends.
     """
     dtype = product_type(x)
     if not (
         x.is_cuda
         and segments.total
         and dtype in (torch.bfloat16, torch.float16)
-        and (width is None or flash_takes(width))
+        and (width is None or _flash_takes(width))
         and torch.cuda.get_device_capability(x.device) >= (8, 0)
     ):
         return None
     longest = -(-segments.longest // LONGEST_STEP) * LONGEST_STEP
-    return Bounds(segments.cu_seqlens(x.device), longest, dtype)
+    return Bounds(segments.cu_seqlens(x.device), segments.total, longest, dtype)
+
+
+def takes(bounds: Bounds | None, q: Tensor, v: Tensor) -> TypeGuard[Bounds]:
+    """Whether the flash kernel takes such queries and values, [T, H, d] each, of a row that it takes."""
+    return bounds is not None and _flash_takes(q.shape[2]) and q.shape[2] == v.shape[2]
+
+
+def _flash_takes(width: int) -> bool:
+    return width <= 256 and width % 8 == 0
 
 
 def attend_within(
     q: Tensor, k: Tensor, v: Tensor, bounds: Bounds, *, causal: bool, scale: float | None = None, window: int = 0
 ) -> Tensor:
     """``attend`` by the flash kernel: what may stand in compiled code. A ``window`` of 0 is none."""
+    # The kernel would read and write wherever the bounds say.
+    assert bounds.total == q.shape[0] == k.shape[0] == v.shape[0], (bounds.total, q.shape, k.shape, v.shape)
     sight = (window - 1, 0) if causal else (-1, -1)
     return _flash(q, k, v, bounds, bounds, scale, sight)
 
@@ -96,12 +104,14 @@ def attend(
 ) -> Tensor:
     """Attention within each segment.
 
+    In compiled code a call of it cuts the block in two. On a GPU our own blocks, models of transformers and layers that
+    get ``within_items`` are not cut: they call the kernel themselves.
+
     Args:
         q: [T, H, d].
         k: [T, G, d]; each of its heads serves H / G heads of ``q``.
         v: [T, G, d_v].
-        segments: lengths that sum to T; zeros are allowed. In compiled code the block is cut here; blocks of
-            ``ItemTransformer`` and layers that get ``within_items`` are not, on a GPU.
+        segments: lengths that sum to T; zeros are allowed.
         causal: whether a token sees only itself and what stands before it in its segment.
         scale: of the logits; 1 / sqrt(d) by default.
         window: with ``causal``, how many tokens a token sees at most, itself included.
@@ -119,8 +129,8 @@ def attend(
     dtype = product_type(v)
     if not segments.total:
         return q.new_zeros(0, q.shape[1], v.shape[2], dtype=dtype) + (q.sum() + k.sum() + v.sum()).to(dtype)
-    bounds = bounds_of(segments, v, q.shape[2]) if q.shape[2] == v.shape[2] else None
-    if bounds is not None:
+    bounds = bounds_of(segments, v)
+    if takes(bounds, q, v):
         return attend_within(q, k, v, bounds, causal=causal, scale=scale, window=window or 0)
     k, v = _expand_groups(k, v, q.shape[1])
     if q.device.type == "cpu" and window is None and type(q) is Tensor and q.shape[2] == v.shape[2]:

@@ -69,6 +69,7 @@ class HuggingFaceBackbone(WithKernels):
         self.made_for: int | None = getattr(built.config, "max_position_embeddings", None)
         """Tokens of the longest document that it was made for, which rotary positions do not end at."""
         self._recompute = False
+        huggingface_attention.note_windows(built)
         check_apart(name, self)
         built.set_attn_implementation(huggingface_attention.NAME)
 

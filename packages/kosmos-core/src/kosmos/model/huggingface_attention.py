@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kosmos.errors import ConfigError
-from kosmos.model.attention import attend, attend_cached, attend_within, flash_takes
+from kosmos.model.attention import attend, attend_cached, attend_within, takes
 from kosmos.model.caches import KeyValueBatch
 
 NAME = "kosmos_packed"
@@ -23,6 +22,8 @@ SEGMENTS = "kosmos_segments"
 """Keyword argument of the model: a ``Segments``, a ``KeyValueBatch``, or None where its own cache is in use."""
 BOUNDS = "kosmos_bounds"
 """Keyword argument of the model: the segments once more, as ``bounds_of`` has them, for compiled layers."""
+SLIDES = "kosmos_slides"
+"""Attribute of attention: whether the configuration gives its layer a window."""
 KERNELS = "kosmos_by_kernels"
 """Keyword argument of the model: see ``kosmos.model.attention.attend``."""
 
@@ -46,7 +47,7 @@ def packed_attention(
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     window = _window(module, sliding_window)
     segments, bounds = options[SEGMENTS], options.get(BOUNDS)
-    if bounds is not None and flash_takes(q.shape[2]) and q.shape[2] == v.shape[2]:
+    if takes(bounds, q, v):
         out = attend_within(q, k, v, bounds, causal=True, scale=scaling, window=window or 0)
     elif isinstance(segments, KeyValueBatch):
         out = segments.attend(_number(module), q, k, v, scale=scaling, window=window)
@@ -73,17 +74,20 @@ def _refuse(module: nn.Module, attention_mask: Tensor | None, options: dict[str,
 
 
 def _window(module: nn.Module, given: int | None) -> int | None:
-    """The layer's window; refuses a layer that has one by its configuration but does not say so.
-
-    It does as the model is built. Compiled, a layer that looks at its number would be a program of its own.
-    """
-    if torch.compiler.is_compiling():
-        return given
-    kinds = getattr(getattr(module, "config", None), "layer_types", None)
-    number = getattr(module, "layer_idx", None)
-    if given is None and kinds and number is not None and kinds[number] == "sliding_attention":
-        raise ConfigError(f"hf: layer {number} ({type(module).__name__}) hides its sliding window")
+    """The layer's window; refuses a layer that has one by its configuration but does not say so."""
+    if given is None and getattr(module, SLIDES, False):
+        raise ConfigError(f"hf: layer {_number(module)} ({type(module).__name__}) hides its sliding window")
     return given
+
+
+def note_windows(model: nn.Module) -> None:
+    """Note of layers whether they have a window by the model's configuration: compiled, one that looks at its number
+    would be a program of its own."""
+    for module in model.modules():
+        kinds = getattr(getattr(module, "config", None), "layer_types", None)
+        number = getattr(module, "layer_idx", None)
+        if kinds and number is not None:
+            setattr(module, SLIDES, kinds[number] == "sliding_attention")
 
 
 def _number(module: nn.Module) -> int:

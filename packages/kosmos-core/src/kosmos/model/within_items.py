@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kosmos.errors import ConfigError
-from kosmos.model.attention import Bounds, attend, attend_within, bounds_of, flash_takes
+from kosmos.model.attention import Bounds, attend, attend_within, bounds_of, takes
 from kosmos.model.segments import Segments
 
 
@@ -26,14 +26,14 @@ def within_items(items: Segments, x: Tensor, *, by_kernels: bool = False) -> Ten
 
     Args:
         items: lengths, in cells, one behind the other.
-        x: the row [..., R, width] that the layers get. Where it has cells of padding behind the items, none sees them,
-            and what attention gives them is zeros.
+        x: the row [..., R, width] that the layers get, on their device and under their autocast. Where it has cells of
+            padding behind the items, none sees them, and what attention gives them is zeros.
         by_kernels: as of ``attend``.
 
     Returns:
         bool [1, 1, R, R], which takes no memory and is nothing but a place for ``items``. A layer that does anything
         with it but hand it on (or cut it to all of its keys, or look at its shape) raises ConfigError; so does
-        attention of a batch of several, or with dropout.
+        attention of a batch of several, over another number of cells, or with dropout.
 
     Raises:
         ConfigError: the row has fewer cells than the items.
@@ -101,14 +101,16 @@ def _attend(
 ) -> Tensor:
     """[1, heads, R, width of a head] each -> the same shape. The arguments are those of torch's attention."""
     assert isinstance(attn_mask, WithinItems)
+    if not attn_mask.shape[-1] == query.shape[2] == key.shape[2] == value.shape[2]:
+        raise _refused(f"attends over another row than that of its mask, {attn_mask.shape[-1]} cells")
     if query.shape[0] != 1:
         raise _refused(f"attends in a batch of {query.shape[0]}")
     if dropout_p and query.shape[2]:
         raise _refused(f"drops parts of attention (dropout {dropout_p})")
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    width = query.shape[3]
-    if attn_mask.bounds is not None and flash_takes(width) and width == value.shape[3]:
-        out = attend_within(q, k, v, attn_mask.bounds, causal=is_causal, scale=scale)
+    bounds = attn_mask.bounds
+    if takes(bounds, q, v):
+        out = attend_within(q, k, v, bounds, causal=is_causal, scale=scale)
     else:
         out = _attend_as_written(q, k, v, attn_mask, is_causal, scale)
     return out.transpose(0, 1)[None]

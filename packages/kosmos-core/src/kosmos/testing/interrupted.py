@@ -6,7 +6,6 @@ A run may compute several rows at once, each in a thread (``train.lanes_at_once`
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -61,14 +60,16 @@ def _interrupted(module: nn.Module, forward: Callable[[], Tensor], other: Callab
 
 
 def _places(module: nn.Module) -> list[nn.Module]:
-    """Its modules; of a list's elements that are made alike the first two, where dozens would run the same code."""
+    """Its modules; of a list's elements that are made alike the first two and the last, where dozens run one code."""
+    kept: set[nn.Module] = set()
     left_out: set[nn.Module] = set()
     for part in module.modules():
         if isinstance(part, nn.ModuleList | nn.Sequential):
-            count: Counter[tuple[type, ...]] = Counter()
-            for element in part:
-                kind = tuple(type(m) for m in element.modules())
-                count[kind] += 1
-                if count[kind] > 2:
-                    left_out.update(element.modules())
-    return [m for m in module.modules() if m not in left_out]
+            alike: dict[tuple[type, ...], list[nn.Module]] = {}
+            for element in dict.fromkeys(part):
+                alike.setdefault(tuple(type(m) for m in element.modules()), []).append(element)
+            for elements in alike.values():
+                for place, element in enumerate(elements):
+                    chosen = kept if place < 2 or place == len(elements) - 1 else left_out
+                    chosen.update(element.modules())
+    return [m for m in module.modules() if m not in left_out or m in kept]

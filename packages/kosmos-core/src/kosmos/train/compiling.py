@@ -16,9 +16,9 @@ from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import has_triton
 from kosmos.runtime.native import HAS_THREADS, WORTH
 
-PROGRAMS = 32
-"""What the blocks of one part may need: with and without gradients, for one length of row, for any and for any longest
-document, two kinds of layers in turn, recomputed."""
+PROGRAMS = 24
+"""What the blocks of one part may need: for one length of row, for any, and for any longest document; with gradients
+and without; of two kinds of layers; and twice that, for what a model of somebody else does."""
 
 
 def check_compile(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> None:
