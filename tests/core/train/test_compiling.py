@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,3 +138,27 @@ def test_a_model_without_blocks_is_not_said_to_be_compiled() -> None:
     ):
         check_compile(model, True, torch.device("cpu"))
     check_compile(model, "auto", torch.device("cpu"))
+
+
+@pytest.mark.filterwarnings("default")  # torch's compiler warns of its own parts
+def test_a_compiler_hears_no_ctrl_c_and_the_run_hears_it_behind() -> None:
+    heard: list[int] = []
+    within: list[tuple[str, list[int]]] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        told = subprocess.run(
+            ["/bin/sh", "-c", "kill -INT $$; echo alive"], capture_output=True, text=True, check=False
+        )
+        os.kill(os.getpid(), signal.SIGINT)
+        within.append((told.stdout, list(heard)))
+        return graph.forward
+
+    model = compose(small_run(), ticks_registry()).model
+    assert compile_blocks(model, True, torch.device("cpu")) > 0
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(3))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert within == [("alive\n", [])]
+    assert heard == [signal.SIGINT]

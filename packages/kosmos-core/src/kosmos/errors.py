@@ -104,9 +104,15 @@ class TrainingError(KosmosError):
     exit_status = 4
 
 
+LONGEST_CAUSE = 2000
+"""Characters: a compiler's own words can be a hundred thousand."""
+
+
 def cause(error: BaseException) -> str:
     """An exception as one line: ``ModuleNotFoundError: No module named 'x'``."""
     text = " ".join(str(error).split())
+    if len(text) > LONGEST_CAUSE:
+        text = f"{text[:LONGEST_CAUSE]} .. ({len(text)} characters; KOSMOS_DEBUG=1 shows all)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -3,6 +3,8 @@ between products, and attention."""
 
 from __future__ import annotations
 
+import functools
+import signal
 from typing import Any, Literal, cast
 
 import torch
@@ -15,6 +17,7 @@ from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import has_triton
 from kosmos.runtime.native import HAS_THREADS, WORTH
+from kosmos.train.stopping import SIGNALS
 
 PROGRAMS = 24
 """What the blocks of one part may need: for one length of row, for any, and for any longest document; with gradients
@@ -65,9 +68,27 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
     limits = torch._dynamo.config
     limits.recompile_limit = max(limits.recompile_limit, PROGRAMS * len(parts))
     torch._inductor.config.fallback_random = True  # dropout as in steps that run uncompiled
+    _shield_compilers()
     for block in blocks:
         block.compile()
     return len(blocks)
+
+
+@functools.cache
+def _shield_compilers() -> None:
+    """Have the compilers that PyTorch starts hear no Ctrl-C, which a terminal sends to them as well: the step that
+    waits for them would fail of it, where the run is to stop behind the step.
+
+    What is blocked for a thread is so for the processes that it starts, and arrives here once it is not.
+    """
+
+    @torch._dynamo.callback.on_compile_start
+    def block(_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    @torch._dynamo.callback.on_compile_end
+    def unblock(_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def try_kernels(
