@@ -3,7 +3,6 @@ between products, and attention."""
 
 from __future__ import annotations
 
-import functools
 import signal
 from typing import Any, Literal, cast
 
@@ -74,21 +73,24 @@ def compile_blocks(model: OmniModel, wanted: bool | Literal["auto"], device: tor
     return len(blocks)
 
 
-@functools.cache
 def _shield_compilers() -> None:
     """Have the compilers that PyTorch starts hear no Ctrl-C, which a terminal sends to them as well: the step that
     waits for them would fail of it, where the run is to stop behind the step.
 
-    What is blocked for a thread is so for the processes that it starts, and arrives here once it is not.
+    What is blocked for a thread is so for the processes that it starts. This one hears it by another thread, or behind.
     """
+    hooks = torch._dynamo.callback.callback_handler
+    if _block not in hooks.start_callbacks:  # torch.compiler.reset() forgets them
+        hooks.register_start_callback(_block)
+        hooks.register_end_callback(_unblock)
 
-    @torch._dynamo.callback.on_compile_start
-    def block(_: object) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-    @torch._dynamo.callback.on_compile_end
-    def unblock(_: object) -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+def _block(_: object) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _unblock(_: object) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def try_kernels(
