@@ -55,7 +55,7 @@ class Clock(Reporter):
             self._again.append(self._noted.again())
             self._again[-1]()  # which builds kernels, and maps memory
             self._noted = None
-        if beyond > NOTED + 1:
+        if beyond > NOTED + 1:  # not the first behind those that were noted
             self.over_products.append((now - self._begin) / self._again[beyond % NOTED]())
         if self.pairs and 0 <= beyond < NOTED:
             self._noted = Products()

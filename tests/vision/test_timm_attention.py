@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -84,6 +84,13 @@ def test_pictures_of_many_cells_attend_so_too(calls: list[str]) -> None:
     assert calls
     use_kernels(model, False)
     assert close(ours, run(model, grids))
+
+
+def test_of_no_pictures_it_gives_none() -> None:
+    attention = encoder().blocks[0].attn
+    with torch.autocast("cpu", torch.bfloat16):
+        assert cast(PictureAttention, attention).attends(torch.device("cpu"), torch.float32)
+        assert cast(PictureAttention, attention)(torch.zeros(0, 17, 32)).shape == (0, 17, 32)
 
 
 def test_scores_stay_as_they_are(calls: list[str]) -> None:

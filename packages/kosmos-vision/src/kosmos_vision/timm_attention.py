@@ -36,7 +36,7 @@ class PictureAttention(Attention, WithKernels):  # type: ignore[misc]  # timm ha
         row = x.reshape(1, -1, width)
         mask = within_items(Segments((tokens,) * pictures), row, by_kernels=True)
         out: Tensor = super().forward(row, **{**kwargs, "attn_mask": mask})
-        return out.view(pictures, tokens, -1)
+        return out.view(pictures, tokens, out.shape[2])  # of no pictures too
 
 
 def attend_by_kernels(model: nn.Module) -> None:
