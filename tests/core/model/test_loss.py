@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kosmos.model import loss
 from kosmos.model.loss import linear_cross_entropy
 
 needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
@@ -120,6 +121,24 @@ def test_autocast_runs_the_products_in_bf16_and_returns_gradients_in_fp32() -> N
         assert x.grad is not None
         assert x.grad.dtype == torch.float32
         assert error(x.grad, reference) < TOLERANCES[torch.bfloat16]
+
+
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("chunk", [7, 64])
+def test_products_that_are_added_up_in_parts_are_those_of_the_whole(monkeypatch, chunk, weights) -> None:
+    hidden, weight, targets = inputs(40, torch.float32, vocabulary=1_000, width=32)
+    weight = weight.detach().to(weights).requires_grad_()
+
+    def gradient(part: int) -> Tensor:
+        monkeypatch.setattr(loss, "PART", part)
+        with torch.autocast("cpu", torch.bfloat16):
+            total = linear_cross_entropy(hidden, weight, targets, chunk=chunk).total
+        (found,) = torch.autograd.grad(total, weight)
+        return found
+
+    parts, whole = gradient(192 * 32), gradient(2**30)
+    assert parts.dtype == weights
+    assert error(parts, whole) < 4e-3  # a bit of bf16, where a product sums up in another order
 
 
 class Largest(TorchDispatchMode):
