@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from kosmos.model import attention_compiled, cpu_kernels
-from kosmos.model.cpu_kernels import rms_norm, swiglu, use_kernels
+from kosmos.model.cpu_kernels import add, add_, rms_norm, swiglu, use_kernels
 from kosmos.model.decoder import Decoder
 from kosmos.model.item_transformer import ItemTransformer
 from kosmos.model.recompute import Recompute
@@ -117,6 +117,18 @@ def test_swiglu_is_that_of_torch(shape: tuple[int, int, int], dtype: torch.dtype
     check(swiglu, lambda a, b: F.silu(a) * b, [gate, inner], upstream, ULPS[dtype])
 
 
+@settings(max_examples=40, deadline=None)
+@given(shape=shapes, dtype=st.sampled_from(TYPES), strides=st.sampled_from(list(STRIDES)))
+def test_sums_are_those_of_torch(shape: tuple[int, int, int], dtype: torch.dtype, strides: str) -> None:
+    torch.manual_seed(0)
+    x, upstream = (STRIDES[strides](torch.randn(shape)) for _ in range(2))
+    y = STRIDES[strides](torch.randn(shape).to(dtype))
+    check(add, lambda a, b: a + b, [x, y], upstream, ULPS[dtype])
+    total, y = x.contiguous().clone(), y.contiguous()
+    add_(total, y)
+    assert torch.equal(total, x + y)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_are_wrong_stay_wrong(dtype: torch.dtype, wrong: float) -> None:
@@ -130,6 +142,7 @@ def test_numbers_that_are_wrong_stay_wrong(dtype: torch.dtype, wrong: float) -> 
         rms_norm(bad, torch.ones(8), 1e-6, dtype),
         swiglu(ones.to(dtype), bad.to(dtype)),
         swiglu((-bad if wrong == float("-inf") else bad).to(dtype), ones.to(dtype)),
+        add(ones, bad.to(dtype)),
     ]
     for out in given:
         assert not out[1, 1].isfinite().all()
@@ -272,7 +285,8 @@ def test_a_model_trains_by_kernels_and_goes_on_to_the_bit(
     if precision == "fp32" or attention_compiled.binary() is None:
         attention = ("softmax", "softmax_backward")
     assert set(calls) == {
-        "rotate", "norm", "norm_backward", "swiglu", "swiglu_backward", "cross_entropy", *attention
+        "rotate", "norm", "norm_backward", "swiglu", "swiglu_backward", "cross_entropy", *attention,
+        *(["add"] if precision == "bf16" else []),
     }  # fmt: skip
     train_model(small_run(tmp_path / "cut", **over, checkpoint={"every_steps": 2, "keep_last": 9}), registry=registry)
     (tmp_path / "cut" / "checkpoints" / "step-00000004").rename(tmp_path / "gone")  # as killed after step 2

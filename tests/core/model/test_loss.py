@@ -141,6 +141,19 @@ def test_products_that_are_added_up_in_parts_are_those_of_the_whole(monkeypatch,
     assert error(parts, whole) < 4e-3  # a bit of bf16, where a product sums up in another order
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_graph_that_is_kept_gives_its_gradients_again(autocast: bool) -> None:
+    hidden, weight, targets = inputs(40, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        total = linear_cross_entropy(hidden, weight, targets, chunk=9).total
+    found = [
+        torch.autograd.grad(total * factor, (hidden, weight), retain_graph=factor != 4.0) for factor in (1.0, 2.0, 4.0)
+    ]
+    for once, twice, thrice in zip(*found, strict=True):
+        assert torch.equal(2 * once, twice)
+        assert torch.equal(4 * once, thrice)
+
+
 class Largest(TorchDispatchMode):
     """Remembers the largest tensor that any operation returned."""
 

@@ -120,6 +120,17 @@ void norm_backward(const T *upstream, const float *x, const float *weight, const
     }
 }
 
+// `out` may be `x`.
+template <class T>
+void add(const float *x, const T *y, float *out, int64_t count, int threads) {
+#pragma omp parallel for num_threads(threads) if (count > SERIAL)
+    for (int64_t start = 0; start < count; start += CHUNK) {
+        const float *a = x + start;
+        const T *b = y + start;
+        write(out + start, std::min(CHUNK, count - start), [=](int64_t i) { return a[i] + widen(b[i]); });
+    }
+}
+
 template <class T>
 void swiglu(const T *gate, const T *inner, T *out, int64_t count, int threads) {
 #pragma omp parallel for num_threads(threads) if (count > SERIAL)
@@ -254,6 +265,9 @@ void cross_entropy(T *logits, const int64_t *targets, float z, float *losses, fl
     void norm_backward_##NAME(const T *upstream, const float *x, const float *weight, const float *scales,            \
                               float *of_x, float *of_weight, int64_t rows, int64_t width, int threads) {              \
         norm_backward(upstream, x, weight, scales, of_x, of_weight, rows, width, threads);                            \
+    }                                                                                                                 \
+    void add_##NAME(const float *x, const T *y, float *out, int64_t count, int threads) {                             \
+        add(x, y, out, count, threads);                                                                               \
     }                                                                                                                 \
     void swiglu_##NAME(const T *gate, const T *inner, T *out, int64_t count, int threads) {                           \
         swiglu(gate, inner, out, count, threads);                                                                     \

@@ -1,4 +1,5 @@
-"""What stands between products on a CPU by ``cpu_kernels.cpp``: rotations, RMS norms, SwiGLU, softmax, cross entropy.
+"""What stands between products on a CPU by ``cpu_kernels.cpp``: rotations, RMS norms, SwiGLU, sums of fp32 and bf16,
+softmax, cross entropy.
 
 Each is one pass over memory or two. As operations of PyTorch most are four to seven, in which a step waits for memory.
 Results are those of PyTorch's operations but for rounding. They are for training alone: scores and answers are to be
@@ -30,6 +31,7 @@ _ARGUMENTS = {
     "rotate": [POINTER, COUNT, COUNT, POINTER, POINTER, NUMBER, POINTER, COUNT, COUNT, COUNT],
     "norm": [POINTER, POINTER, NUMBER, POINTER, POINTER, COUNT, COUNT],
     "norm_backward": [*[POINTER] * 6, COUNT, COUNT],
+    "add": [*[POINTER] * 3, COUNT],
     "swiglu": [*[POINTER] * 3, COUNT],
     "swiglu_backward": [*[POINTER] * 5, COUNT],
     "softmax": [POINTER, POINTER, NUMBER, COUNT, POINTER, COUNT, COUNT, COUNT],
@@ -124,6 +126,16 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tenso
 def swiglu(gate: Tensor, inner: Tensor) -> Tensor:
     """silu(gate) * inner, all of one shape and type."""
     return cast(Tensor, _SwiGLU.apply(gate.contiguous(), inner.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """x fp32 + y in bf16, of one shape -> fp32. PyTorch widens ``y`` in memory first."""
+    return cast(Tensor, _Sum.apply(x.contiguous(), y.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def add_(x: Tensor, y: Tensor) -> None:
+    """x fp32 += y in bf16, of one shape, contiguous; without gradients."""
+    _added(x, y, x)
 
 
 def softmax(logits: Tensor, bias: Tensor | None, scale: float, first: int | None, out: Tensor) -> Tensor:
@@ -221,6 +233,25 @@ class _Norm(torch.autograd.Function):
         upstream, of_x, of_weight = gradients[0].contiguous(), torch.empty_like(x), torch.empty_like(weight)
         _call("norm_backward", upstream.dtype, upstream, x, weight, scales, of_x, of_weight, len(scales), len(weight))
         return of_x, of_weight, None, None
+
+
+def _added(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
+    assert x.shape == y.shape == out.shape and x.dtype == out.dtype == torch.float32, (x.shape, y.shape, x.dtype)
+    assert all(given.is_contiguous() for given in (x, y, out))
+    _call("add", y.dtype, x, y, out, x.numel())
+    return out
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.dtype = y.dtype
+        return _added(x, y, torch.empty_like(x))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        return gradients[0], gradients[0].to(ctx.dtype)
 
 
 class _SwiGLU(torch.autograd.Function):

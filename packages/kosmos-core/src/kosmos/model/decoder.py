@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from kosmos.model.attention import Bounds, attend_cached, attend_row, bounds_of
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
-from kosmos.model.cpu_kernels import WithKernels, can_take, swiglu
+from kosmos.model.cpu_kernels import WithKernels, add, can_take, swiglu
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.lora import refuse_updates
 from kosmos.model.norms import LayerNorm, RMSNorm
@@ -177,7 +177,7 @@ class Decoder(nn.Module):
         return Normal(std=gain * math.sqrt(2 / (rows + columns)))
 
 
-class Block(nn.Module):
+class Block(WithKernels):
     """Attention and feed-forward, each with a norm before it and a residual around it."""
 
     def __init__(self, shape: DecoderShape, number: int) -> None:
@@ -192,9 +192,13 @@ class Block(nn.Module):
         self, x: Tensor, table: Rotation, row: Segments | Bounds, cache: KeyValueCache | KeyValueBatch | None = None
     ) -> Tensor:
         added = self.attention(self.attention_norm(x), table, row, cache)
-        x = x + F.dropout(added, self.dropout, self.training)
-        added = self.feed_forward(self.feed_forward_norm(x))
-        return x + F.dropout(added, self.dropout, self.training)
+        x = self._plus(x, added)
+        return self._plus(x, self.feed_forward(self.feed_forward_norm(x)))
+
+    def _plus(self, x: Tensor, added: Tensor) -> Tensor:
+        added = F.dropout(added, self.dropout, self.training)
+        widens = x.dtype == torch.float32 != added.dtype
+        return add(x, added) if self.by_kernels and widens and can_take(x, added) else x + added
 
 
 class Attention(WithKernels):

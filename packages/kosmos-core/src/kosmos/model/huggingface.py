@@ -117,7 +117,7 @@ class HuggingFaceBackbone(WithKernels):
                 huggingface_attention.KERNELS: self.by_kernels,
             },
         )
-        hidden: Tensor = output.last_hidden_state[0]
+        hidden: Tensor = output.last_hidden_state.squeeze(0)
         return hidden if self.scale == 1.0 else hidden * self.scale
 
     def output_weight(self) -> Tensor:

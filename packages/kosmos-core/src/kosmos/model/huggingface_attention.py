@@ -44,7 +44,7 @@ def packed_attention(
         ConfigError: the model asks for something that this attention does not do.
     """
     _refuse(module, attention_mask, options)
-    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     window = _window(module, sliding_window)
     segments, bounds = options[SEGMENTS], options.get(BOUNDS)
     if takes(bounds, q, v):

@@ -126,9 +126,10 @@ class _Loss(torch.autograd.Function):
         dtype, rows, train, z, by_kernels = settings
         exact = exact_type(hidden)
         grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
-        # A single product is widened once it is multiplied below. (CUDA sums up in fp32 by one call.)
-        single = len(hidden) <= rows and not weight.is_cuda
-        grad_weight = _Total(weight, dtype if single else exact) if train and ctx.needs_input_grad[1] else None
+        # One product of bf16 weights is no sum. (CUDA sums up in fp32 by one call.)
+        single = len(hidden) <= rows and weight.dtype == dtype and not weight.is_cuda
+        kept = dtype if single else exact
+        grad_weight = _Total(weight, kept, by_kernels) if train and ctx.needs_input_grad[1] else None
         wanted = grad_hidden is not None or grad_weight is not None
         losses = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
         added = torch.empty_like(losses) if z and wanted else None
@@ -149,6 +150,8 @@ class _Loss(torch.autograd.Function):
                 gradient = arithmetic(logits, targets[part], losses[part], likeliest, wanted, more)
                 if grad_hidden is not None:
                     grad_hidden[part] = (gradient @ projection)[:count]
+                if start + rows >= len(hidden):
+                    del projection  # as large as the gradient that is made now
                 if grad_weight is not None:
                     grad_weight.add(gradient.T, x)
         ctx.gradients = grad_hidden, None if grad_weight is None else grad_weight.value()
@@ -160,13 +163,16 @@ class _Loss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight = ctx.gradients
+        once = not torch._C._autograd._get_current_graph_task_keep_graph()
+        if once:  # the gradients are given away
+            ctx.gradients = None
         if hidden is not None:
             # Rounded to bf16, a factor of all gradients but those of the head would be up to 0.4 % beside theirs.
             hidden = (hidden.to(grad_total.dtype) * grad_total).to(hidden.dtype)
-        if weight is not None and weight.dtype.itemsize < ctx.weight_dtype.itemsize:
-            weight = weight.to(ctx.weight_dtype).mul_(grad_total)
-        elif weight is not None:
-            weight = torch.mul(weight, grad_total, out=torch.empty_like(weight, dtype=ctx.weight_dtype))
+        if weight is not None:
+            in_place = once and weight.dtype == ctx.weight_dtype
+            out = weight if in_place else torch.empty_like(weight, dtype=ctx.weight_dtype)
+            weight = torch.mul(weight, grad_total, out=out)
         return hidden, weight, None, None
 
 
@@ -183,8 +189,9 @@ def _room(projection: Tensor, rows: int) -> Tensor:
 class _Total:
     """A sum of products; in fp32 it keeps what bf16 would round away from chunk to chunk."""
 
-    def __init__(self, like: Tensor, dtype: torch.dtype) -> None:
-        self._like, self._dtype, self._sum = like, dtype, cast("Tensor | None", None)
+    def __init__(self, like: Tensor, dtype: torch.dtype, by_kernels: bool) -> None:
+        self._like, self._dtype, self._by_kernels = like, dtype, by_kernels
+        self._sum = cast("Tensor | None", None)
 
     def value(self) -> Tensor:
         return torch.zeros_like(self._like, dtype=self._dtype) if self._sum is None else self._sum
@@ -196,12 +203,12 @@ class _Total:
             return
         begins = self._sum is None and a.is_cpu
         self._sum = torch.empty_like(self._like, dtype=self._dtype) if begins else self.value()
-        add_product_(self._sum, a, b, begins)
+        add_product_(self._sum, a, b, begins, self._by_kernels)
 
 
 # Of its own, because torch's call can be neither followed without a GPU nor counted.
 @library.custom_op("kosmos::add_product_", mutates_args=("total",))
-def add_product_(total: Tensor, a: Tensor, b: Tensor, begins: bool) -> None:
+def add_product_(total: Tensor, a: Tensor, b: Tensor, begins: bool, by_kernels: bool) -> None:
     """``total += a @ b`` for a total in fp32 [n, m] and factors [n, k] and [k, m] in fewer bits.
 
     Where it ``begins`` (on a CPU), the total holds no number yet.
@@ -214,13 +221,16 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor, begins: bool) -> None:
         for start in range(0, len(a), rows):
             part, factor = total[start : start + rows], a[start : start + rows]
             product = torch.mm(factor, b, out=room[: len(part)])
-            part.copy_(product) if begins else part.add_(product)
+            if begins:
+                part.copy_(product)
+            else:
+                cpu_kernels.add_(part, product) if by_kernels else part.add_(product)
     else:
         total += a @ b
 
 
 @add_product_.register_fake
-def _(total: Tensor, a: Tensor, b: Tensor, begins: bool) -> None:
+def _(total: Tensor, a: Tensor, b: Tensor, begins: bool, by_kernels: bool) -> None:
     """Shapes are given."""
 
 

@@ -107,7 +107,7 @@ def _attend(
         raise _refused(f"attends in a batch of {query.shape[0]}")
     if dropout_p and query.shape[2]:
         raise _refused(f"drops parts of attention (dropout {dropout_p})")
-    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     bounds = attn_mask.bounds
     if takes(bounds, q, v):
         out = attend_within(q, k, v, bounds, causal=is_causal, scale=scale)
@@ -120,6 +120,8 @@ def _attend(
 def _attend_as_written(q: Tensor, k: Tensor, v: Tensor, mask: WithinItems, causal: bool, scale: float | None) -> Tensor:
     """[R, heads, width of a head] each -> the same shape."""
     items = mask.items
-    of_items = (x[: items.total] for x in (q, k, v))
-    out: Tensor = attend(*of_items, items, causal=causal, scale=scale, by_kernels=mask.by_kernels)
-    return F.pad(out, (0, 0, 0, 0, 0, len(q) - items.total))
+    padding = len(q) - items.total
+    if padding:
+        q, k, v = (x[: items.total] for x in (q, k, v))
+    out: Tensor = attend(q, k, v, items, causal=causal, scale=scale, by_kernels=mask.by_kernels)
+    return F.pad(out, (0, 0, 0, 0, 0, padding)) if padding else out
