@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from products import Products
+from products import Operands, Products
 from workload import report, run_settings
 
 from kosmos import make_run, train_model
@@ -33,10 +33,13 @@ class Clock(Reporter):
         self.steps, self.pairs = steps, pairs
         self.at: list[float] = []
         self.over_products: list[float] = []
-        """Of each pair."""
+        """Of each pair, over products like after like."""
+        self.over_in_order: list[float] = []
+        """And over those in the order of a step, on operands of their own."""
         self.peak_kib = 0
         self._noted: Products | None = None
-        self._again: list[Callable[[], float]] = []
+        self._operands = Operands()
+        self._again: list[tuple[Callable[[], float], Callable[[], float]]] = []
         self._begin = 0.0
 
     @property
@@ -52,11 +55,14 @@ class Clock(Reporter):
             self.peak_kib = own + sum(peak_kib(worker) for worker in children())
         if self._noted is not None:
             self._noted.__exit__(None, None, None)
-            self._again.append(self._noted.again())
-            self._again[-1]()  # which builds kernels, and maps memory
+            self._again.append((self._noted.again(), self._noted.in_order(self._operands)))
+            for take in self._again[-1]:
+                take()  # which builds kernels, and maps memory
             self._noted = None
         if beyond > NOTED + 1:  # not the first behind those that were noted
-            self.over_products.append((now - self._begin) / self._again[beyond % NOTED]())
+            again, in_order = self._again[beyond % NOTED]
+            self.over_products.append((now - self._begin) / again())
+            self.over_in_order.append((now - self._begin) / in_order())
         if self.pairs and 0 <= beyond < NOTED:
             self._noted = Products()
             self._noted.__enter__()
@@ -115,6 +121,7 @@ def main() -> None:
         peak_mib=clock.peak_kib / 1024,
         step_s=seconds / len(counted),
         products=median(clock.over_products or [float("nan")]),
+        products_in_order=median(clock.over_in_order or [float("nan")]),
         threads=torch.get_num_threads(),
     )
 

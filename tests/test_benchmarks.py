@@ -54,7 +54,7 @@ def measured(*options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 def test_the_products_of_a_loss_in_chunks_are_all_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from products import Products
+    from products import Operands, Products
 
     rows, width, vocabulary = 1500, 128, 500
     hidden = torch.randn(rows, width, dtype=torch.bfloat16, requires_grad=True)
@@ -62,6 +62,11 @@ def test_the_products_of_a_loss_in_chunks_are_all_noted(monkeypatch: pytest.Monk
     with Products() as seen:
         targets = torch.randint(vocabulary, (rows,))
         linear_cross_entropy(hidden, weight, targets, chunk=256, by_kernels=True).total.backward()
-    shapes = [(times, arguments[-2][1], arguments[-1][1]) for (_, arguments, _), times in seen.calls.items()]
-    found = sum(times * one[0] * one[1] * other[1] for times, one, other in shapes)
+    shapes = [(arguments[-2][1], arguments[-1][1]) for _, arguments, _ in seen.calls]
+    found = sum(one[0] * one[1] * other[1] for one, other in shapes)
     assert found == pytest.approx(3 * rows * width * vocabulary, rel=0.03)  # the last chunk is padded
+    operands = Operands()
+    for _ in range(2):  # the second time has those of the first
+        assert seen.in_order(operands)() > 0
+        assert seen.again()() > 0
+    assert operands.taken.total() == sum(len(args) + len(kwargs) for _, args, kwargs in seen.calls)

@@ -123,35 +123,62 @@ def test_autocast_runs_the_products_in_bf16_and_returns_gradients_in_fp32() -> N
         assert error(x.grad, reference) < TOLERANCES[torch.bfloat16]
 
 
+@pytest.mark.parametrize("by_kernels", [False, pytest.param(True, marks=needs_compiler)])
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("chunk", [7, 64])
-def test_products_that_are_added_up_in_parts_are_those_of_the_whole(monkeypatch, chunk, weights) -> None:
-    hidden, weight, targets = inputs(40, torch.float32, vocabulary=1_000, width=32)
-    weight = weight.detach().to(weights).requires_grad_()
+@pytest.mark.parametrize("lies", ["rows", "columns"])
+def test_products_are_added_up_in_parts(
+    monkeypatch: pytest.MonkeyPatch, lies: str, chunk: int, weights: torch.dtype, by_kernels: bool
+) -> None:
+    monkeypatch.setattr(loss, "PART", 192 * 33)  # of 1,001 rows
+    hidden, weight, targets = inputs(40, torch.float32, vocabulary=1_001, width=33)
+    weight = weight.detach().to(weights)
+    weight = (weight.T.contiguous().T if lies == "columns" else weight).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        total = linear_cross_entropy(hidden, weight, targets, chunk=chunk, by_kernels=by_kernels).total
+    (found,) = torch.autograd.grad(total, weight)
+    exact = weight.detach().double().requires_grad_()
+    expected = F.cross_entropy(hidden.detach().double() @ exact.T, targets, reduction="sum")
+    assert found.dtype == weights
+    assert error(found, torch.autograd.grad(expected, exact)[0]) < TOLERANCES[torch.bfloat16]
 
-    def gradient(part: int) -> Tensor:
-        monkeypatch.setattr(loss, "PART", part)
-        with torch.autocast("cpu", torch.bfloat16):
-            total = linear_cross_entropy(hidden, weight, targets, chunk=chunk).total
-        (found,) = torch.autograd.grad(total, weight)
-        return found
 
-    parts, whole = gradient(192 * 32), gradient(2**30)
-    assert parts.dtype == weights
-    assert error(parts, whole) < 4e-3  # a bit of bf16, where a product sums up in another order
-
-
-@pytest.mark.parametrize("autocast", [False, True])
-def test_a_graph_that_is_kept_gives_its_gradients_again(autocast: bool) -> None:
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("chunk", [9, 64])
+def test_a_graph_that_is_kept_gives_its_gradients_again(chunk: int, weights: torch.dtype) -> None:
     hidden, weight, targets = inputs(40, torch.float32)
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        total = linear_cross_entropy(hidden, weight, targets, chunk=9).total
+    weight = weight.detach().to(weights).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        total = linear_cross_entropy(hidden, weight, targets, chunk=chunk).total
     found = [
         torch.autograd.grad(total * factor, (hidden, weight), retain_graph=factor != 4.0) for factor in (1.0, 2.0, 4.0)
     ]
     for once, twice, thrice in zip(*found, strict=True):
         assert torch.equal(2 * once, twice)
         assert torch.equal(4 * once, thrice)
+    with pytest.raises(RuntimeError, match="retain_graph=True"):
+        total.backward()
+
+
+class Made(TorchDispatchMode):
+    """Counts memory that is asked for, in numbers."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        given = {x.untyped_storage().data_ptr() for x in (*args, *(kwargs or {}).values()) if isinstance(x, Tensor)}
+        if isinstance(out, Tensor) and out.untyped_storage().data_ptr() not in given:
+            self.numbers += out.numel()
+        return out
+
+
+def test_the_gradient_of_the_head_is_multiplied_where_it_lies() -> None:
+    hidden, weight, targets = inputs(40, torch.float32, vocabulary=1_000)
+    total = linear_cross_entropy(hidden, weight, targets, chunk=9).total
+    with Made() as seen:
+        (total / 3).backward()
+    assert 0 < seen.numbers < weight.numel()
 
 
 class Largest(TorchDispatchMode):

@@ -129,12 +129,12 @@ def swiglu(gate: Tensor, inner: Tensor) -> Tensor:
 
 
 def add(x: Tensor, y: Tensor) -> Tensor:
-    """x fp32 + y in bf16, of one shape -> fp32. PyTorch widens ``y`` in memory first."""
+    """x fp32 + y in bf16 (or fp32), of one shape -> fp32. PyTorch widens ``y`` in memory first."""
     return cast(Tensor, _Sum.apply(x.contiguous(), y.contiguous()))  # type: ignore[no-untyped-call]
 
 
 def add_(x: Tensor, y: Tensor) -> None:
-    """x fp32 += y in bf16, of one shape, contiguous; without gradients."""
+    """x fp32 += y in bf16 (or fp32), of one shape, both contiguous; without gradients."""
     _added(x, y, x)
 
 
@@ -237,7 +237,7 @@ class _Norm(torch.autograd.Function):
 
 def _added(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
     assert x.shape == y.shape == out.shape and x.dtype == out.dtype == torch.float32, (x.shape, y.shape, x.dtype)
-    assert all(given.is_contiguous() for given in (x, y, out))
+    assert all(given.is_contiguous() for given in (x, y, out)), (x.stride(), y.stride())
     _call("add", y.dtype, x, y, out, x.numel())
     return out
 

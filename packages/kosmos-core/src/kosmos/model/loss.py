@@ -151,7 +151,7 @@ class _Loss(torch.autograd.Function):
                 if grad_hidden is not None:
                     grad_hidden[part] = (gradient @ projection)[:count]
                 if start + rows >= len(hidden):
-                    del projection  # as large as the gradient that is made now
+                    del projection  # of a single chunk it would lie beside the gradient of fp32 weights
                 if grad_weight is not None:
                     grad_weight.add(gradient.T, x)
         ctx.gradients = grad_hidden, None if grad_weight is None else grad_weight.value()
@@ -162,9 +162,11 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError("the gradients of this loss were taken already: retain_graph=True keeps them")
         hidden, weight = ctx.gradients
-        once = not torch._C._autograd._get_current_graph_task_keep_graph()
-        if once:  # the gradients are given away
+        once = not _keeps_graph()
+        if once:
             ctx.gradients = None
         if hidden is not None:
             # Rounded to bf16, a factor of all gradients but those of the head would be up to 0.4 % beside theirs.
@@ -174,6 +176,11 @@ class _Loss(torch.autograd.Function):
             out = weight if in_place else torch.empty_like(weight, dtype=ctx.weight_dtype)
             weight = torch.mul(weight, grad_total, out=out)
         return hidden, weight, None, None
+
+
+def _keeps_graph() -> bool:
+    """Whether gradients may be asked for again: else they are given away as they lie."""
+    return torch.compiler.is_compiling() or torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 def _room(projection: Tensor, rows: int) -> Tensor:
@@ -201,32 +208,36 @@ class _Total:
         if a.dtype == self._dtype:
             self._sum = a @ b if self._sum is None else self._sum.addmm_(a, b)
             return
-        begins = self._sum is None and a.is_cpu
-        self._sum = torch.empty_like(self._like, dtype=self._dtype) if begins else self.value()
-        add_product_(self._sum, a, b, begins, self._by_kernels)
+        begins = self._sum is None and not a.is_cuda
+        if begins:
+            self._sum = torch.empty_like(self._like, dtype=self._dtype, memory_format=torch.contiguous_format)
+        total = self._sum = self.value()
+        add_product_(total, a, b, begins, self._by_kernels)
 
 
 # Of its own, because torch's call can be neither followed without a GPU nor counted.
 @library.custom_op("kosmos::add_product_", mutates_args=("total",))
 def add_product_(total: Tensor, a: Tensor, b: Tensor, begins: bool, by_kernels: bool) -> None:
-    """``total += a @ b`` for a total in fp32 [n, m] and factors [n, k] and [k, m] in fewer bits.
+    """``total += a @ b`` for a total in fp32 [n, m], contiguous, and factors [n, k] and [k, m] in fewer bits.
 
-    Where it ``begins`` (on a CPU), the total holds no number yet.
+    Args:
+        begins: the total holds no number yet (not on CUDA).
+        by_kernels: on a CPU, of factors in bf16: ours adds (``kosmos.model.cpu_kernels``).
     """
     if total.is_cuda:  # one pass over the sum, and no product beside it
         torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
-    elif total.is_cpu:
-        rows = max(MULTIPLE, PART // b.shape[1])
-        room = a.new_empty(min(rows, len(a)), b.shape[1])
-        for start in range(0, len(a), rows):
-            part, factor = total[start : start + rows], a[start : start + rows]
-            product = torch.mm(factor, b, out=room[: len(part)])
-            if begins:
-                part.copy_(product)
-            else:
-                cpu_kernels.add_(part, product) if by_kernels else part.add_(product)
-    else:
-        total += a @ b
+        return
+    rows = max(MULTIPLE, PART // b.shape[1]) if total.is_cpu else len(a)
+    room = a.new_empty(min(rows, len(a)), b.shape[1])
+    for start in range(0, len(a), rows):
+        part, factor = total[start : start + rows], a[start : start + rows]
+        product = torch.mm(factor, b, out=room[: len(part)])
+        if begins:
+            part.copy_(product)
+        elif by_kernels:
+            cpu_kernels.add_(part, product)
+        else:
+            part.add_(product)
 
 
 @add_product_.register_fake
