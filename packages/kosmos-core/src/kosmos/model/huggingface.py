@@ -18,6 +18,7 @@ from kosmos.model.attention import bounds_of
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.huggingface_check import check_apart, check_head, rope_types
+from kosmos.model.huggingface_kernels import offer_kernels
 from kosmos.model.huggingface_loading import fields_of, from_config_of, from_fields, from_weights, grow_vocabulary
 from kosmos.model.lora import refuse_updates
 from kosmos.model.recompute import Recompute, options_of
@@ -70,6 +71,7 @@ class HuggingFaceBackbone(WithKernels):
         """Tokens of the longest document that it was made for, which rotary positions do not end at."""
         self._recompute = False
         huggingface_attention.note_windows(built)
+        offer_kernels(built)
         check_apart(name, self)
         built.set_attn_implementation(huggingface_attention.NAME)
 

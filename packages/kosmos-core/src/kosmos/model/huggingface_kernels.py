@@ -1,0 +1,95 @@
+"""Norms and feed-forwards of transformers' models by C++ of ours on a CPU (``kosmos.model.cpu_kernels``).
+
+Nearly every model of transformers brings classes of its own for the same two functions. They are known by what they
+compute, not by their names.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kosmos.model.cpu_kernels import WithKernels, can_take, rms_norm, swiglu
+from kosmos.model.precision import product_type
+
+EPS = 0.125
+"""Of norms that are tried out: far from any other, so that a class that has its own is seen."""
+
+
+def offer_kernels(model: nn.Module) -> None:
+    """Have all RMS norms and SwiGLU feed-forwards of a model be able to: their weights stay where they are."""
+    for module in model.modules():
+        kind = type(module)
+        if isinstance(module, WithKernels):
+            continue
+        if hasattr(module, "variance_epsilon") and _is_rms_norm(kind):
+            module.__class__ = _with_kernels(kind, _norm)
+        elif hasattr(module, "gate_proj") and _is_silu(module) and _is_gated(kind):
+            module.__class__ = _with_kernels(kind, _gated)
+
+
+@functools.cache
+def _with_kernels(kind: type[nn.Module], forward: Callable[..., Tensor]) -> type[nn.Module]:
+    """A class like ``kind`` with that ``forward``, where kernels are to be taken and can."""
+    parts = {"forward": forward, "of_transformers": kind.forward, "__module__": kind.__module__}
+    return type(kind.__name__, (kind, WithKernels), parts)
+
+
+def _norm(self: Any, hidden_states: Tensor) -> Tensor:
+    # What products read anyway is rounded at once. Of other inputs than fp32 the class gives what it is told to.
+    dtype = product_type(hidden_states)
+    exact = hidden_states.dtype == torch.float32 == self.weight.dtype
+    if self.by_kernels and exact and can_take(hidden_states, self.weight, gives=dtype):
+        return rms_norm(hidden_states, self.weight, self.variance_epsilon, dtype)
+    return cast(Tensor, self.of_transformers(hidden_states))
+
+
+def _gated(self: Any, x: Tensor) -> Tensor:
+    gate, inner = self.gate_proj(x), self.up_proj(x)
+    kernels = self.by_kernels and can_take(gate, inner)
+    return cast(Tensor, self.down_proj(swiglu(gate, inner) if kernels else self.act_fn(gate) * inner))
+
+
+@functools.cache
+def _is_rms_norm(kind: type[nn.Module]) -> bool:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(shape, generator=generator) for shape in ((3, 8), (8,)))
+    probe = _bare(kind, weight=nn.Parameter(weight), variance_epsilon=EPS)
+    return _computes(probe, x, F.rms_norm(x, (8,), weight, EPS))
+
+
+@functools.cache
+def _is_gated(kind: type[nn.Module]) -> bool:
+    generator = torch.Generator().manual_seed(0)
+    x, gate, inner, out = (torch.randn(shape, generator=generator) for shape in ((3, 8), (6, 8), (6, 8), (8, 6)))
+    parts = {"gate_proj": gate, "up_proj": inner, "down_proj": out}
+    probe = _bare(kind, act_fn=F.silu, **{name: functools.partial(F.linear, weight=w) for name, w in parts.items()})
+    return _computes(probe, x, F.linear(F.silu(F.linear(x, gate)) * F.linear(x, inner), out))
+
+
+def _is_silu(module: nn.Module) -> bool:
+    act, x = getattr(module, "act_fn", None), torch.linspace(-3.0, 3.0, 7, device="cpu")
+    return callable(act) and _computes(act, x, F.silu(x))
+
+
+def _bare(kind: type[nn.Module], **parts: Any) -> nn.Module:
+    """One of a class that was not set up, and has these parts."""
+    made = kind.__new__(kind)
+    nn.Module.__init__(made)
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
+
+
+def _computes(function: Callable[[Tensor], Any], x: Tensor, expected: Tensor) -> bool:
+    try:
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            found = function(x)
+    except Exception:  # it needs something that it was not given: another function, then
+        return False
+    return isinstance(found, Tensor) and found.shape == expected.shape and torch.allclose(found, expected, atol=1e-5)

@@ -1,0 +1,86 @@
+"""Norms and feed-forwards of transformers' models by C++ of ours."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kosmos.model.cpu_kernels import WithKernels, use_kernels
+from kosmos.model.huggingface import HuggingFaceBackbone
+from kosmos.model.segments import Segments
+
+pytestmark = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
+LENGTHS = (5, 70, 1, 60)
+
+
+def backbone(kind: str, **fields: Any) -> HuggingFaceBackbone:
+    torch.manual_seed(0)
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return HuggingFaceBackbone(
+        50, config={"model_type": kind, **small, "num_key_value_heads": 1, "vocab_size": 50, **fields}
+    )
+
+
+def offered(model: HuggingFaceBackbone) -> dict[str, int]:
+    found = [type(module).__name__ for module in model.model.modules() if isinstance(module, WithKernels)]
+    return {ending: sum(name.endswith(ending) for name in found) for ending in ("RMSNorm", "MLP")}
+
+
+def hidden(model: HuggingFaceBackbone) -> Tensor:
+    ids = torch.randint(50, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
+    return model(model.embed(ids), torch.cat([torch.arange(n) for n in LENGTHS]), Segments(LENGTHS))
+
+
+def results(model: HuggingFaceBackbone, precision: torch.dtype) -> list[Tensor]:
+    model.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+        out = hidden(model).float()
+    out.backward(torch.randn(out.shape, generator=torch.Generator().manual_seed(2)))
+    return [out.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("kind", "norms"), [("llama", 5), ("qwen3", 9), ("qwen2", 5), ("mistral", 5), ("smollm3", 5), ("olmo2", 9)]
+)
+def test_a_model_by_kernels_is_the_model_without_them(
+    kind: str, norms: int, precision: torch.dtype, calls: list[str]
+) -> None:
+    model = backbone(kind)
+    assert offered(model) == {"RMSNorm": norms, "MLP": 2}
+    found = []
+    for wanted in (False, True):
+        use_kernels(model, wanted)
+        calls.clear()
+        found.append(results(model, precision))
+        assert ({"norm", "norm_backward", "swiglu", "swiglu_backward"} <= set(calls)) is wanted
+    for ours, theirs in zip(found[1], found[0], strict=True):
+        assert (ours - theirs).norm() / theirs.norm() < {torch.float32: 1e-5, torch.bfloat16: 4e-2}[precision]
+
+
+def test_scores_are_those_of_transformers(calls: list[str]) -> None:
+    model = backbone("qwen3")
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        before = hidden(model)
+        use_kernels(model)
+        assert torch.equal(hidden(model), before)
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "offers"),
+    [
+        ("gemma3_text", {}, {"RMSNorm": 0, "MLP": 0}),  # weights are 1 + w, feed-forwards with GELU
+        ("phi3", {"pad_token_id": 0}, {"RMSNorm": 5, "MLP": 0}),  # one product for gate and inner
+        ("llama", {"hidden_act": "gelu"}, {"RMSNorm": 5, "MLP": 0}),
+    ],
+)
+def test_what_computes_something_else_stays(kind: str, fields: dict[str, Any], offers: dict[str, int]) -> None:
+    model = backbone(kind, **fields)
+    assert offered(model) == offers
+    use_kernels(model)
+    hidden(model).sum().backward()
