@@ -24,7 +24,7 @@ EPS = 0.125
 def offer_kernels(model: nn.Module) -> None:
     """Have all RMS norms and SwiGLU feed-forwards of a model be able to: their weights stay where they are."""
     for module in model.modules():
-        kind = type(module)
+        kind: Any = type(module)
         if isinstance(module, WithKernels):
             continue
         if hasattr(module, "variance_epsilon") and _is_rms_norm(kind):
@@ -41,7 +41,8 @@ def _with_kernels(kind: type[nn.Module], forward: Callable[..., Tensor]) -> type
 
 
 def _norm(self: Any, hidden_states: Tensor) -> Tensor:
-    # What products read anyway is rounded at once. Of other inputs than fp32 the class gives what it is told to.
+    # Products read what becomes of the residual stream, in fp32, and would each round it. Norms of queries and keys get
+    # bf16 and give fp32, which is rotated.
     dtype = product_type(hidden_states)
     exact = hidden_states.dtype == torch.float32 == self.weight.dtype
     if self.by_kernels and exact and can_take(hidden_states, self.weight, gives=dtype):
@@ -57,19 +58,18 @@ def _gated(self: Any, x: Tensor) -> Tensor:
 
 @functools.cache
 def _is_rms_norm(kind: type[nn.Module]) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(shape, generator=generator) for shape in ((3, 8), (8,)))
-    probe = _bare(kind, weight=nn.Parameter(weight), variance_epsilon=EPS)
-    return _computes(probe, x, F.rms_norm(x, (8,), weight, EPS))
+    x, weight = _drawn((3, 8), (8,))
+    parts = {"weight": nn.Parameter(weight), "variance_epsilon": EPS}
+    return _computes(lambda x: _bare(kind, parts)(x), x, F.rms_norm(x, (8,), weight, EPS))
 
 
 @functools.cache
 def _is_gated(kind: type[nn.Module]) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    x, gate, inner, out = (torch.randn(shape, generator=generator) for shape in ((3, 8), (6, 8), (6, 8), (8, 6)))
-    parts = {"gate_proj": gate, "up_proj": inner, "down_proj": out}
-    probe = _bare(kind, act_fn=F.silu, **{name: functools.partial(F.linear, weight=w) for name, w in parts.items()})
-    return _computes(probe, x, F.linear(F.silu(F.linear(x, gate)) * F.linear(x, inner), out))
+    x, gate, inner, out = _drawn((3, 8), (6, 8), (6, 8), (8, 6))
+    weights = {"gate_proj": gate, "up_proj": inner, "down_proj": out}
+    parts = {"act_fn": F.silu, **{name: functools.partial(F.linear, weight=w) for name, w in weights.items()}}
+    expected = F.linear(F.silu(F.linear(x, gate)) * F.linear(x, inner), out)
+    return _computes(lambda x: _bare(kind, parts)(x), x, expected)
 
 
 def _is_silu(module: nn.Module) -> bool:
@@ -77,7 +77,13 @@ def _is_silu(module: nn.Module) -> bool:
     return callable(act) and _computes(act, x, F.silu(x))
 
 
-def _bare(kind: type[nn.Module], **parts: Any) -> nn.Module:
+def _drawn(*shapes: tuple[int, ...]) -> list[Tensor]:
+    """Wherever a model is being made, and without a draw of its generator."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    return [torch.randn(shape, generator=generator, device="cpu") for shape in shapes]
+
+
+def _bare(kind: type[nn.Module], parts: dict[str, Any]) -> nn.Module:
     """One of a class that was not set up, and has these parts."""
     made = kind.__new__(kind)
     nn.Module.__init__(made)
