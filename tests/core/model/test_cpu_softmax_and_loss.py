@@ -250,7 +250,7 @@ def test_a_model_of_transformers_attends_by_kernels_too(calls: list[str]) -> Non
         calls.clear()
         hidden = backbone(backbone.embed(ids), positions, Segments(lengths))
         losses.append(model._losses(hidden, ids.roll(-1), torch.arange(60)).total)
-        assert set(calls) == ({"softmax", "cross_entropy"} if wanted else set())
+        assert set(calls) == ({"norm", "swiglu", "softmax", "cross_entropy"} if wanted else set())
     torch.testing.assert_close(*losses)
 
 
