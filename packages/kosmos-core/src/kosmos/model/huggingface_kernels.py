@@ -43,17 +43,18 @@ def _with_kernels(kind: type[nn.Module], forward: Callable[..., Tensor]) -> type
 def _norm(self: Any, hidden_states: Tensor) -> Tensor:
     # Products read what becomes of the residual stream, in fp32, and would each round it. Norms of queries and keys get
     # bf16 and give fp32, which is rotated.
-    dtype = product_type(hidden_states)
-    exact = hidden_states.dtype == torch.float32 == self.weight.dtype
-    if self.by_kernels and exact and can_take(hidden_states, self.weight, gives=dtype):
-        return rms_norm(hidden_states, self.weight, self.variance_epsilon, dtype)
+    if self.by_kernels and hidden_states.dtype == torch.float32 == self.weight.dtype:
+        dtype = product_type(hidden_states)
+        if can_take(hidden_states, self.weight, gives=dtype):
+            return rms_norm(hidden_states, self.weight, self.variance_epsilon, dtype)
     return cast(Tensor, self.of_transformers(hidden_states))
 
 
 def _gated(self: Any, x: Tensor) -> Tensor:
+    if not self.by_kernels:
+        return cast(Tensor, self.of_transformers(x))
     gate, inner = self.gate_proj(x), self.up_proj(x)
-    kernels = self.by_kernels and can_take(gate, inner)
-    return cast(Tensor, self.down_proj(swiglu(gate, inner) if kernels else self.act_fn(gate) * inner))
+    return cast(Tensor, self.down_proj(swiglu(gate, inner) if can_take(gate, inner) else self.act_fn(gate) * inner))
 
 
 @functools.cache
