@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from kosmos.model import huggingface_kernels
 from kosmos.model.cpu_kernels import WithKernels, use_kernels
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.segments import Segments
+from kosmos.model.weights import without_memory
 
 pytestmark = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 LENGTHS = (5, 70, 1, 60)
@@ -64,6 +66,18 @@ def test_a_model_by_kernels_is_the_model_without_them(
         assert ours & set(calls) == (ours if wanted else set())
     for mine, theirs in zip(found[1], found[0], strict=True):
         assert (mine - theirs).norm() / theirs.norm() < {torch.float32: 1e-5, torch.bfloat16: 4e-2}[precision]
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
+def test_models_without_weights_yet_are_given_them_too(default: torch.dtype) -> None:
+    for known in (huggingface_kernels._is_rms_norm, huggingface_kernels._is_gated):  # as in a process of its own
+        known.cache_clear()
+    torch.set_default_dtype(default)
+    try:
+        with without_memory(), torch.device("meta"):
+            assert offered(backbone("llama")) == {"RMSNorm": 5, "MLP": 2}
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_scores_are_those_of_transformers(calls: list[str]) -> None:

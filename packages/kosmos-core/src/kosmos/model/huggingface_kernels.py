@@ -60,7 +60,7 @@ def _gated(self: Any, x: Tensor) -> Tensor:
 @functools.cache
 def _is_rms_norm(kind: type[nn.Module]) -> bool:
     x, weight = _drawn((3, 8), (8,))
-    parts = {"weight": nn.Parameter(weight), "variance_epsilon": EPS}
+    parts = {"weight": weight, "variance_epsilon": EPS}
     return _computes(lambda x: _bare(kind, parts)(x), x, F.rms_norm(x, (8,), weight, EPS))
 
 
@@ -74,22 +74,24 @@ def _is_gated(kind: type[nn.Module]) -> bool:
 
 
 def _is_silu(module: nn.Module) -> bool:
-    act, x = getattr(module, "act_fn", None), torch.linspace(-3.0, 3.0, 7, device="cpu")
+    act, x = getattr(module, "act_fn", None), torch.linspace(-3.0, 3.0, 7, dtype=torch.float32, device="cpu")
     return callable(act) and _computes(act, x, F.silu(x))
 
 
 def _drawn(*shapes: tuple[int, ...]) -> list[Tensor]:
-    """Wherever a model is being made, and without a draw of its generator."""
+    """Wherever and of whatever type a model is being made, and without a draw of its generator."""
     generator = torch.Generator("cpu").manual_seed(0)
-    return [torch.randn(shape, generator=generator, device="cpu") for shape in shapes]
+    return [torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu") for shape in shapes]
 
 
 def _bare(kind: type[nn.Module], parts: dict[str, Any]) -> nn.Module:
-    """One of a class that was not set up, and has these parts."""
+    """One of a class that was not set up, and has these parts.
+
+    They are no parameters: those have no values where a model is made ``without_memory``.
+    """
     made = kind.__new__(kind)
     nn.Module.__init__(made)
-    for name, part in parts.items():
-        setattr(made, name, part)
+    made.__dict__.update(parts)
     return made
 
 
