@@ -47,14 +47,17 @@ class Mean(nn.Module):
 class Small(Decoder):
     """Core's decoder, small. ``crosses`` takes the row for one document, ``peeks`` adds the next token, ``elsewhere``
     adds what is always on the CPU; of documents that are continued together, ``mixes`` gives each what is another's,
-    and ``keeps`` the first ones in place of those that go on. ``stores`` keeps the row's documents on itself."""
+    and ``keeps`` the first ones in place of those that go on. ``stores`` keeps the row's documents on itself.
+    ``looks`` has a norm of another class where it finds no values in it."""
 
-    crosses, peeks, forgets, elsewhere, mixes, keeps, stores = False, False, False, False, False, False, False
+    crosses, peeks, forgets, elsewhere, mixes, keeps, stores, looks = (False,) * 8
 
     draw_weights = Decoder.draw_weights
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size, width=32, layers=1, heads=2, ffn_width=48)
+        if self.looks and self.norm.weight.is_meta:
+            self.norm = torch.nn.RMSNorm(32)
 
     def forward(self, x: Tensor, position_ids: Tensor, segments: Segments, cache: Any = None) -> Tensor:
         if self.crosses:

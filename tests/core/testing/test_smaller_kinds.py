@@ -99,6 +99,7 @@ MUTANTS = [
         "its new_batch_cache gives no KeyValueBatch",
     ),
     Mutant("Small.draw_weights", late_draw, "backbone little", "drawn-later", "embedding.weight has other values"),
+    Mutant("Small.looks", True, "backbone little", "drawn-later", "norm is a module of another class"),
     Mutant("Small.elsewhere", True, "backbone little", "gpu", "at smaller.py:"),
     Mutant("descent", made_of(smaller.Ascent), "optimizer momentum", "lowers-a-loss", "the loss went from"),
     Mutant("descent", made_of(smaller.OwnRate), "optimizer momentum", "obeys-the-rate", "parameters moved"),

@@ -163,12 +163,15 @@ def drawn_later_is_the_same(backbone: ComponentUnderTest) -> None:
     if not drawn_later(backbone.registry.resolve("backbone", backbone.spec.name)):
         raise Unchecked("the backbone has no draw_weights of its own")
     torch.manual_seed(0)
-    at_once = backbone.build(VOCABULARY)
-    torch.manual_seed(0)
-    with without_memory():
+    with without_memory():  # first: what is remembered of its classes would hide that it is not found out here
         later = backbone.build(VOCABULARY)
     torch.rand(1)  # as other parts draw that are made before memory is there
     materialize(later, torch.device("cpu"), draw=True)
+    torch.manual_seed(0)
+    at_once = backbone.build(VOCABULARY)
+    parts, expected = ({n: type(m) for n, m in model.named_modules()} for model in (later, at_once))
+    if other := [n for n in {**expected, **parts} if parts.get(n) is not expected.get(n)]:
+        raise BrokenPromise(f"{other[0]} is a module of another class, or there is none")
     found = dict(chain(later.named_parameters(), later.named_buffers()))
     for name, tensor in chain(at_once.named_parameters(), at_once.named_buffers()):
         if not torch.equal(tensor, found[name]):
