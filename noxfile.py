@@ -107,6 +107,14 @@ def survive(session: nox.Session) -> None:
     session.run("python", "-m", "survive.harness", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
+@nox.session(default=False)
+def resumes(session: nox.Session) -> None:
+    """Runs of every kind, each gone on with by another process to the same bits, about nine minutes."""
+    install(session, *EDITABLE, "-r", "requirements-test.txt")
+    environment = {"KOSMOS_TEST_RESUMES": "1", "OMP_NUM_THREADS": "1"}
+    session.run("python", "-m", "pytest", "-n", "2", "tests/survive/test_resumes.py", *session.posargs, env=environment)
+
+
 @nox.session
 def docs(session: nox.Session) -> None:
     """The documentation site, strictly, in site/. ``nox -s docs -- serve`` shows it as it changes."""
