@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import shutil
 from typing import Any
 
@@ -76,8 +78,28 @@ def test_models_without_weights_yet_are_given_them_too(default: torch.dtype) -> 
     try:
         with without_memory(), torch.device("meta"):
             assert offered(backbone("llama")) == {"RMSNorm": 5, "MLP": 2}
+        with torch.autocast("cpu", torch.bfloat16), without_memory():
+            assert offered(backbone("qwen2")) == {"RMSNorm": 5, "MLP": 2}
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_what_could_not_be_tried_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface_kernels._is_gated.cache_clear()
+    with monkeypatch.context() as broken, without_memory():
+        broken.setattr(torch.nn.functional, "silu", None)
+        assert offered(backbone("olmo2")) == {"RMSNorm": 9, "MLP": 0}
+    assert offered(backbone("olmo2")) == {"RMSNorm": 9, "MLP": 2}
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_it_can_be_copied_and_pickled(again: Any) -> None:
+    model = backbone("llama").model
+    use_kernels(model)
+    other = again(model)
+    assert [type(m) for m in other.modules()] == [type(m) for m in model.modules()]
+    assert all(m.by_kernels for m in other.modules() if isinstance(m, WithKernels))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
 def test_scores_are_those_of_transformers(calls: list[str]) -> None:
@@ -95,6 +117,8 @@ def test_scores_are_those_of_transformers(calls: list[str]) -> None:
         ("gemma3_text", {}, {"RMSNorm": 0, "MLP": 0}),  # weights are 1 + w, feed-forwards with GELU
         ("phi3", {"pad_token_id": 0}, {"RMSNorm": 5, "MLP": 0}),  # one product for gate and inner
         ("llama", {"hidden_act": "gelu"}, {"RMSNorm": 5, "MLP": 0}),
+        # Its layers add what comes to what norms give, which would be a residual stream in bf16.
+        ("minimax", {"layer_types": ["full_attention"] * 2, "num_local_experts": 2}, {"RMSNorm": 0, "MLP": 0}),
     ],
 )
 def test_what_computes_something_else_stays(kind: str, fields: dict[str, Any], offers: dict[str, int]) -> None:

@@ -66,13 +66,19 @@ def can_take(*given: Tensor, gives: torch.dtype = torch.float32) -> bool:
     return known and torch.is_grad_enabled()
 
 
+def can_gate(gate: Tensor, inner: Tensor) -> bool:
+    """Whether ``swiglu`` can take them."""
+    return gate.dtype == inner.dtype and can_take(gate, inner)
+
+
 def knows(dtype: torch.dtype) -> bool:
     return dtype in _TYPES
 
 
 def is_plain(x: Tensor) -> bool:
-    """Whether functions of our own may stand for PyTorch's: on a CPU, no DTensor, and nothing is being compiled."""
-    return x.device.type == "cpu" and type(x) in _PLAIN and not torch.compiler.is_compiling()
+    """Whether functions of our own may stand for PyTorch's: on a CPU, no DTensor, nothing being compiled or traced."""
+    seen = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return x.device.type == "cpu" and type(x) in _PLAIN and not seen
 
 
 @functools.cache

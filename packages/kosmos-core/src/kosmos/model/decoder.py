@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from kosmos.model.attention import Bounds, attend_cached, attend_row, bounds_of
 from kosmos.model.caches import KeyValueBatch, KeyValueCache
-from kosmos.model.cpu_kernels import WithKernels, add, can_take, swiglu
+from kosmos.model.cpu_kernels import WithKernels, add, can_gate, can_take, swiglu
 from kosmos.model.decoder_presets import DecoderShape, Preset, decoder_shape
 from kosmos.model.lora import refuse_updates
 from kosmos.model.norms import LayerNorm, RMSNorm
@@ -255,7 +255,7 @@ class FeedForward(WithKernels):
         return cast(Tensor, self.output(self.sub_norm(inner)))
 
     def _gated(self, gate: Tensor, inner: Tensor) -> Tensor:
-        return swiglu(gate, inner) if self.by_kernels and can_take(gate, inner) else F.silu(gate) * inner
+        return swiglu(gate, inner) if self.by_kernels and can_gate(gate, inner) else F.silu(gate) * inner
 
 
 def _norm(shape: DecoderShape, width: int) -> nn.Module:

@@ -14,36 +14,51 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.model.cpu_kernels import WithKernels, can_take, rms_norm, swiglu
+from kosmos.model.cpu_kernels import WithKernels, can_gate, can_take, is_plain, rms_norm, swiglu
 from kosmos.model.precision import product_type
 
+ADD_NORMS = {"minimax"}
+"""Types of models whose layers add to what norms give: in bf16 the residual stream itself would be rounded."""
 EPS = 0.125
 """Of norms that are tried out: far from any other, so that a class that has its own is seen."""
 
 
-def offer_kernels(model: nn.Module) -> None:
+def offer_kernels(model: Any) -> None:
     """Have all RMS norms and SwiGLU feed-forwards of a model be able to: their weights stay where they are."""
-    for module in model.modules():
-        kind: Any = type(module)
-        if isinstance(module, WithKernels):
-            continue
-        if hasattr(module, "variance_epsilon") and _is_rms_norm(kind):
-            module.__class__ = _with_kernels(kind, _norm)
-        elif hasattr(module, "gate_proj") and _is_silu(module) and _is_gated(kind):
-            module.__class__ = _with_kernels(kind, _gated)
+    adds_norms = model.config.model_type in ADD_NORMS
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        for module in model.modules():
+            kind: Any = type(module)
+            if isinstance(module, WithKernels):
+                continue
+            if hasattr(module, "variance_epsilon") and not adds_norms and _finds(_is_rms_norm, kind):
+                module.__class__ = _with_kernels(kind, _norm)
+            elif hasattr(module, "gate_proj") and _finds(_is_silu, module) and _finds(_is_gated, kind):
+                module.__class__ = _with_kernels(kind, _gated)
 
 
 @functools.cache
 def _with_kernels(kind: type[nn.Module], forward: Callable[..., Tensor]) -> type[nn.Module]:
     """A class like ``kind`` with that ``forward``, where kernels are to be taken and can."""
-    parts = {"forward": forward, "of_transformers": kind.forward, "__module__": kind.__module__}
+
+    def pickled(self: nn.Module, protocol: object) -> Any:  # the class is not found by its name
+        return _unset, (kind, forward), vars(self)
+
+    parts = {
+        "forward": forward, "of_transformers": kind.forward, "__module__": kind.__module__, "__reduce_ex__": pickled,
+    }  # fmt: skip
     return type(kind.__name__, (kind, WithKernels), parts)
+
+
+def _unset(kind: Any, forward: Callable[..., Tensor]) -> nn.Module:
+    made = _with_kernels(kind, forward)
+    return made.__new__(made)
 
 
 def _norm(self: Any, hidden_states: Tensor) -> Tensor:
     # Products read what becomes of the residual stream, in fp32, and would each round it. Norms of queries and keys get
     # bf16 and give fp32, which is rotated.
-    if self.by_kernels and hidden_states.dtype == torch.float32 == self.weight.dtype:
+    if self.by_kernels and hidden_states.dtype == torch.float32 == self.weight.dtype and is_plain(hidden_states):
         dtype = product_type(hidden_states)
         if can_take(hidden_states, self.weight, gives=dtype):
             return rms_norm(hidden_states, self.weight, self.variance_epsilon, dtype)
@@ -54,28 +69,36 @@ def _gated(self: Any, x: Tensor) -> Tensor:
     if not self.by_kernels:
         return cast(Tensor, self.of_transformers(x))
     gate, inner = self.gate_proj(x), self.up_proj(x)
-    return cast(Tensor, self.down_proj(swiglu(gate, inner) if can_take(gate, inner) else self.act_fn(gate) * inner))
+    return cast(Tensor, self.down_proj(swiglu(gate, inner) if can_gate(gate, inner) else self.act_fn(gate) * inner))
+
+
+def _finds(what: Callable[[Any], bool], of: Any) -> bool:
+    """What could not be tried is none of them, and is not remembered: another time it may be."""
+    try:
+        return what(of)
+    except Exception:
+        return False
 
 
 @functools.cache
 def _is_rms_norm(kind: type[nn.Module]) -> bool:
     x, weight = _drawn((3, 8), (8,))
-    parts = {"weight": weight, "variance_epsilon": EPS}
-    return _computes(lambda x: _bare(kind, parts)(x), x, F.rms_norm(x, (8,), weight, EPS))
+    norm = _bare(kind, {"weight": weight, "variance_epsilon": EPS})
+    return _same(norm(x), F.rms_norm(x, (8,), weight, EPS))
 
 
 @functools.cache
 def _is_gated(kind: type[nn.Module]) -> bool:
     x, gate, inner, out = _drawn((3, 8), (6, 8), (6, 8), (8, 6))
     weights = {"gate_proj": gate, "up_proj": inner, "down_proj": out}
-    parts = {"act_fn": F.silu, **{name: functools.partial(F.linear, weight=w) for name, w in weights.items()}}
-    expected = F.linear(F.silu(F.linear(x, gate)) * F.linear(x, inner), out)
-    return _computes(lambda x: _bare(kind, parts)(x), x, expected)
+    maps = {name: functools.partial(F.linear, weight=weight) for name, weight in weights.items()}
+    found = _bare(kind, {"act_fn": F.silu, **maps})(x)
+    return _same(found, F.linear(F.silu(F.linear(x, gate)) * F.linear(x, inner), out))
 
 
-def _is_silu(module: nn.Module) -> bool:
-    act, x = getattr(module, "act_fn", None), torch.linspace(-3.0, 3.0, 7, dtype=torch.float32, device="cpu")
-    return callable(act) and _computes(act, x, F.silu(x))
+def _is_silu(module: Any) -> bool:
+    x = torch.linspace(-3.0, 3.0, 7, dtype=torch.float32, device="cpu")
+    return _same(module.act_fn(x), F.silu(x))
 
 
 def _drawn(*shapes: tuple[int, ...]) -> list[Tensor]:
@@ -95,10 +118,5 @@ def _bare(kind: type[nn.Module], parts: dict[str, Any]) -> nn.Module:
     return made
 
 
-def _computes(function: Callable[[Tensor], Any], x: Tensor, expected: Tensor) -> bool:
-    try:
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            found = function(x)
-    except Exception:  # it needs something that it was not given: another function, then
-        return False
+def _same(found: Any, expected: Tensor) -> bool:
     return isinstance(found, Tensor) and found.shape == expected.shape and torch.allclose(found, expected, atol=1e-5)
