@@ -31,32 +31,30 @@ def transformers(kind: str, **fields: Any) -> str:
     return f"backbone={json.dumps({'name': 'hf', 'config': config})}"
 
 
+LLAMA = transformers("llama", num_key_value_heads=2)
+EXPERTS = {"num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+
 def bf16_weights(optimizer: str, master: str) -> tuple[str, str]:
     return "train.weights=bf16", f"train.optimizer={{name: {optimizer}, master: {master}}}"
 
 
-SHORT = {
-    "Llama": (*PICTURES, transformers("llama", num_key_value_heads=2)),
-}
-LONG = {
+IN_THE_SUITE = "Llama"
+RUNS = {
+    "Llama": (*PICTURES, LLAMA),
     "data workers": (*BOTH, "data.workers=2"),
     "bf16 weights": (*BOTH, *bf16_weights("lion", "bits16")),
     "fp32": (*BOTH, "train.precision=fp32"),
     "every modality": ("--modalities", "image,audio,video"),
     "video": VIDEOS,
     "Qwen 3": (*PICTURES, transformers("qwen3", num_key_value_heads=2)),
-    "Qwen 3 with experts": (
-        *PICTURES,
-        transformers(
-            "qwen3_moe", num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
-        ),
-    ),
+    "Qwen 3 with experts": (*PICTURES, transformers("qwen3_moe", **EXPERTS)),
     "Gemma 3": (*PICTURES, transformers("gemma3_text", num_key_value_heads=2)),
     "OLMo 2": (*PICTURES, transformers("olmo2")),
     "Phi 3": (*PICTURES, transformers("phi3", pad_token_id=0)),
     "GPT-NeoX": (*PICTURES, transformers("gpt_neox")),
-    "Llama in fp32": (*PICTURES, transformers("llama", num_key_value_heads=2), "train.precision=fp32"),
-    "Llama with updates": (*PICTURES, transformers("llama", num_key_value_heads=2), "backbone.lora={rank: 4}"),
+    "Llama in fp32": (*PICTURES, LLAMA, "train.precision=fp32"),
+    "Llama with updates": (*PICTURES, LLAMA, "backbone.lora={rank: 4}"),
     "decoder with updates": (*PICTURES, "backbone.lora={rank: 4}"),
     "frozen decoder": (*BOTH, "backbone.freeze=true"),
     "AdamW": (*BOTH, "train.optimizer=adamw"),
@@ -84,10 +82,8 @@ long = pytest.mark.skipif("KOSMOS_TEST_RESUMES" not in os.environ, reason="minut
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings",
-    [*(pytest.param(s, id=name) for name, s in SHORT.items()),
-     *(pytest.param(s, id=name, marks=long) for name, s in LONG.items())],
-)  # fmt: skip
+    "settings", [pytest.param(s, id=name, marks=() if name == IN_THE_SUITE else long) for name, s in RUNS.items()]
+)
 def test_another_process_goes_on_to_the_same_bits(settings: tuple[str, ...], tmp_path: Path) -> None:
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     of_ours = () if any(s.startswith("backbone={") for s in settings) else OUR_DECODER

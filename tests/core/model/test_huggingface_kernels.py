@@ -89,7 +89,31 @@ def test_what_could_not_be_tried_is_tried_again(monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as broken, without_memory():
         broken.setattr(torch.nn.functional, "silu", None)
         assert offered(backbone("olmo2")) == {"RMSNorm": 9, "MLP": 0}
+        broken.setattr(torch.nn.functional, "silu", fail)
+        with pytest.warns(
+            UserWarning, match=r"^hf: Olmo2MLP computes by PyTorch, as it could not be tried: RuntimeError: no silu$"
+        ):
+            assert offered(backbone("olmo2")) == {"RMSNorm": 9, "MLP": 0}
     assert offered(backbone("olmo2")) == {"RMSNorm": 9, "MLP": 2}
+
+
+def fail(*_: Any) -> Tensor:
+    raise RuntimeError("no silu")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")  # deprecated
+def test_what_kernels_do_not_know_is_computed_without_them(calls: list[str]) -> None:
+    layer = backbone("llama").blocks[0]
+    use_kernels(layer)
+    x = torch.randn(3, 32)
+    traced = torch.jit.trace(layer.input_layernorm, x)  # in which values would be constants
+    layer.input_layernorm.to("meta")(x.to("meta"))
+    layer.mlp.up_proj.register_forward_hook(lambda module, given, out: out.bfloat16())
+    mixed = layer.mlp(x)
+    assert not calls
+    use_kernels(layer, False)
+    torch.testing.assert_close(traced(2 * x), backbone("llama").blocks[0].input_layernorm(2 * x))
+    torch.testing.assert_close(mixed, layer.mlp(x))
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])

@@ -7,6 +7,7 @@ compute, not by their names.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kosmos.data.foreign import first_line
 from kosmos.model.cpu_kernels import WithKernels, can_gate, can_take, is_plain, rms_norm, swiglu
 from kosmos.model.precision import product_type
 
@@ -76,7 +78,11 @@ def _finds(what: Callable[[Any], bool], of: Any) -> bool:
     """What could not be tried is none of them, and is not remembered: another time it may be."""
     try:
         return what(of)
-    except Exception:
+    except (AttributeError, TypeError, ValueError):  # it wants other parts or arguments: another function
+        return False
+    except Exception as error:  # a process that goes on with the run may find something else
+        name = getattr(of, "__name__", type(of).__name__)
+        warnings.warn(f"hf: {name} computes by PyTorch, as it could not be tried: {first_line(error)}", stacklevel=2)
         return False
 
 

@@ -171,7 +171,7 @@ def drawn_later_is_the_same(backbone: ComponentUnderTest) -> None:
     at_once = backbone.build(VOCABULARY)
     parts, expected = ({n: type(m) for n, m in model.named_modules()} for model in (later, at_once))
     if other := [n for n in {**expected, **parts} if parts.get(n) is not expected.get(n)]:
-        raise BrokenPromise(f"{other[0]} is a module of another class, or there is none")
+        raise BrokenPromise(f"{other[0] or 'the backbone'} is a module of another class, or there is none")
     found = dict(chain(later.named_parameters(), later.named_buffers()))
     for name, tensor in chain(at_once.named_parameters(), at_once.named_buffers()):
         if not torch.equal(tensor, found[name]):
