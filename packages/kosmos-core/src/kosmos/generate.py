@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kosmos.compose import Composition, check_composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, ready_document, to_tensors
@@ -20,6 +20,7 @@ from kosmos.errors import ConfigError, SampleError, TrainingError
 from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
+from kosmos.model.prepacked import Prepacked
 from kosmos.model.segments import Segments
 from kosmos.runtime.devices import autocast, check_dtype
 
@@ -125,19 +126,19 @@ def generate_alone(
     ends = composition.planner.stops
     random = torch.Generator().manual_seed(seed)
     steps, ids = continuing(backbone, device, one=True), list[int]()
-    left = room_behind(backbone, len(batch.token_ids), max_new_tokens)
-    with _without_gradients(dtype), autocast(device, dtype):
+    left, position = room_behind(backbone, len(batch.token_ids), max_new_tokens), len(batch.token_ids)
+    head = _head(composition, dtype)
+    with _without_gradients(dtype), autocast(device, dtype), Prepacked(backbone, head) as products:
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
-        projection, position = _projection(composition, dtype), len(batch.token_ids)
         while len(ids) < max_new_tokens:
-            logits = hidden[-1].to(projection.dtype) @ projection
-            token = _choose(logits, temperature, top_k, top_p, random)
+            token = _choose(_logits(head, hidden[-1:])[0], temperature, top_k, top_p, random)
             _check_chosen(token, prompt.plan.origin, len(ids), composition.model, batch)
             if token in ends:
                 break
             ids.append(token)
             if len(ids) > left or len(ids) == max_new_tokens:
                 break
+            products.count()
             hidden = steps([token], [position])
             position += 1
     return ids
@@ -168,13 +169,12 @@ def generate_together(
     lengths = list(batch.lengths)
     steps, ids = continuing(backbone, device, one=False), [list[int]() for _ in lengths]
     left = [min(max_new_tokens, 1 + room_behind(backbone, length, max_new_tokens)) for length in lengths]
-    going = list(range(len(lengths)))
-    with _without_gradients(dtype), autocast(device, dtype):
+    going, head = list(range(len(lengths))), _head(composition, dtype)
+    with _without_gradients(dtype), autocast(device, dtype), Prepacked(backbone, head) as products:
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
         hidden = hidden[to_device(torch.tensor(lengths), device).cumsum(0) - 1]
-        projection = _projection(composition, dtype)
         while True:
-            tokens = _most_likely(hidden.to(projection.dtype) @ projection).tolist()
+            tokens = _most_likely(_logits(head, hidden)).tolist()
             on = []
             for place, (document, token) in enumerate(zip(going, tokens, strict=True)):
                 _check_chosen(token, prompts[document].plan.origin, len(ids[document]), composition.model, batch)
@@ -187,6 +187,7 @@ def generate_together(
             if len(on) < len(going):
                 steps.keep(on)
                 going, tokens = [going[i] for i in on], [tokens[i] for i in on]
+            products.count()
             hidden = steps(tokens, [lengths[document] + len(ids[document]) - 1 for document in going])
 
 
@@ -195,14 +196,21 @@ def _without_gradients(dtype: torch.dtype) -> AbstractContextManager[object]:
     return torch.inference_mode() if dtype == torch.float32 else torch.no_grad()
 
 
-def _projection(composition: Composition, dtype: torch.dtype) -> Tensor:
-    """[D, V], V being the tokenizer's: a pretrained backbone may have rows for more, which mean nothing.
+def _head(composition: Composition, dtype: torch.dtype) -> nn.Linear:
+    """[.., D] -> [.., V], V being the tokenizer's: a pretrained backbone may have rows for more, which mean nothing.
 
-    Cast once here: a transposed weight is no parameter, so autocast would not keep it.
+    Cast once here: what is cut from a parameter is none, so autocast would not keep it.
     """
     backbone: Any = composition.model.backbone
-    projection: Tensor = backbone.output_weight()[: composition.tokenizer.vocab_size].float().to(dtype).T
-    return projection
+    weight: Tensor = backbone.output_weight().detach()[: composition.tokenizer.vocab_size].float().to(dtype)
+    head = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    head.weight = nn.Parameter(weight, requires_grad=False)
+    return head
+
+
+def _logits(head: nn.Linear, hidden: Tensor) -> Tensor:
+    logits: Tensor = head(hidden.to(head.weight.dtype))
+    return logits
 
 
 def room_behind(backbone: Any, prompt: int, wanted: int) -> int:

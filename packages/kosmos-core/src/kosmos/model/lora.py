@@ -64,8 +64,12 @@ class LoRALinear(nn.Linear):
         return bool(here.numel()) and not bool(here.any())
 
     def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.update(x)
+
+    def update(self, x: Tensor) -> Tensor:
+        """What is added to the product with the frozen weight: [.., in] -> [.., out]."""
         low = F.linear(x, self.low_rank_a.to(x.dtype)) * self.low_rank_scale
-        return super().forward(x) + F.linear(low, self.low_rank_b.to(x.dtype))
+        return F.linear(low, self.low_rank_b.to(x.dtype))
 
 
 def change(a: Tensor, b: Tensor, scale: float) -> Tensor:
