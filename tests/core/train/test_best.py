@@ -106,6 +106,15 @@ def test_the_best_checkpoint_outlives_newer_ones_until_a_better_one(worse, tmp_p
     assert steps_of(run) == [12]
 
 
+def test_a_best_that_the_last_scoring_beats_is_not_left_behind(tmp_path):
+    train_model(
+        small_run(tmp_path, **{**GOOD, "evaluate": {"every_steps": 4, "max_documents": 8}}), registry=ticks_registry()
+    )
+    assert [r["step"] for r in rows_of(tmp_path / "held_out.jsonl")] == [0, 4, 6]
+    assert lowest(tmp_path) == 6
+    assert steps_of(tmp_path) == [6]
+
+
 def test_the_best_stays_while_a_run_is_resumed_and_one_that_is_lost_is_passed_over(worse, tmp_path):
     registry, run = ticks_registry(), tmp_path / "run"
     shutil.copytree(worse[0], run)

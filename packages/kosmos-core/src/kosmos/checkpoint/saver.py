@@ -232,11 +232,22 @@ class Saver:
             final = folders.commit(partial, step, state, every, threads=self.threads)
             self.healed = f"warning: {damaged}; the checkpoint of step {step} has it as it was"
         self.frozen.committed(final, every)
-        whole = {folders.step_of(c) for c in folders.committed(self.folder)} - self.damaged
-        best = self.best([at for at in whole if at <= step])
-        folders.prune(self.folder, self.keep_last, final, keep_every=self.keep_every, best=best, damaged=self.damaged)
+        self._prune(final, self._best_of(step))
         self.damaged = frozenset()
         return final
+
+    def prune(self) -> None:
+        """Delete what was kept as the best, where the last scoring, behind the last save, found a better one."""
+        newest = next(iter(folders.with_manifest(self.folder)), None)
+        if newest is not None and (best := self._best_of(folders.step_of(newest))) is not None:
+            self._prune(newest, best)
+
+    def _best_of(self, newest: int) -> int | None:
+        whole = {folders.step_of(c) for c in folders.committed(self.folder)} - self.damaged
+        return self.best([step for step in whole if step <= newest])
+
+    def _prune(self, newest: Path, best: int | None) -> None:
+        folders.prune(self.folder, self.keep_last, newest, keep_every=self.keep_every, best=best, damaged=self.damaged)
 
     def _shared(self, act: Callable[[], Any]) -> list[Any]:
         """What ``act`` gives on every rank; where it fails on one, all fail."""

@@ -243,8 +243,7 @@ class Session:
         step = self.trainer.step
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
-        opened, said = self.opened, False
-        contention = Contention(opened.device)
+        opened, said, contention = self.opened, False, Contention(self.opened.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
                 with self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
@@ -279,7 +278,8 @@ class Session:
         after = self.scorings.last(self.trainer.step, as_written=lambda: self.parallel.main_only(self._is_as_written))
         if self.trainer.step <= steps:  # else they ask for fewer than were taken, and nothing was done with them
             self._keep_settings()
-        self.parallel.main_only(self.folder.finish)
+        for end in (self.folder.finish, self.saver.prune):
+            self.parallel.main_only(end)
         if line := self.parallel.main_only(lambda: self.best.line(self.trainer.step)):
             self.reporter.say(line)
         self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
