@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kosmos.config import RunConfig
 from kosmos.data.lane import Feed, Lane
 from kosmos.errors import ConfigError, DataError
-from kosmos.train.forecast.rows import plan_rows
+from kosmos.train.forecast.rows import next_row, plan_rows
 
 LOOKED_AT = 4096
 """Documents whose headers are read, or as many as there are. Where their lengths vary by as much as they are long, the
@@ -20,7 +20,9 @@ FEWEST = 16
 STRETCHES = 16
 """Of the draws of a source: rows that are read in blocks lie beside their like."""
 ROWS = 32
-"""Rows that are filled to see how full they are."""
+"""Rows that are filled to see how full they are, where there are more documents than are looked at."""
+ROUNDING = 1e-9
+"""By which a sum of fractions may fall short of a whole."""
 MORE = 1.2
 """Times as many epochs as were asked for, which are worth a word: a step may take more than these."""
 TOLD_AFTER_S = 2.0
@@ -120,9 +122,26 @@ def count_steps(
             f"train.epochs: of {looked_at:,} documents that were looked at none can be used; the last: {last.origin}: "
             f"{last.cause}"
         )
+    if looked_at == documents:
+        return _filled(feed, lanes, epochs, documents, tokens, wait)
     of_row = plan_rows(feed, lanes=1, steps=ROWS, seconds=math.inf, moved=wait.moved).tokens
     steps = max(1, math.ceil(epochs * tokens / (lanes * of_row)))
     return Counted(epochs, steps, documents, looked_at, of_row, steps * lanes * of_row / tokens)
+
+
+def _filled(feed: Feed, lanes: int, epochs: float, documents: int, tokens: float, wait: _Wait) -> Counted:
+    """Of few documents: by all rows of the epochs or, where these are many, of as many whole ones as are few."""
+    filled = min(epochs, max(1, LOOKED_AT // documents))
+    every, steps, taken = [Lane(feed, number) for number in range(lanes)], 0, 0
+    while taken < filled * tokens * (1 - ROUNDING):
+        steps += 1
+        for lane in every:
+            taken += len(next_row(lane).arrays.token_ids)
+            wait.moved()
+    of_step = taken / steps
+    if filled < epochs:
+        steps = math.ceil(epochs * tokens / of_step * (1 - ROUNDING))
+    return Counted(epochs, steps, documents, documents, of_step / lanes, steps * of_step / tokens)
 
 
 def _told(epochs: float) -> str:

@@ -110,17 +110,19 @@ def plan_rows(
         for lane in every:
             if planned.rows and time.monotonic() > end:
                 return planned
-            planned.rows.append(_next(lane, planned))
+            planned.rows.append(next_row(lane, planned))
             moved()
     return planned
 
 
-def _next(lane: Lane, planned: PlannedRows) -> Row:
+def next_row(lane: Lane, planned: PlannedRows | None = None) -> Row:
+    """By headers alone. ``planned`` is told what could not be used, and how many documents were drawn."""
     while True:
         turn = lane.outline()
         assert turn is not None, "a mixture for training has no end"
-        planned.incidents.extend(turn.incidents)
-        planned.drawn.append(turn.drawn)
+        if planned is not None:
+            planned.incidents.extend(turn.incidents)
+            planned.drawn.append(turn.drawn)
         if not isinstance(turn, Empty):
             return turn
 
