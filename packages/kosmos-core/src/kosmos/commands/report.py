@@ -121,12 +121,14 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
 def _meters(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over the steps that have a meter, but for the most memory and the programs compiled. None where none has.
 
+    Rates are weighted by seconds, as throughput is: one step of the first may take as long as hundreds behind it.
     Imbalance is weighted by cells: a step with a single item says little.
     """
 
-    def mean_of(name: str) -> float | None:
-        found = [row[name] for row in rows if name in row]
-        return sum(found) / len(found) if found else None
+    def mean_of(name: str, by: str | None = None) -> float | None:
+        found = [(row[name], row.get(by, 0.0) if by else 1.0) for row in rows if name in row]
+        whole = sum(weight for _, weight in found)
+        return sum(value * weight for value, weight in found) / whole if whole else None
 
     uneven: Counter[str] = Counter()
     cells: Counter[str] = Counter()
@@ -138,7 +140,7 @@ def _meters(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "fill": mean_of("fill"),
         "imbalance_by_stream": {stream: uneven[stream] / cells[stream] for stream in cells},
-        **{name: mean_of(name) for name in ("samples_per_s", "mfu", "mfu_half_causal")},
+        **{name: mean_of(name, by="step_s") for name in ("samples_per_s", "mfu", "mfu_half_causal")},
         "peak_memory_bytes": max(
             (row["peak_memory_bytes"] for row in rows if "peak_memory_bytes" in row), default=None
         ),
@@ -249,7 +251,7 @@ def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
         return ["steps      none yet"]
     whole, recent = steps["tokens_per_s"], steps["tokens_per_s_recent"]
     speed = f"{whole:,.0f} a second of its steps" if whole else "not timed"
-    late = f", {recent:,.0f} in the last {min(RECENT_STEPS, steps['last'])}" if recent else ""
+    late = f"; the median of the last {min(RECENT_STEPS, steps['last'])} is {recent:,.0f}" if recent else ""
     return [
         f"steps      {steps['last']:,}",
         *([] if steps["epoch"] is None else [f"epoch      {steps['epoch']:,.2f}"]),
