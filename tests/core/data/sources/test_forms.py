@@ -85,7 +85,7 @@ def test_a_text_that_is_named_goes_first(open_, rows):
         ({"instruction": "Add.", "input": {}, "output": "2"}, "input: expected text, got an object"),
         ({"instruction": "Add.", "output": "2", "history": "x"}, "history: expected a list of pairs, got a string"),
         ({"instruction": "Add.", "output": "2", "history": [["x"]]}, r"history\[0\]: expected a list of two"),
-        ({"instruction": "<image>Add.", "output": "2", "images": []}, r"the row has none \(left\) in images"),
+        ({"instruction": "<image>Add.", "output": "2", "images": []}, "the row has none in images"),
         ({"instruction": "<image>Add.", "output": "2", "images": ["a.png"] * 2}, "images holds 2 media, 1 placed"),
         ({"query": "Add.", "response": " "}, "response is empty"),
         ({"prompt": ["x"], "completion": []}, "completion: expected text, got an empty list"),

@@ -84,7 +84,7 @@ def test_a_list_that_is_no_json_is_not_read_on(tmp_path, monkeypatch):
         index_json(path)
     assert len(read) == 1
     monkeypatch.setattr(json_list, "MOST_BYTES", 1000)
-    with pytest.raises(DataError, match="Unterminated string starting at at byte 10"):
+    with pytest.raises(DataError, match="Unterminated string starting at byte 10"):
         index_json(write(tmp_path, '[{"text": "' + "a" * 100_000))
     assert len(read) < 20
 

@@ -191,6 +191,19 @@ def test_file_with_no_readable_row_is_refused(open_, rows):
         open_(rows(b'[{"text": "a"}, {"text": "b"}]'))
 
 
+def test_a_json_file_of_which_no_row_can_be_read_has_the_right_name(open_, tmp_path):
+    (tmp_path / "rows.json").write_text('[{"conversations": [{"from": "human", "text": "Q"}]}]')
+    with pytest.raises(DataError, match=r"none of its 1 rows can be read; the first: .*no 'value'; there are: from, text$"):
+        open_(tmp_path / "rows.json")
+
+
+def test_a_misspelt_column_of_one_row_is_told_as_that_of_all(open_, rows):
+    turns = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
+    source = open_(rows({"text": "a"}, {"conversation": turns}))
+    with pytest.raises(SampleError, match=r"no 'text'; did you mean columns: \{conversations: conversation\}\?"):
+        source.document(1)
+
+
 def test_empty_file_is_refused(open_, rows):
     with pytest.raises(DataError, match="holds no rows"):
         open_(rows())

@@ -61,7 +61,9 @@ def test_part_without_a_medium_takes_the_next_of_the_row(open_, rows):
     document = open_(rows({"messages": chat, "images": ["a.png", "data:;base64,aGVsbG8="]})).document(0)
     assert [getattr(m.source, "name", m.source) for m in document.media] == ["a.png", b"hello"]
     source = open_(rows({"messages": chat, "images": ["a.png"]}))
-    with pytest.raises(SampleError, match=r"the row has none \(left\) in images"):
+    with pytest.raises(
+        SampleError, match="image part holds no medium, and the 1 medium of images has a place before it"
+    ):
         source.document(0)
 
 
@@ -108,7 +110,7 @@ def test_placeholder_of_a_row_without_media_is_text(open_, rows):
 def test_placeholder_of_a_row_whose_column_is_empty_costs_the_row(open_, rows):
     for empty in ([], "", None):  # a table has null where a picture is missing
         source = open_(rows({"messages": chat("<image>"), "images": empty}))
-        with pytest.raises(SampleError, match=r"image part holds no medium, and the row has none \(left\) in images"):
+        with pytest.raises(SampleError, match="image part holds no medium, and the row has none in images"):
             source.document(0)
 
 
@@ -117,8 +119,10 @@ def test_a_turn_that_calls_tools_or_says_nothing_is_no_answer(open_, rows):
     with pytest.raises(SampleError, match=r"messages\[1\]\.tool_calls: calls of tools are not read; write them"):
         open_(rows({"messages": [*chat("Q")[:1], calls]})).document(0)
     assert taken(open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "tool_calls": []}]})))
-    with pytest.raises(SampleError, match="no turn of the assistant with text to learn from"):
-        open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "content": " "}]})).document(0)
+    for nothing in (" ", "<image>\n"):
+        row = {"messages": [*chat("Q")[:1], {**ANSWER, "content": nothing}], "image": "a.png"}
+        with pytest.raises(SampleError, match="no turn of the assistant with text to learn from"):
+            open_(rows(row)).document(0)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +164,43 @@ def test_tools_beside_a_chat_are_seen_in_tables_and_under_other_names(open_, tmp
         with pytest.raises(SampleError, match=r"(tools|apis): tools that are offered are not read"):
             source.document(0)
         assert [source.document(n).segments for n in (1, 2, 3)] == [source.document(1).segments] * 3
+
+
+PREFERENCES = [
+    ({"rejected_response": "Dogs."}, "rejected_response: rejected answers are not read"),
+    ({"chosen": ANSWER, "rejected": {**ANSWER, "content": "Dogs."}}, "rejected: rejected answers are not read"),
+    ({"label": False}, "label: false says that the answer is a bad one"),
+]
+
+
+@pytest.mark.parametrize(("beside", "says"), PREFERENCES, ids=["ms-swift", "TRL", "KTO"])
+@pytest.mark.parametrize("held", [{"messages": chat("Q")}, {"query": "Q", "response": "Cats."}], ids=["chat", "form"])
+def test_a_bad_answer_is_not_learned_as_a_good_one(open_, rows, held, beside, says):
+    with pytest.raises(SampleError, match=says + ".*no training by preferences"):
+        open_(rows({**held, **beside})).document(0)
+    neither = dict.fromkeys(beside, True if "label" in beside else None)
+    named = {name: name for name in held if name != "query"}
+    expected = open_(rows(held)).document(0).segments
+    for row, columns in (({**held, **neither}, {}), ({**held, **beside}, named)):  # who names the answers means them
+        assert open_(rows(row), columns=columns).document(0).segments == expected
+
+
+def test_rejected_answers_beside_a_chat_are_seen_in_tables(open_, tmp_path):
+    columns = {"messages": [chat("Q"), chat("Q")], "label": [False, True]}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    source = open_(tmp_path / "rows.parquet")
+    with pytest.raises(SampleError, match="label: false"):
+        source.document(0)
+    assert taken(source, 1)
+
+
+def test_pairs_of_answers_say_how_the_better_ones_are_learned(open_, rows):
+    pair = {"prompt": "Q: ", "chosen": "Cats.", "rejected": "Dogs."}
+    with pytest.raises(
+        DataError, match=r"no training by preferences \(DPO\); to learn the chosen .*completion: chosen"
+    ):
+        open_(rows(pair))
+    assert taken(open_(rows(pair), columns={"completion": "chosen"})) == ["Q: ", "Cats."]
 
 
 @pytest.mark.parametrize("empty", ["", " \n", [], [{"type": "text", "text": ""}]])
@@ -240,7 +281,7 @@ def test_medium_that_no_turn_takes_is_refused(open_, rows):
 
 def test_placeholder_beyond_the_media_of_the_row_is_refused(open_, rows):
     source = open_(rows({"messages": chat("<image><image>"), "image": "a.png"}))
-    with pytest.raises(SampleError, match=r"messages\[0\]: image part holds no medium, and the row has none \(left\)"):
+    with pytest.raises(SampleError, match=r"messages\[0\]: image part holds no medium, and the 1 medium of image has"):
         source.document(0)
 
 

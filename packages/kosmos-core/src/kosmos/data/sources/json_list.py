@@ -155,7 +155,10 @@ class _Text:
             try:
                 _, end = _parse(self.text, self.place)
             except json.JSONDecodeError as error:
-                end, reason = len(self.text), f"not JSON: {error.msg} at byte {self.base + error.pos}"
+                end, reason = (
+                    len(self.text),
+                    f"not JSON: {error.msg.removesuffix(' at')} at byte {self.base + error.pos}",
+                )
                 cut = error.msg.startswith("Unterminated string") or error.pos > end - _CUT
                 if not cut or end - self.place > MOST_BYTES:
                     raise ValueError(reason) from None

@@ -125,12 +125,18 @@ class DefaultLayout:
         if self.asked and (FILE_NAME in columns or self._media_tops(columns)):
             return
         if not self._tops(("segments", *CHATS), columns) and not self._form(columns):
-            likely = f"; a question and its answer are {pair}" if (pair := forms.likely_columns(columns)) else ""
-            if not likely and (found := self._misspelt(("segments", *CHATS), columns)):
-                likely = "; did you mean columns: {{{}: {}}}?".format(*found)
-            name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{likely}"
+            name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{self._likely(columns)}"
             advice = "" if "text" in self.columns else name_it
             require_column(self.column("text"), columns, "text", advice)
+
+    def _likely(self, columns: Collection[str]) -> str:
+        """What may be meant by columns that have no form; empty where nothing is likely."""
+        if messages.CHOSEN in columns:
+            return f"; {messages.CHOOSE}"
+        if pair := forms.likely_columns(columns):
+            return f"; a question and its answer are {pair}"
+        found = self._misspelt(("segments", *CHATS), columns)
+        return "; did you mean columns: {{{}: {}}}?".format(*found) if found else ""
 
     def _misspelt(self, roles: Collection[str], columns: Collection[str]) -> tuple[str, str] | None:
         """A role and the column that seems to be meant by it, of those that mean nothing else."""
@@ -141,7 +147,8 @@ class DefaultLayout:
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named).intersection(columns)
-        return {*self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns), *self._media_tops(columns), *beside}
+        tops = self._tops((*ROLES, FILE_NAME, messages.OBJECTS, *messages.PREFERENCES), columns)
+        return {*tops, *self._media_tops(columns), *beside}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         light = self._tops(("id", "split", "segments", *CHATS, FILE_NAME), columns)
@@ -288,9 +295,12 @@ class DefaultLayout:
         if (parts := self.value(row, "segments")) is not None:
             return tuple(read_segments(parts, root, self._times(row)))
         if (chat := self._chat(row)) is not None:
+            self._check_no_preference(row)
             return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, root)
         media = self.media_of(row)
         form = self._form(row, lambda column: row[column] is not None)
+        if form is not None:
+            self._check_no_preference(row)
         if form == forms.TEXTS and is_interleaved(self.value(row, form)) and (beside := self._media_lists(row)):
             if not is_empty(self.value(row, "system")):
                 raise SampleError(
@@ -338,11 +348,16 @@ class DefaultLayout:
         system, objects = self.value(row, "system"), messages.OBJECTS in row
         return tuple(messages.read(turns, name, held, root, system=system, objects=objects, asked=self.asked))
 
+    def _check_no_preference(self, row: Row) -> None:
+        """Raises SampleError where a row tells good answers from bad ones, and nobody has said which are learned."""
+        if not self.asked and self.columns.keys().isdisjoint((*CHATS, *ANSWERS, forms.TEXTS)):
+            messages.check_no_preference(row)
+
     def _learned(self, row: Row) -> Text:
         """The text of a row."""
         column = self.column("text")
         if "text" not in self.columns and column not in row:
-            raise SampleError(f"no {column!r}{did_you_mean(column, row)}")
+            raise SampleError(f"no {column!r}{self._likely(row) or did_you_mean(column, row)}")
         text = text_value(self.value(row, "text"), column)
         if not text.strip():
             raise SampleError(f"{column} is empty")

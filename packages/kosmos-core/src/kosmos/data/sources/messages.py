@@ -55,6 +55,19 @@ _OBJECT = re.compile("<(?:ref-object|bbox)>")
 marks around it, and whether places are in pixels or in thousandths of the picture, of which only the row's author can
 know which are meant."""
 
+REJECTED = ("rejected", "rejected_response", "rejected_messages", "rejected_images")
+"""Columns of TRL's, LLaMA-Factory's and ms-swift's rows that hold the worse of two answers (DPO)."""
+LABEL = "label"
+"""Column that is false beside a bad answer (KTO)."""
+CHOSEN = "chosen"
+"""Column of the better of two answers."""
+CHOOSE = (
+    "there is no training by preferences (DPO); to learn the chosen answers alone: columns: {messages: chosen} if they "
+    "are chats, {completion: chosen} beside a prompt, {output: chosen} beside an instruction"
+)
+
+PREFERENCES = (*REJECTED, LABEL)
+
 LEARNED = ("loss", "loss_scale", "weight", "train")
 """Keys by which ms-swift (the first two), the OpenAI API and our own segments say whether a turn is learned."""
 
@@ -87,6 +100,10 @@ class RowMedia:
             kind = self._meant.get(piece, piece) if number % 2 else "text"
             yield kind, {"type": kind} if number % 2 else {"text": piece}
 
+    def is_said(self, text: str) -> bool:
+        """Whether a text says anything beside the places of media."""
+        return any(kind == "text" and piece["text"].strip() for kind, piece in self.split(text))
+
     def adopt(self, contents: Iterable[Any]) -> None:
         """Let ``<image>`` stand for the media of the row where it holds those of one other modality alone, as many as
         there are of it in all texts of the chat, and none of these has a place for them.
@@ -116,7 +133,8 @@ class RowMedia:
         media, taken = self._media.get(modality, []), self._taken.get(modality, 0)
         if taken == len(media):
             column = self._columns.get(modality, f"{modality}s")
-            raise SampleError(f"{what} holds no medium, and the row has none (left) in {column}")
+            none = f"the {count_of(media)} of {column} {'has a place' if taken == 1 else 'have places'} before it"
+            raise SampleError(f"{what} holds no medium, and {none if taken else f'the row has none in {column}'}")
         self._taken[modality] = taken + 1
         return media[taken]
 
@@ -124,11 +142,14 @@ class RowMedia:
         """Raises SampleError where a medium is left: a model that never sees it would learn to answer without."""
         for modality, media in self._media.items():
             if (taken := self._taken[modality]) < len(media):
-                count = f"{len(media)} {'medium' if len(media) == 1 else 'media'}"
                 raise SampleError(
-                    f"{self._columns[modality]} holds {count}, {taken} placed; "
+                    f"{self._columns[modality]} holds {count_of(media)}, {taken} placed; "
                     f'put <{modality}> or {{"type": "{modality}"}} where each belongs'
                 )
+
+
+def count_of(media: Sequence[Any]) -> str:
+    return "1 medium" if len(media) == 1 else f"{len(media)} media"
 
 
 def _placeholder_of(names: Iterable[str]) -> re.Pattern[str]:
@@ -245,7 +266,7 @@ def read(
         role, parts = _role(turn, key, where), _parts(turn, content, where)
         train = role == ASSISTANT and _is_learned(turn, where)
         if train:
-            said = any(kind == "text" and str(part.get("text") or "").strip() for kind, part in parts)
+            said = any(kind == "text" and own.is_said(str(part.get("text") or "")) for kind, part in parts)
             answers += said
             if not said and all(kind == "text" for kind, _ in parts):
                 silent = silent or f"{where}.{content}"
@@ -285,6 +306,18 @@ def check_none_offered(tools: Any, name: str) -> None:
     """Raises SampleError where a row offers tools beside its chat."""
     if tools is not None and _is_something(tools):
         raise SampleError(_not_read(name, "tools"))
+
+
+def check_no_preference(row: Mapping[str, Any]) -> None:
+    """Raises SampleError where a row tells good answers from bad ones: which are learned would be passed over."""
+    advice = (
+        "there is no training by preferences (DPO, KTO); to learn the answers all the same, name what holds them, "
+        "such as columns: {messages: messages}"
+    )
+    if (key := next((key for key in REJECTED if _is_something(row.get(key))), None)) is not None:
+        raise SampleError(f"{key}: rejected answers are not read, as {advice}")
+    if row.get(LABEL) is False:
+        raise SampleError(f"{LABEL}: false says that the answer is a bad one, and {advice}")
 
 
 def _not_read(where: str, key: str) -> str:

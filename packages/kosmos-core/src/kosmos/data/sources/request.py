@@ -170,9 +170,8 @@ def finish(
         _refuse(request, left_out, [Path(name).suffix.lower() for _, name, there in facts.asked if there])
     if facts.readable == 0:
         listed_in = Path(request.path)
-        advice = (
-            f"; it is one JSON list, as a .json file: name it {listed_in.stem}.json" if begins_list(listed_in) else ""
-        )
+        misnamed = listed_in.suffix != ".json" and begins_list(listed_in)
+        advice = f"; it is one JSON list, as a .json file: name it {listed_in.stem}.json" if misnamed else ""
         what = f"{request.path}: none of its {len(table)} rows can be read"
         raise DataError(f"{what}; the first: {facts.first_error}{advice}")
     return Examined(request, table, layout, facts, left_out, name_files)
