@@ -17,6 +17,7 @@ from kosmos import ConfigError, make_run
 from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.model.huggingface import HuggingFaceBackbone
+from kosmos.model.lora import add_lora
 from kosmos.plugins import load_plugins
 from kosmos.run_file import dump_run, lay_over, parse_overrides, read_run_file
 from kosmos.train.doubts import doubts
@@ -145,6 +146,18 @@ def test_a_loss_of_the_router_that_is_not_added_is_said() -> None:
         backbone = HuggingFaceBackbone(20, config={**config, "num_key_value_heads": 1})
         told = [line for line in doubts(run, (), resumed=False, backbone=backbone) if "router" in line]
         assert len(told) == asks and all("output_router_logits, and the router's own loss is not" in x for x in told)
+
+
+def test_experts_that_get_no_updates_are_said() -> None:
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "num_key_value_heads": 1}
+    for kind, more in (("qwen3_moe", experts), ("qwen3", {"num_key_value_heads": 1})):
+        backbone = HuggingFaceBackbone(20, config={"model_type": kind, **small, **more})
+        add_lora(backbone, "backbone.lora", rank=2, alpha=4)
+        for lora in (None, 2):
+            run = make_run({"backbone": {"lora": lora}})
+            told = [x for x in doubts(run, (), resumed=False, backbone=backbone) if "experts that are one tensor" in x]
+            assert len(told) == (lora is not None and kind == "qwen3_moe")
 
 
 def test_bf16_weights_whose_small_updates_nothing_keeps_are_said() -> None:

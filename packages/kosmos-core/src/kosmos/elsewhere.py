@@ -158,6 +158,17 @@ AROUND = {
 }
 """Fields of a part of the run file that look like options of its components."""
 
+SIZES = {
+    "width": "hidden_size hidden_dim d_model n_embd embed_dim embedding_dim dim model_dim",
+    "layers": "num_hidden_layers num_layers n_layers n_layer depth num_blocks",
+    "heads": "num_attention_heads num_heads n_heads n_head nhead",
+    "kv_heads": "num_key_value_heads num_kv_heads n_kv_heads num_query_groups multi_query_group_num",
+    "ffn_width": "intermediate_size ffn_hidden_size ffn_dim d_ff mlp_dim feedforward_dim",
+    "rope_base": "rope_theta rotary_base",
+    "tie_embeddings": "tie_word_embeddings",
+}
+"""Options of our backbones and encoders to the names that others have for them."""
+
 COMPONENTS = {
     "metric": {"word_error_rate": "wer", "exact_match": "em accuracy acc", "bleu": "sacrebleu corpus_bleu"},
     "schedule": {
@@ -178,6 +189,11 @@ def elsewhere(name: str, place: str = "backbone") -> str:
     """
     said = _BY_NAME.get(plain(name), "")
     return said.replace("backbone.lora.", f"{place}.lora.") if place.startswith("streams.") else said
+
+
+def size_elsewhere(name: str) -> str:
+    """The option of a component that others call so; empty where none is known."""
+    return next((ours for ours, names in SIZES.items() if plain(name) in map(plain, names.split())), "")
 
 
 def here(name: str, part: str) -> str:

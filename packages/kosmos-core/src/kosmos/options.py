@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from kosmos.elsewhere import around, beside, elsewhere
+from kosmos.elsewhere import around, beside, elsewhere, size_elsewhere
 from kosmos.errors import ConfigError, PluginError
 from kosmos.names import did_you_mean, listed
 
@@ -237,7 +237,10 @@ def _mistyped(name: str, value: Any, annotation: Any, path: str) -> str:
 
 
 def _unknown(name: str, fields: Mapping[str, inspect.Parameter], path: str, owner: Callable[[str], str | None]) -> str:
-    hint = did_you_mean(str(name), fields)
+    ours = size_elsewhere(str(name))
+    hint = f"did you mean {ours}?" if ours in fields else did_you_mean(str(name), fields)
+    if ours and not hint and "config" in fields:
+        hint = f"did you mean {path}.config.{name}?"
     if not hint and (outside := around(path, str(name))):
         hint = f"did you mean {outside}?"
     elif not hint and (other := owner(str(name))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import re
 from collections.abc import Callable
@@ -47,7 +48,9 @@ def fields_of(config: Any) -> dict[str, Any] | None:
     kind, stated = config.model_type, config.to_diff_dict()
     if kind not in CONFIG_MAPPING:
         return None
-    fields = {name: value for name, value in stated.items() if name in _known_fields(kind)} | {"model_type": kind}
+    known = _known_fields(kind)
+    fields = {name: value for name, value in stated.items() if name in known or _is_read(kind, name)}
+    fields["model_type"] = kind
     try:
         again = AutoConfig.for_model(**fields)
     except Exception:  # of fields that stand for each other it raises whatever comes of them
@@ -180,13 +183,24 @@ def _check_fields(kind: str, fields: dict[str, Any]) -> None:
         raise ConfigError(f"hf: unknown model_type {kind!r}{_hint(near)}")
     known = _known_fields(kind)
     for name in fields:
-        if name not in known:
+        if name not in known and not _is_read(kind, name):
             raise ConfigError(f"hf: {kind} has no field {name!r}{_hint(difflib.get_close_matches(name, known, 1))}")
 
 
 def _known_fields(kind: str) -> set[str]:
     of_class = CONFIG_MAPPING[kind]
-    return {field.name for field in dataclass_fields(of_class)} | {"model_type", *OLD_FIELDS, *of_class.attribute_map}
+    renamed = {name for pair in of_class.attribute_map.items() for name in pair}
+    return {field.name for field in dataclass_fields(of_class)} | {"model_type", *OLD_FIELDS} | renamed
+
+
+def _is_read(kind: str, name: str) -> bool:
+    """Whether the model reads a field that its configuration's class lacks, as many do ``head_dim``."""
+    models = MODEL_FOR_CAUSAL_LM_MAPPING.get(CONFIG_MAPPING[kind], ())
+    for model in models if isinstance(models, tuple) else (models,):
+        text = inspect.getsource(inspect.getmodule(model) or model)
+        if re.search(rf"\bconfig(\.{re.escape(name)}\b|, \"{re.escape(name)}\")", text):
+            return True
+    return False
 
 
 def _hint(near: list[str]) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from kosmos.components import KINDS, Spec
 from kosmos.config import ComponentConfig, RunConfig
-from kosmos.elsewhere import component_elsewhere, elsewhere, value_elsewhere
+from kosmos.elsewhere import component_elsewhere, elsewhere, size_elsewhere, value_elsewhere
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.mistakes import paths_in, paths_of
 from kosmos.names import did_you_mean
@@ -67,6 +67,8 @@ def find(name: str, registry: Registry) -> list[Topic]:
         return found
     if options := [topic for kind in HAVE_OPTIONS for topic in _options_named(name, kind, registry)]:
         return options
+    if ours := size_elsewhere(name.rpartition(".")[2]):
+        return [topic for kind in HAVE_OPTIONS for topic in _options_named(ours, kind, registry)]
     if said := elsewhere(name) or elsewhere(name.rpartition(".")[2]):
         told = Topic(name, "What other trainers call so is here: " + said + ("." if " " in said else ""))
         return [told, *([] if " " in said else _fields(said, registry))]

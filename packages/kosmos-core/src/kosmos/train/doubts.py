@@ -67,6 +67,7 @@ def doubts(
     if not resumed:
         yield from _scored_and_trained(config)
         yield from _router(backbone)
+        yield from _experts(config.backbone, backbone)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
     ends_at = getattr(backbone, "longest", None) or tokens  # where texts are cut, however many a row holds
     if made_for is not None and min(tokens, ends_at) > made_for and not resumed:
@@ -101,6 +102,19 @@ def _router(backbone: Any) -> Iterator[str]:
         yield (
             "backbone: its configuration has output_router_logits, and the router's own loss is not added: only that "
             "of the tokens is trained on, so that experts may be used unevenly"
+        )
+
+
+def _experts(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
+    """Of updates to a mixture of experts, who are tensors rather than linear layers and get none."""
+    if settings.lora is None or backbone is None:
+        return
+    left = sum(p.numel() for p in backbone.parameters() if p.dim() == 3 and not p.requires_grad)
+    if left:
+        every = sum(p.numel() for p in backbone.parameters())
+        yield (
+            f"backbone.lora: experts that are one tensor get no updates, {left:,} of the {every:,} parameters; only "
+            "the layers beside them learn"
         )
 
 

@@ -164,7 +164,12 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
         CheckpointError: names the field that differs.
     """
     saved = {"lora": {}, **saved}  # older ones lack it
-    _refuse_first(other_model(saved, now, registry), where, lambda path: "its weights are of another model")
+
+    def why(path: str) -> str:
+        trained = {"freeze", "lora"}.isdisjoint(path.split("."))
+        return "its weights are of another model" if trained else "its optimizer knows of other parameters"
+
+    _refuse_first(other_model(saved, now, registry), where, why)
 
 
 def other_model(saved: Mapping[str, Any], now: Mapping[str, Any], registry: Registry) -> Iterator[tuple[str, Any, Any]]:
