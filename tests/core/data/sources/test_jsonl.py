@@ -193,7 +193,9 @@ def test_file_with_no_readable_row_is_refused(open_, rows):
 
 def test_a_json_file_of_which_no_row_can_be_read_has_the_right_name(open_, tmp_path):
     (tmp_path / "rows.json").write_text('[{"conversations": [{"from": "human", "text": "Q"}]}]')
-    with pytest.raises(DataError, match=r"none of its 1 rows can be read; the first: .*no 'value'; there are: from, text$"):
+    with pytest.raises(
+        DataError, match=r"none of its 1 rows can be read; the first: .*no 'value'; there are: from, text$"
+    ):
         open_(tmp_path / "rows.json")
 
 
