@@ -55,7 +55,7 @@ _OBJECT = re.compile("<(?:ref-object|bbox)>")
 marks around it, and whether places are in pixels or in thousandths of the picture, of which only the row's author can
 know which are meant."""
 
-REJECTED = ("rejected", "rejected_response", "rejected_messages", "rejected_images")
+REJECTED = ("rejected", "rejected_response", "rejected_messages")
 """Columns of TRL's, LLaMA-Factory's and ms-swift's rows that hold the worse of two answers (DPO)."""
 LABEL = "label"
 """Column that is false beside a bad answer (KTO)."""
