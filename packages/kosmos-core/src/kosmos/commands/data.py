@@ -16,6 +16,7 @@ import typer
 
 from kosmos.commands.arguments import Data, Modalities, aside, one_file, refuse_said_twice, short_options, split_extra
 from kosmos.commands.causes import incident_lines
+from kosmos.commands.taken import show_taken
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 from kosmos.visible import say, visible
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kosmos.data.quarantine import Incident
     from kosmos.data.shown import Stretch
 
-OPTIONS = ("--modalities", "--data", "--documents", "--check", "--workers", "--json", "--help")
+OPTIONS = ("--modalities", "--data", "--documents", "--check", "--of-steps", "--workers", "--json", "--help")
 NO_COMMANDS = {
     "check": "kosmos data --check decodes every document and names those that cannot be used",
     "stats": "kosmos data prints the figures of each source; with --documents 0 no more than these",
@@ -67,6 +68,10 @@ def data_(
     check: Annotated[
         bool, typer.Option("--check", help="Decode every document, held-out ones too, and name what cannot be used.")
     ] = False,
+    of_steps: Annotated[
+        str | None,
+        typer.Option("--of-steps", metavar="FIRST-LAST", help="Name the documents that steps of a run took."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes that decode; by default by the number of cores.")
     ] = None,
@@ -76,10 +81,14 @@ def data_(
 
     Documents are those that training would draw first, as the model gets them: marks, text and media in tokens, with
     what is learned between « and ». Nothing is trained or written. With --check the exit status is 3 where a
-    document cannot be used.
+    document cannot be used. kosmos data RUN --of-steps 7-9, RUN being the folder of a run, names the documents that
+    these steps took.
     """
     overrides, files = split_extra(context.args, OPTIONS)
     _check_no_command(files)
+    if of_steps is not None:
+        show_taken(one_file(files), of_steps, parse_overrides(overrides), as_json=as_json)
+        return
     file = one_file(files)
     short = short_options(modalities=modalities, data=data)
     base = read_run_file(Path(file)) if file else {}

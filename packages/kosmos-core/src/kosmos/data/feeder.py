@@ -85,9 +85,14 @@ def open_feeder(
     """
     states: dict[int, Any] = dict.fromkeys(lanes)
     if state is not None:
-        feed = replace(feed, deadly=dict(_deadly(entry) for entry in state["deadly"]))
+        feed = as_known(feed, state)
         states = {lane: state["lanes"][str(lane)] for lane in lanes}
     return WorkerFeeder(feed, states, workers, hang_s, moved) if workers else InlineFeeder(feed, states)
+
+
+def as_known(feed: Feed, state: Mapping[str, Any]) -> Feed:
+    """A feed that knows the deadly samples of what ``Feeder.state`` gave."""
+    return replace(feed, deadly=dict(_deadly(entry) for entry in state["deadly"]))
 
 
 def _deadly(entry: Sequence[Any]) -> tuple[Touch, str]:
