@@ -82,6 +82,9 @@ def parse_run(name: str, command: Any, arguments: list[str], registry: Registry)
     overrides, files = split_extra(context.args, command.OPTIONS)
     if files == ["run.yaml"]:  # the reader's own
         return
+    if context.params.get("of_steps") is not None:  # of a run of theirs
+        assert (len(files), overrides) == (1, [])
+        return
     base = read_run_file(Path(files[0]) if Path(files[0]).exists() else ROOT / files[0]) if files else {}
     named = {"modalities": ",".join(context.params["modalities"])} if context.params["modalities"] else {}
     check_run(make_run(base, named, parse_overrides(overrides)).model_dump(), registry, "command line")
