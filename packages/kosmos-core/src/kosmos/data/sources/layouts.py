@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from kosmos.data.document import Segment, Text
-from kosmos.data.sources import forms, messages, times
+from kosmos.data.sources import forms, messages, preferences, times
 from kosmos.data.sources.columns import (
     Row,
     did_you_mean,
@@ -131,8 +131,8 @@ class DefaultLayout:
 
     def _likely(self, columns: Collection[str]) -> str:
         """What may be meant by columns that have no form; empty where nothing is likely."""
-        if messages.CHOSEN in columns:
-            return f"; {messages.CHOOSE}"
+        if preferences.CHOSEN in columns:
+            return f"; {preferences.CHOOSE}"
         if pair := forms.likely_columns(columns):
             return f"; a question and its answer are {pair}"
         found = self._misspelt(("segments", *CHATS), columns)
@@ -147,7 +147,7 @@ class DefaultLayout:
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named).intersection(columns)
-        tops = self._tops((*ROLES, FILE_NAME, messages.OBJECTS, *messages.PREFERENCES), columns)
+        tops = self._tops((*ROLES, FILE_NAME, messages.OBJECTS, *preferences.PREFERENCES), columns)
         return {*tops, *self._media_tops(columns), *beside}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
@@ -351,7 +351,7 @@ class DefaultLayout:
     def _check_no_preference(self, row: Row) -> None:
         """Raises SampleError where a row tells good answers from bad ones, and nobody has said which are learned."""
         if not self.asked and self.columns.keys().isdisjoint((*CHATS, *ANSWERS, forms.TEXTS)):
-            messages.check_no_preference(row)
+            preferences.check_no_preference(row)
 
     def _learned(self, row: Row) -> Text:
         """The text of a row."""

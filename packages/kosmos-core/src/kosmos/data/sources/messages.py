@@ -55,19 +55,6 @@ _OBJECT = re.compile("<(?:ref-object|bbox)>")
 marks around it, and whether places are in pixels or in thousandths of the picture, of which only the row's author can
 know which are meant."""
 
-REJECTED = ("rejected", "rejected_response", "rejected_messages")
-"""Columns of TRL's, LLaMA-Factory's and ms-swift's rows that hold the worse of two answers (DPO)."""
-LABEL = "label"
-"""Column that is false beside a bad answer (KTO)."""
-CHOSEN = "chosen"
-"""Column of the better of two answers."""
-CHOOSE = (
-    "there is no training by preferences (DPO); to learn the chosen answers alone: columns: {messages: chosen} if they "
-    "are chats, {completion: chosen} beside a prompt, {output: chosen} beside an instruction"
-)
-
-PREFERENCES = (*REJECTED, LABEL)
-
 LEARNED = ("loss", "loss_scale", "weight", "train")
 """Keys by which ms-swift (the first two), the OpenAI API and our own segments say whether a turn is learned."""
 
@@ -298,26 +285,14 @@ def _system(text: Any, turns: Any) -> Iterator[Segment]:
 def _check_all_said(turn: Mapping[str, Any], where: str) -> None:
     """Raises SampleError where a turn says something beside its content."""
     for key in BESIDE_CONTENT:
-        if (said := turn.get(key)) is not None and _is_something(said):
+        if (said := turn.get(key)) is not None and is_something(said):
             raise SampleError(_not_read(f"{where}.{key}", key))
 
 
 def check_none_offered(tools: Any, name: str) -> None:
     """Raises SampleError where a row offers tools beside its chat."""
-    if tools is not None and _is_something(tools):
+    if tools is not None and is_something(tools):
         raise SampleError(_not_read(name, "tools"))
-
-
-def check_no_preference(row: Mapping[str, Any]) -> None:
-    """Raises SampleError where a row tells good answers from bad ones: which are learned would be passed over."""
-    advice = (
-        "there is no training by preferences (DPO, KTO); to learn the answers all the same, name what holds them, "
-        "such as columns: {messages: messages}"
-    )
-    if (key := next((key for key in REJECTED if _is_something(row.get(key))), None)) is not None:
-        raise SampleError(f"{key}: rejected answers are not read, as {advice}")
-    if row.get(LABEL) is False:
-        raise SampleError(f"{LABEL}: false says that the answer is a bad one, and {advice}")
 
 
 def _not_read(where: str, key: str) -> str:
@@ -334,13 +309,13 @@ def _check_no_object(part: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _is_something(value: Any) -> bool:
+def is_something(value: Any) -> bool:
     """Whether a value says anything. Nothing is null, what is empty, that as JSON, and lists and objects of nothing."""
     if isinstance(value, str):
         return value.strip() not in ("", "null", "[]", "{}")
     if isinstance(value, Mapping):
-        return any(map(_is_something, value.values()))
-    return any(map(_is_something, value)) if isinstance(value, list | tuple) else bool(value)
+        return any(map(is_something, value.values()))
+    return any(map(is_something, value)) if isinstance(value, list | tuple) else bool(value)
 
 
 def _is_learned(turn: Mapping[str, Any], where: str) -> bool:
