@@ -197,7 +197,10 @@ def _is_read(kind: str, name: str) -> bool:
     """Whether the model reads a field that its configuration's class lacks, as many do ``head_dim``."""
     models = MODEL_FOR_CAUSAL_LM_MAPPING.get(CONFIG_MAPPING[kind], ())
     for model in models if isinstance(models, tuple) else (models,):
-        text = inspect.getsource(inspect.getmodule(model) or model)
+        try:
+            text = inspect.getsource(inspect.getmodule(model) or model)
+        except OSError:  # it came without its text
+            continue
         if re.search(rf"\bconfig(\.{re.escape(name)}\b|, \"{re.escape(name)}\")", text):
             return True
     return False

@@ -1,4 +1,4 @@
-"""Rows that tell good answers from bad ones (DPO, KTO). There is no training by them: none is passed over in silence."""
+"""Rows that tell good answers from bad ones (DPO, KTO), by which nothing is trained: none is passed over in silence."""
 
 from __future__ import annotations
 
