@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from kosmos.model.norms import LayerNorm, RMSNorm
+from kosmos import load_plugins, make_run
+from kosmos.compose import compose
+from kosmos.model.norms import LayerNorm, RMSNorm, SummedLayerNorm, sum_in_fp32
 from kosmos.model.rotary import rotate, rotation
 
 
@@ -24,6 +28,42 @@ def test_the_rms_norm_and_its_gradients_are_those_of_torch() -> None:
     torch.testing.assert_close(
         torch.autograd.grad(got, parts, upstream), torch.autograd.grad(expected, parts, upstream)
     )
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["fp32 weights", "bf16 weights"])
+def test_a_layer_norm_of_many_rows_in_bf16_gets_the_gradients_of_fp32(narrow: bool) -> None:
+    """PyTorch alone gives its bias an eighth."""
+    torch.manual_seed(0)
+    norm, x = nn.LayerNorm(16), torch.randn(8192, 16).bfloat16()
+    norm = norm.bfloat16() if narrow else norm
+    upstream = 1 + 0.1 * torch.randn(8192, 16)
+
+    def run(given: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        x = x.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=x.dtype == torch.bfloat16):
+            out = given(x)
+        return out.detach(), list(torch.autograd.grad((out.float() * upstream).sum(), [x, *given.parameters()]))
+
+    plain, _ = run(norm, x)
+    _, expected = run(copy.deepcopy(norm).float(), x.float())
+    model = nn.Sequential(norm)
+    sum_in_fp32(model)
+    out, (of_x, *found) = run(norm, x)
+    torch.testing.assert_close(out, plain, rtol=0.01, atol=1e-3)  # the last digit of bf16
+    torch.testing.assert_close(of_x.float(), expected[0], rtol=0.02, atol=0.02)  # upstream is rounded, and near to even
+    for got, wanted in zip(found, expected[1:], strict=True):
+        assert (got.float() - wanted).norm() < 0.01 * wanted.norm()
+    with torch.no_grad():
+        assert torch.equal(model(x), plain)
+
+
+def test_no_norm_of_a_model_that_trains_sums_in_bf16() -> None:
+    """Neither those of encoders from libraries."""
+    run = make_run({"modalities": ["audio"], "streams": {"audio": {"encoder": "conformer", "connector": "resampler"}}})
+    model = compose(run, load_plugins(), draw=False).model
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert len(norms) > 20
+    assert {type(norm) for norm in norms} == {SummedLayerNorm}
 
 
 @pytest.mark.parametrize("swapped", [(0, 1), (1, 2)])

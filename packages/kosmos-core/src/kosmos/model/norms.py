@@ -53,6 +53,30 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x.to(exact), weight.shape, weight, bias, self.eps).to(product_type(x))
 
 
+class SummedLayerNorm(nn.LayerNorm):
+    """``nn.LayerNorm`` whose weight and bias get gradients that are summed in fp32, in bf16 on a CPU too.
+
+    There PyTorch (2.11 to 2.14) sums them in the input's type, so that a thread's sum of like numbers ends at 256 of
+    them: of 8,192 rows a bias got an eighth of its gradient. On a GPU autocast widens the input itself. What the norm
+    gives is the same but for rounding; without gradients it is PyTorch's.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [p for p in (self.weight, self.bias) if p is not None]
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in parts)
+        if not learns or x.device.type != "cpu" or x.dtype not in (torch.bfloat16, torch.float16):
+            return super().forward(x)
+        weight, bias = (None if p is None else p.float() for p in (self.weight, self.bias))
+        return F.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps).to(x.dtype)
+
+
+def sum_in_fp32(model: nn.Module) -> None:
+    """Make every ``nn.LayerNorm`` of a model a ``SummedLayerNorm``, where it stands."""
+    for module in model.modules():
+        if type(module) is nn.LayerNorm:
+            module.__class__ = SummedLayerNorm
+
+
 def _normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The norm of ``x``, and what it was scaled by before ``weight``."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)

@@ -19,6 +19,7 @@ from kosmos.errors import PluginError
 from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
+from kosmos.model.norms import sum_in_fp32
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
 from kosmos.model.segments import Segments
@@ -194,6 +195,7 @@ class OmniModel(WithKernels):
         """The ranks that share each row; None where every rank has its own. All of a group call the model alike."""
         if freeze_backbone:
             self.backbone.requires_grad_(False)
+        sum_in_fp32(self)
 
     def train(self, mode: bool = True) -> OmniModel:
         super().train(mode)
