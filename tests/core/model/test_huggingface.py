@@ -186,6 +186,8 @@ def test_selective_checkpointing_computes_no_product_of_experts_again() -> None:
         ({"model_type": "llama", "hiden_size": 3}, "did you mean hidden_size"),
         ({"model_type": "llama", "hidden_size": "wide"}, "expected int"),
         ({"hidden_size": 32}, "needs a model_type"),
+        ({"model_type": "qwen3", "_attn_implementation": "somebody/code", **SHAPE}, "no field '_attn_implementation'"),
+        ({"model_type": "qwen3", "_experts_implementation": 1, **SHAPE}, "no field '_experts_implementation'"),
     ],
 )
 def test_models_that_cannot_be_packed_and_wrong_configurations_are_refused(config: dict[str, Any], words: str) -> None:

@@ -115,6 +115,16 @@ def test_a_best_that_the_last_scoring_beats_is_not_left_behind(tmp_path):
     assert steps_of(tmp_path) == [6]
 
 
+def test_who_saves_nothing_deletes_nothing(tmp_path):
+    """A run that is asked for fewer steps than it has takes none, and its newest checkpoint may be damaged."""
+    config = small_run(tmp_path, **{**GOOD, "checkpoint": {"every_steps": 2, "keep_last": 9, "keep_best": True}})
+    train_model(config, registry=ticks_registry())
+    (tmp_path / "checkpoints" / "step-00000006" / "state.json").write_text("{}")
+    before = steps_of(tmp_path)
+    resume_run(tmp_path, {"train": {"steps": 3}, "checkpoint": {"keep_last": 1}}, registry=ticks_registry())
+    assert steps_of(tmp_path) == before
+
+
 def test_the_best_stays_while_a_run_is_resumed_and_one_that_is_lost_is_passed_over(worse, tmp_path):
     registry, run = ticks_registry(), tmp_path / "run"
     shutil.copytree(worse[0], run)

@@ -93,6 +93,17 @@ def test_what_has_come_of_the_documents_never_falls(lengths, bad, tokens, lanes,
             assert all(after >= before - 1e-9 for before, after in pairwise(used))
 
 
+def test_of_few_documents_each_is_read_once_for_all_lanes():
+    class Read(Texts):
+        def document(self, index: int) -> Document:
+            read.append(index)
+            return super().document(index)
+
+    read: list[int] = []
+    assert count_steps(feed_of(Read("few", [20] * 30), lanes=32, look_ahead=64), lanes=32, epochs=4.0).steps == 1
+    assert sorted(read) == list(range(30))
+
+
 def test_of_documents_that_cannot_be_used_as_many_have_come_as_of_the_others():
     feed = feed_of(Texts("bad", [0, 50, 50] * 100), lanes=2)
     found = count_steps(feed, lanes=2, epochs=2.0)

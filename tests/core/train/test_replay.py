@@ -80,15 +80,37 @@ def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
     assert step.other == "the run has no metrics of this step"
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on five pictures, of which one breaks off."""
-    folder, run = tmp_path_factory.mktemp("pictures"), tmp_path_factory.mktemp("runs") / "run"
+def broken_pictures(folder: Path) -> Path:
+    """Five pictures with a text each, of which one breaks off."""
     for number in range(5):
         Image.effect_noise((32, 32), 90).save(folder / f"{number}.png")
         (folder / f"{number}.txt").write_text(f"picture {number}")
     whole = (folder / "3.png").read_bytes()
     (folder / "3.png").write_bytes(whole[: len(whole) // 2])
+    return folder
+
+
+def test_a_row_of_which_nothing_can_be_decoded_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every row is one document here: the next takes the broken one's place."""
+    (folder := tmp_path / "pictures").mkdir()
+    small = [part for part in SMALL if not part.startswith("data.")]
+    one = ["data.tokens_per_pack=96", "data.look_ahead=1", "data.workers=0", "data.held_out=0", "data.quarantine=1.0"]
+    given = ["--modalities", "image", "--data", str(broken_pictures(folder)), "--output", str(tmp_path / "run")]
+    assert main(["train", *given, *small, *one, "--steps", "8"]) == 0
+    capsys.readouterr()
+    assert main(["data", str(tmp_path / "run"), "--of-steps", "1-8", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["other"] for step in steps] == [""] * 8
+    bad = [sum(document["is_bad"] for document in step["documents"]) for step in steps]
+    assert [len(step["documents"]) - n for step, n in zip(steps, bad, strict=True)] == [1] * 8
+    assert sum(bad) in (1, 2)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on five pictures, of which one breaks off."""
+    folder, run = tmp_path_factory.mktemp("pictures"), tmp_path_factory.mktemp("runs") / "run"
+    broken_pictures(folder)
     small = [*SMALL, "data.workers=0", "data.held_out=0", "data.quarantine=1.0", "--steps", "3"]
     assert main(["train", "--modalities", "image", "--data", str(folder), "--output", str(run), *small]) == 0
     return run
@@ -118,6 +140,7 @@ def test_the_command_names_them_and_what_was_left_out(pictures: Path, capsys: py
         (["--of-steps", "4"], "has taken 3 steps"),
         (["--of-steps", "3-2"], "such as 7-9, got '3-2'"),
         (["--of-steps", "all"], "such as 7-9, got 'all'"),
+        (["--of-steps", "1", "--check", "--data", "x"], "--data, --check would have no effect"),
     ],
 )
 def test_steps_that_there_are_not_are_one_line(

@@ -185,6 +185,15 @@ def test_a_bad_answer_is_not_learned_as_a_good_one(open_, rows, held, beside, sa
         assert open_(rows(row), columns=columns).document(0).segments == expected
 
 
+def test_what_is_no_preference_costs_no_row(open_, rows):
+    texts = {"texts": [{"user": "Q", "assistant": "A"}], "label": False}
+    flagged = {"messages": chat("Q"), "rejected": True, "label": 0}
+    source = open_(rows(texts, flagged, {"text": "plain", "label": False, "rejected": "no"}))
+    assert [taken(source, n) for n in range(3)] == [["Q", "A"], ["Q", ANSWER["content"]], ["plain"]]
+    with pytest.raises(SampleError, match=r"name what holds them: columns: \{response: response\}"):
+        open_(rows({"query": "Q", "response": "A", "label": False})).document(0)
+
+
 def test_rejected_answers_beside_a_chat_are_seen_in_tables(open_, tmp_path):
     columns = {"messages": [chat("Q"), chat("Q")], "label": [False, True]}
     pq.write_table(pa.table(columns), tmp_path / "rows.parquet")

@@ -274,7 +274,7 @@ def load_newest(folder: Path) -> Loaded | None:
     for candidate in committed(folder):
         problem = verify(candidate)
         if problem is None:
-            return Loaded(candidate, _mapping(candidate / STATE), tuple(damaged))
+            return Loaded(candidate, mapping_of(candidate / STATE), tuple(damaged))
         damaged.append(f"{candidate.name}: {problem}")
     if damaged:
         raise CheckpointError(
@@ -295,7 +295,7 @@ def load_step(folder: Path, step: int) -> Loaded:
         raise CheckpointError(f"{folder}: no checkpoint of step {step}; steps: {listed(map(str, sorted(there)))}")
     if (problem := verify(there[step])) is not None:
         raise CheckpointError(f"{there[step]}: {problem}")
-    return Loaded(there[step], _mapping(there[step] / STATE), ())
+    return Loaded(there[step], mapping_of(there[step] / STATE), ())
 
 
 def run_and_step(path: Path) -> tuple[Path, int | None]:
@@ -322,7 +322,7 @@ def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
                 return f"{file} is not a plain file"
         present = set(entries) - {MANIFEST, TENSORS}
         file = MANIFEST
-        manifest = _mapping(checkpoint / MANIFEST)
+        manifest = mapping_of(checkpoint / MANIFEST)
         wanted: dict[str, str] = manifest["sha256"]
         if manifest["step"] != step_of(checkpoint):
             return f"{MANIFEST} is of step {manifest['step']}"
@@ -335,7 +335,7 @@ def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
         if any(problems):
             return next(filter(None, problems))
         file = STATE
-        if _mapping(checkpoint / STATE)["step"] != step_of(checkpoint):
+        if mapping_of(checkpoint / STATE)["step"] != step_of(checkpoint):
             return f"{STATE} is of another step"
     except FileNotFoundError:
         return f"{file} is missing"
@@ -346,7 +346,7 @@ def verify(checkpoint: Path, *, threads: int | None = None) -> str | None:
 
 def manifest_of(checkpoint: Path) -> dict[str, str]:
     """SHA-256 by relative path, as the manifest of a whole checkpoint tells."""
-    hashes: dict[str, str] = _mapping(checkpoint / MANIFEST)["sha256"]
+    hashes: dict[str, str] = mapping_of(checkpoint / MANIFEST)["sha256"]
     return hashes
 
 
@@ -358,7 +358,7 @@ def mismatch(checkpoint: Path, file: str, wanted: str) -> str | None:
         return f"{file} is unreadable ({error})"
 
 
-def _mapping(file: Path) -> dict[str, Any]:
+def mapping_of(file: Path) -> dict[str, Any]:
     """A JSON object of bounded size.
 
     Raises:

@@ -77,6 +77,8 @@ class Saver:
         """Step of the newest checkpoint that this run has ordered."""
         self.damaged: frozenset[int] = frozenset()
         """Steps of checkpoints that were passed over as damaged."""
+        self._committed: Path | None = None
+        """The newest that this run has committed; the first rank knows."""
 
     def went_on_from(self, step: int) -> None:
         """A checkpoint was loaded, the newest whole one: those above it are none to count on."""
@@ -233,13 +235,12 @@ class Saver:
             self.healed = f"warning: {damaged}; the checkpoint of step {step} has it as it was"
         self.frozen.committed(final, every)
         self._prune(final, self._best_of(step))
-        self.damaged = frozenset()
+        self.damaged, self._committed = frozenset(), final
         return final
 
     def prune(self) -> None:
         """Delete what was kept as the best, where the last scoring, behind the last save, found a better one."""
-        newest = next(iter(folders.with_manifest(self.folder)), None)
-        if newest is not None and (best := self._best_of(folders.step_of(newest))) is not None:
+        if (newest := self._committed) is not None and (best := self._best_of(folders.step_of(newest))) is not None:
             self._prune(newest, best)
 
     def _best_of(self, newest: int) -> int | None:

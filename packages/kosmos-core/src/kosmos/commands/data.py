@@ -16,7 +16,7 @@ import typer
 
 from kosmos.commands.arguments import Data, Modalities, aside, one_file, refuse_said_twice, short_options, split_extra
 from kosmos.commands.causes import incident_lines
-from kosmos.commands.taken import show_taken
+from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 from kosmos.visible import say, visible
@@ -87,6 +87,8 @@ def data_(
     overrides, files = split_extra(context.args, OPTIONS)
     _check_no_command(files)
     if of_steps is not None:
+        given = {"--modalities": modalities, "--data": data, "--documents": documents, "--check": check or None}
+        refuse_beside({**given, "--workers": workers})
         show_taken(one_file(files), of_steps, parse_overrides(overrides), as_json=as_json)
         return
     file = one_file(files)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.arguments import aside
 from kosmos.errors import ConfigError
+from kosmos.names import listed
 from kosmos.visible import say
 
 if TYPE_CHECKING:
@@ -47,11 +48,26 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
         config, registry = laid_over(folder, overrides)
         composition = compose(config, registry, tokenizer_folder=folder.tokenizer, draw=False)
         sources, _ = open_both(config, registry)
-        found = list(steps_taken(folder, make_feed(composition, sources), first, last))
+        found = steps_taken(folder, make_feed(composition, sources), first, last)
+        if as_json:
+            told = printed_json({"steps": [asdict(step) for step in found]})
     if as_json:
-        print(printed_json({"steps": [asdict(step) for step in found]}))
-    else:
-        say("\n".join(line for step in found for line in _lines(step)))
+        print(told)
+        return
+    while True:
+        with aside():
+            step = next(found, None)
+        if step is None:
+            return
+        say("\n".join(_lines(step)))
+
+
+def refuse_beside(given: Mapping[str, Any]) -> None:
+    """Raises ConfigError where an option was given that says nothing of steps that were taken."""
+    if useless := [name for name, value in given.items() if value is not None]:
+        raise ConfigError(
+            f"--of-steps: {listed(useless)} would have no effect; where data have moved: data.sources.0.path=PATH"
+        )
 
 
 def _parsed(steps: str) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def fields_of(config: Any) -> dict[str, Any] | None:
     if kind not in CONFIG_MAPPING:
         return None
     known = _known_fields(kind)
-    fields = {name: value for name, value in stated.items() if name in known or _is_read(kind, name)}
+    fields = {name: value for name, value in stated.items() if name in known or _is_read(kind, name, value)}
     fields["model_type"] = kind
     try:
         again = AutoConfig.for_model(**fields)
@@ -182,8 +182,8 @@ def _check_fields(kind: str, fields: dict[str, Any]) -> None:
         near = difflib.get_close_matches(kind, CONFIG_MAPPING, 1)
         raise ConfigError(f"hf: unknown model_type {kind!r}{_hint(near)}")
     known = _known_fields(kind)
-    for name in fields:
-        if name not in known and not _is_read(kind, name):
+    for name, value in fields.items():
+        if name not in known and not _is_read(kind, name, value):
             raise ConfigError(f"hf: {kind} has no field {name!r}{_hint(difflib.get_close_matches(name, known, 1))}")
 
 
@@ -193,8 +193,13 @@ def _known_fields(kind: str) -> set[str]:
     return {field.name for field in dataclass_fields(of_class)} | {"model_type", *OLD_FIELDS} | renamed
 
 
-def _is_read(kind: str, name: str) -> bool:
-    """Whether the model reads a field that its configuration's class lacks, as many do ``head_dim``."""
+def _is_read(kind: str, name: str, value: Any) -> bool:
+    """Whether the model reads a field that its configuration's class lacks, as many do ``head_dim``.
+
+    Numbers alone: names may be those of code that transformers fetches.
+    """
+    if name.startswith("_") or not isinstance(value, int | float):
+        return False
     models = MODEL_FOR_CAUSAL_LM_MAPPING.get(CONFIG_MAPPING[kind], ())
     for model in models if isinstance(models, tuple) else (models,):
         try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from kosmos.config import RunConfig
 from kosmos.data.lane import Feed, Lane
+from kosmos.data.plan import DocumentPlan
+from kosmos.data.waiting_media import let_go
 from kosmos.errors import ConfigError, DataError
 from kosmos.train.forecast.rows import next_row, plan_rows
 
@@ -106,7 +108,7 @@ def count_steps(
             "train.tokens (kosmos plan tells how often each source comes), or leave the weights out"
         )
     drawn = [_some_of(len(one), max(FEWEST, math.ceil(LOOKED_AT * len(one) / documents))) for one in sources]
-    lane, tokens, looked_at = Lane(feed, 0), 0.0, sum(map(len, drawn))
+    lane, tokens, looked_at = _Lane(feed, 0), 0.0, sum(map(len, drawn))
     wait = _Wait(
         f"counting the steps of {_told(epochs)}: reading the headers of {looked_at:,} documents", report, at_most_s
     )
@@ -123,16 +125,30 @@ def count_steps(
             f"{last.cause}"
         )
     if looked_at == documents:
-        return _filled(feed, lanes, epochs, documents, tokens, wait)
+        return _filled([lane, *(_Lane(feed, n, known=lane.known) for n in range(1, lanes))], epochs, tokens, wait)
     of_row = plan_rows(feed, lanes=1, steps=ROWS, seconds=math.inf, moved=wait.moved).tokens
     steps = max(1, math.ceil(epochs * tokens / (lanes * of_row)))
     return Counted(epochs, steps, documents, looked_at, of_row, steps * lanes * of_row / tokens)
 
 
-def _filled(feed: Feed, lanes: int, epochs: float, documents: int, tokens: float, wait: _Wait) -> Counted:
+@dataclass
+class _Lane(Lane):
+    """One that reads no header twice: of few documents each comes often, and to every lane."""
+
+    known: dict[tuple[int, int], list[DocumentPlan]] = field(default_factory=dict)
+
+    def plans(self, source: int, draw: int) -> list[DocumentPlan]:
+        row = self.feed.mixture.row(source, draw)
+        if (found := self.known.get((source, row))) is None:
+            found = self.known[source, row] = [let_go(plan) for plan in super().plans(source, draw)]
+        return found
+
+
+def _filled(every: Sequence[Lane], epochs: float, tokens: float, wait: _Wait) -> Counted:
     """Of few documents: by all rows of the epochs or, where these are many, of as many whole ones as are few."""
-    filled = min(epochs, max(1, LOOKED_AT // documents))
-    every, steps, taken = [Lane(feed, number) for number in range(lanes)], 0, 0
+    lanes, documents = len(every), every[0].feed.mixture.epoch
+    assert documents is not None
+    filled, steps, taken = min(epochs, max(1, LOOKED_AT // documents)), 0, 0
     while taken < filled * tokens * (1 - ROUNDING):
         steps += 1
         for lane in every:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kosmos.checkpoint.folder import committed, load_step, step_of
+from kosmos.checkpoint.folder import STATE, committed, manifest_of, mapping_of, mismatch, step_of
 from kosmos.data.feeder import as_known
 from kosmos.data.lane import Feed, Lane
-from kosmos.errors import CheckpointError
 from kosmos.train.forecast.rows import next_row
 from kosmos.train.json_lines import step_row
 from kosmos.train.output import RunFolder
@@ -47,15 +46,19 @@ def steps_taken(folder: RunFolder, feed: Feed, first: int, last: int) -> Iterato
     begun, lanes = _begin(folder, feed, first)
     bad, told = {row["origin"] for row in _rows(folder.quarantine)}, _metrics(folder, first, last)
     for step in range(begun + 1, last + 1):
-        rows = [next_row(lane) for lane in lanes]
-        if step < first:
-            continue
-        found = [
-            Taken(row.lane, document.source, document.origin, document.length, document.origin in bad)
-            for row in rows
-            for document in row.arrays.documents
-        ]
-        yield TakenStep(step, found, _difference(found, told.get(step)))
+        found = [document for lane in lanes for document in _row(lane, bad)]
+        if step >= first:
+            yield TakenStep(step, found, _difference(found, told.get(step)))
+
+
+def _row(lane: Lane, bad: Collection[str]) -> Iterator[Taken]:
+    """What the next row of a lane takes. One of which nothing can be decoded is none: the next is in its place."""
+    is_empty = True
+    while is_empty:
+        for document in next_row(lane).arrays.documents:
+            is_bad = document.origin in bad
+            is_empty &= is_bad
+            yield Taken(lane.number, document.source, document.origin, document.length, is_bad)
 
 
 def last_step(folder: RunFolder) -> int:
@@ -66,34 +69,43 @@ def last_step(folder: RunFolder) -> int:
 def _begin(folder: RunFolder, feed: Feed, first: int) -> tuple[int, list[Lane]]:
     """A step before ``first``, and the lanes as they were behind it."""
     numbers = range(feed.mixture.num_lanes)
-    for step in (step for step in map(step_of, committed(folder.checkpoints)) if step < first):
-        try:
-            data = load_step(folder.checkpoints, step).state["data"]
-        except CheckpointError:  # damaged: an older one will do
+    for checkpoint in (found for found in committed(folder.checkpoints) if step_of(found) < first):
+        if (data := _data_of(checkpoint)) is None:
             continue
         lanes = [Lane(as_known(feed, data), number) for number in numbers]
         for lane in lanes:
             lane.load(data["lanes"][str(lane.number)])
-        return step, lanes
+        return step_of(checkpoint), lanes
     return 0, [Lane(feed, number) for number in numbers]
 
 
-def _difference(found: list[Taken], told: dict[str, Any] | None) -> str:
+def _data_of(checkpoint: Path) -> dict[str, Any] | None:
+    """Where the lanes were, by a state that fits its hash; tensors are not looked at."""
+    try:
+        if mismatch(checkpoint, STATE, manifest_of(checkpoint)[STATE]) is None:
+            data: dict[str, Any] = mapping_of(checkpoint / STATE)["data"]
+            return data
+    except (OSError, ValueError, KeyError):  # damaged: an older one will do
+        pass
+    return None
+
+
+def _difference(found: list[Taken], told: tuple[Any, Any] | None) -> str:
     if told is None:
         return "the run has no metrics of this step"
-    whole = [document for document in found if not document.is_bad]
-    here = {"documents": len(whole), "tokens": sum(document.tokens for document in whole)}
-    if all(told.get(name) == count for name, count in here.items()):
+    whole = [document.tokens for document in found if not document.is_bad]
+    if told == (here := (len(whole), sum(whole))):
         return ""
     return (
-        f"by its metrics it took {told.get('documents')} documents of {told.get('tokens')} tokens, and here are "
-        f"{here['documents']} of {here['tokens']}: the data are others than they were, or the run went back to a "
-        "checkpoint in between"
+        f"by its metrics it took {told[0]} documents of {told[1]} tokens, and here are {here[0]} of {here[1]}: the "
+        "data are others than they were, or the run went back to a checkpoint in between"
     )
 
 
-def _metrics(folder: RunFolder, first: int, last: int) -> dict[int, dict[str, Any]]:
-    return {row["step"]: row for row in _rows(folder.metrics) if first <= row.get("step", 0) <= last}
+def _metrics(folder: RunFolder, first: int, last: int) -> dict[int, tuple[Any, Any]]:
+    """Documents and tokens by step."""
+    rows = (row for row in _rows(folder.metrics) if first <= row["step"] <= last)
+    return {row["step"]: (row.get("documents"), row.get("tokens")) for row in rows}
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:

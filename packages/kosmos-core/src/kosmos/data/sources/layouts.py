@@ -295,12 +295,12 @@ class DefaultLayout:
         if (parts := self.value(row, "segments")) is not None:
             return tuple(read_segments(parts, root, self._times(row)))
         if (chat := self._chat(row)) is not None:
-            self._check_no_preference(row)
+            self._check_no_preference(row, next(role for role in CHATS if self.value(row, role) is not None))
             return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, root)
         media = self.media_of(row)
         form = self._form(row, lambda column: row[column] is not None)
-        if form is not None:
-            self._check_no_preference(row)
+        if form in forms.ASKS:
+            self._check_no_preference(row, forms.ASKS[form])
         if form == forms.TEXTS and is_interleaved(self.value(row, form)) and (beside := self._media_lists(row)):
             if not is_empty(self.value(row, "system")):
                 raise SampleError(
@@ -348,10 +348,10 @@ class DefaultLayout:
         system, objects = self.value(row, "system"), messages.OBJECTS in row
         return tuple(messages.read(turns, name, held, root, system=system, objects=objects, asked=self.asked))
 
-    def _check_no_preference(self, row: Row) -> None:
+    def _check_no_preference(self, row: Row, role: str) -> None:
         """Raises SampleError where a row tells good answers from bad ones, and nobody has said which are learned."""
-        if not self.asked and self.columns.keys().isdisjoint((*CHATS, *ANSWERS, forms.TEXTS)):
-            preferences.check_no_preference(row)
+        if not self.asked and role not in self.columns:
+            preferences.check_no_preference(row, role, role)
 
     def _learned(self, row: Row) -> Text:
         """The text of a row."""

@@ -23,13 +23,22 @@ PREFERENCES = (*REJECTED, LABEL)
 """Columns that a table has to be read with, to see them."""
 
 
-def check_no_preference(row: Mapping[str, Any]) -> None:
-    """Raises SampleError where a row tells good answers from bad ones: which are learned would be passed over."""
+def check_no_preference(row: Mapping[str, Any], role: str, column: str) -> None:
+    """Raises SampleError where a row tells good answers from bad ones: which are learned would be passed over.
+
+    Args:
+        role: of what holds its answers.
+        column: where that stands.
+    """
     advice = (
-        "there is no training by preferences (DPO, KTO); to learn the answers all the same, name what holds them, "
-        "such as columns: {messages: messages}"
+        "there is no training by preferences (DPO, KTO); to learn the answers all the same, name what holds them: "
+        f"columns: {{{role}: {column}}}"
     )
-    if (key := next((key for key in REJECTED if is_something(row.get(key))), None)) is not None:
+    if (key := next((key for key in REJECTED if _is_answer(row.get(key))), None)) is not None:
         raise SampleError(f"{key}: rejected answers are not read, as {advice}")
     if row.get(LABEL) is False:
         raise SampleError(f"{LABEL}: false says that the answer is a bad one, and {advice}")
+
+
+def _is_answer(value: Any) -> bool:
+    return isinstance(value, str | list | tuple | Mapping) and is_something(value)
