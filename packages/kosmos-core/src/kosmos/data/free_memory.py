@@ -19,14 +19,24 @@ class Memory(NamedTuple):
 
 def memory(proc: Path = PROC, groups: Path = GROUPS) -> Memory | None:
     """That of the machine, or of a group of processes (a container, a job) that may have less; None is not known."""
+    return min(found) if (found := _every(proc, groups)) else None
+
+
+def total_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
+    """What there is in all, free or not: the least of machine and groups; None is not known."""
+    return min((there.total for there in _every(proc, groups)), default=None)
+
+
+def _every(proc: Path, groups: Path) -> list[Memory]:
+    """Of the machine and of the groups that have a limit; none where the system does not tell."""
     try:
         lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
         machine = {name: int(number) << 10 for name, number, *_ in lines}
         found = [Memory(machine["MemAvailable:"], machine["MemTotal:"])]
         found += [group for folder in _folders(proc, groups) if (group := _group(folder)) is not None]
     except (OSError, ValueError, KeyError):
-        return None
-    return min(found)
+        return []
+    return found
 
 
 def _folders(proc: Path, groups: Path) -> Iterator[Path]:

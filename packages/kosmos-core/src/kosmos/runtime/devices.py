@@ -62,10 +62,10 @@ def pick_precision(
         return torch.float32 if wanted == "fp32" else torch.bfloat16
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    return torch.bfloat16 if _cpu_multiplies_bf16() else torch.float32
+    return torch.bfloat16 if cpu_multiplies_bf16() else torch.float32
 
 
-def _cpu_multiplies_bf16() -> bool:
+def cpu_multiplies_bf16() -> bool:
     features = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
     return any(feature() for feature in features if feature is not None)
 
