@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kosmos.data.free_memory import Memory, memory
+from kosmos.data.free_memory import Memory, memory, total_bytes
 
 MIB = 1 << 20
 
@@ -50,3 +50,16 @@ def test_groups_of_the_first_version_are_known(system):
 
 def test_it_is_not_known_where_the_system_does_not_tell(tmp_path):
     assert memory(tmp_path, tmp_path) is None
+    assert total_bytes(tmp_path, tmp_path) is None
+
+
+@pytest.mark.parametrize("free", [6, 1])
+def test_what_there_is_in_all_does_not_depend_on_what_is_free(system, tmp_path, free):
+    system(**{
+        "proc/meminfo": f"MemTotal: 8192 kB\nMemAvailable: {free << 10} kB\n",
+        "proc/self/cgroup": "0::/job\n",
+        "groups/job/memory.max": f"{4 * MIB}\n",
+        "groups/job/memory.current": f"{2 * MIB}\n",
+        "groups/job/memory.stat": "inactive_file 0\n",
+    })  # fmt: skip
+    assert total_bytes(tmp_path / "proc", tmp_path / "groups") == 4 * MIB

@@ -109,8 +109,7 @@ def _product(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
 def _types() -> tuple[torch.dtype, ...]:
     """Those of which oneDNN reads weights faster here: with AVX-512, and bf16 where there are units for it."""
     # They are operations of PyTorch's compiler, and promised to nobody.
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise") or not torch.backends.cpu.get_cpu_capability().startswith(
-        "AVX512"
-    ):
+    has_them = hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    if not has_them or not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
         return ()
     return (torch.float32, torch.bfloat16) if cpu_multiplies_bf16() else (torch.float32,)
