@@ -19,7 +19,6 @@ from kosmos.errors import ConfigError
 from kosmos.model import huggingface_attention
 from kosmos.model.attention import attend
 from kosmos.model.huggingface import HuggingFaceBackbone
-from kosmos.model.huggingface_loading import fields_of
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.model.omni import OmniModel
 from kosmos.model.segments import Segments
@@ -186,24 +185,11 @@ def test_selective_checkpointing_computes_no_product_of_experts_again() -> None:
         ({"model_type": "llama", "hiden_size": 3}, "did you mean hidden_size"),
         ({"model_type": "llama", "hidden_size": "wide"}, "expected int"),
         ({"hidden_size": 32}, "needs a model_type"),
-        ({"model_type": "qwen3", "_attn_implementation": "somebody/code", **SHAPE}, "no field '_attn_implementation'"),
-        ({"model_type": "qwen3", "_experts_implementation": 1, **SHAPE}, "no field '_experts_implementation'"),
     ],
 )
 def test_models_that_cannot_be_packed_and_wrong_configurations_are_refused(config: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         HuggingFaceBackbone(V, config=config)
-
-
-@pytest.mark.parametrize("kind", ["qwen3_moe", "smollm3", "qwen2"])
-def test_a_field_that_the_model_reads_and_its_configuration_does_not_name_is_taken(kind: str) -> None:
-    """Published configurations of these have ``head_dim``."""
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16} if kind == "qwen3_moe" else {}
-    backbone = HuggingFaceBackbone(V, config={"model_type": kind, **SHAPE, **experts, "head_dim": 24})
-    layer: Any = backbone.model.model.layers[0]
-    assert layer.self_attn.q_proj.out_features == 24 * SHAPE["num_attention_heads"]
-    again = HuggingFaceBackbone(V, config=fields_of(backbone.model.config))  # as where its files are gone
-    assert {n: p.shape for n, p in again.named_parameters()} == {n: p.shape for n, p in backbone.named_parameters()}
 
 
 def test_a_model_whose_documents_would_mix_is_refused_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,8 +139,11 @@ class _Lane(Lane):
 
     def plans(self, source: int, draw: int) -> list[DocumentPlan]:
         row = self.feed.mixture.row(source, draw)
-        if (found := self.known.get((source, row))) is None:
-            found = self.known[source, row] = [let_go(plan) for plan in super().plans(source, draw)]
+        if (source, row) in self.known:
+            return self.known[source, row]
+        found = [let_go(plan) for plan in super().plans(source, draw)]
+        if found:  # of what cannot be used each lane has to tell
+            self.known[source, row] = found
         return found
 
 

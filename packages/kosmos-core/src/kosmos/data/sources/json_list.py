@@ -155,10 +155,8 @@ class _Text:
             try:
                 _, end = _parse(self.text, self.place)
             except json.JSONDecodeError as error:
-                end, reason = (
-                    len(self.text),
-                    f"not JSON: {error.msg.removesuffix(' at')} at byte {self.base + error.pos}",
-                )
+                said = error.msg.removesuffix(" at")
+                end, reason = len(self.text), f"not JSON: {said} at byte {self.base + error.pos}"
                 cut = error.msg.startswith("Unterminated string") or error.pos > end - _CUT
                 if not cut or end - self.place > MOST_BYTES:
                     raise ValueError(reason) from None

@@ -351,7 +351,7 @@ class DefaultLayout:
     def _check_no_preference(self, row: Row, role: str) -> None:
         """Raises SampleError where a row tells good answers from bad ones, and nobody has said which are learned."""
         if not self.asked and role not in self.columns:
-            preferences.check_no_preference(row, role, role)
+            preferences.check_no_preference(row, role)
 
     def _learned(self, row: Row) -> Text:
         """The text of a row."""

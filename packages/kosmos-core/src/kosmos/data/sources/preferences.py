@@ -23,16 +23,15 @@ PREFERENCES = (*REJECTED, LABEL)
 """Columns that a table has to be read with, to see them."""
 
 
-def check_no_preference(row: Mapping[str, Any], role: str, column: str) -> None:
+def check_no_preference(row: Mapping[str, Any], column: str) -> None:
     """Raises SampleError where a row tells good answers from bad ones: which are learned would be passed over.
 
     Args:
-        role: of what holds its answers.
-        column: where that stands.
+        column: that holds its answers, by its usual name.
     """
     advice = (
         "there is no training by preferences (DPO, KTO); to learn the answers all the same, name what holds them: "
-        f"columns: {{{role}: {column}}}"
+        f"columns: {{{column}: {column}}}"
     )
     if (key := next((key for key in REJECTED if _is_answer(row.get(key))), None)) is not None:
         raise SampleError(f"{key}: rejected answers are not read, as {advice}")

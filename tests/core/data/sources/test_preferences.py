@@ -1,0 +1,66 @@
+"""Rows that tell good answers from bad ones."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kosmos.data.document import Mark, Text
+from kosmos.errors import DataError, SampleError
+
+ANSWER = {"role": "assistant", "content": "A cat that meows."}
+
+
+def chat(text):
+    return [{"role": "user", "content": text}, ANSWER]
+
+
+def taken(source, index=0):
+    return [s.text for s in source.document(index).segments if isinstance(s, Text) and not isinstance(s, Mark)]
+
+
+PREFERENCES = [
+    ({"rejected_response": "Dogs."}, "rejected_response: rejected answers are not read"),
+    ({"chosen": ANSWER, "rejected": {**ANSWER, "content": "Dogs."}}, "rejected: rejected answers are not read"),
+    ({"label": False}, "label: false says that the answer is a bad one"),
+]
+
+
+@pytest.mark.parametrize(("beside", "says"), PREFERENCES, ids=["ms-swift", "TRL", "KTO"])
+@pytest.mark.parametrize("held", [{"messages": chat("Q")}, {"query": "Q", "response": "Cats."}], ids=["chat", "form"])
+def test_a_bad_answer_is_not_learned_as_a_good_one(open_, rows, held, beside, says):
+    with pytest.raises(SampleError, match=says + ".*no training by preferences"):
+        open_(rows({**held, **beside})).document(0)
+    neither = dict.fromkeys(beside, True if "label" in beside else None)
+    named = {name: name for name in held if name != "query"}
+    expected = open_(rows(held)).document(0).segments
+    for row, columns in (({**held, **neither}, {}), ({**held, **beside}, named)):  # who names the answers means them
+        assert open_(rows(row), columns=columns).document(0).segments == expected
+
+
+def test_what_is_no_preference_costs_no_row(open_, rows):
+    texts = {"texts": [{"user": "Q", "assistant": "A"}], "label": False}
+    flagged = {"messages": chat("Q"), "rejected": True, "label": 0}
+    source = open_(rows(texts, flagged, {"text": "plain", "label": False, "rejected": "no"}))
+    assert [taken(source, n) for n in range(3)] == [["Q", "A"], ["Q", ANSWER["content"]], ["plain"]]
+    with pytest.raises(SampleError, match=r"name what holds them: columns: \{response: response\}"):
+        open_(rows({"query": "Q", "response": "A", "label": False})).document(0)
+
+
+def test_rejected_answers_beside_a_chat_are_seen_in_tables(open_, tmp_path):
+    columns = {"messages": [chat("Q"), chat("Q")], "label": [False, True]}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    source = open_(tmp_path / "rows.parquet")
+    with pytest.raises(SampleError, match="label: false"):
+        source.document(0)
+    assert taken(source, 1)
+
+
+def test_pairs_of_answers_say_how_the_better_ones_are_learned(open_, rows):
+    pair = {"prompt": "Q: ", "chosen": "Cats.", "rejected": "Dogs."}
+    with pytest.raises(
+        DataError, match=r"no training by preferences \(DPO\); to learn the chosen .*completion: chosen"
+    ):
+        open_(rows(pair))
+    assert taken(open_(rows(pair), columns={"completion": "chosen"})) == ["Q: ", "Cats."]
