@@ -76,6 +76,9 @@ def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     assert any("the data are others than they were, or the run went back" in s.other for s in taken(run, other, 1, 3))
     assert {step.other for step in taken(run, config, 1, 3)} == {""}
+    with (run / "quarantine.jsonl").open("a") as ledger:  # as where a disk did not answer for a while
+        ledger.writelines(f'{{"step": 1, "origin": "ticks {n}", "cause": "hung"}}\n' for n in range(200))
+    assert all("by its metrics it took" in step.other for step in taken(run, config, 1, 3))
     (step,) = taken(run, config, 4, 4)
     assert step.other == "the run has no metrics of this step"
 

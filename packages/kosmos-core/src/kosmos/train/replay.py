@@ -14,6 +14,9 @@ from kosmos.train.forecast.rows import next_row
 from kosmos.train.json_lines import step_row
 from kosmos.train.output import RunFolder
 
+MOST_IN_TURN = 64
+"""Rows of bad documents alone that are passed over: what was bad once, as when a disk hung, need not stay so."""
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -53,12 +56,12 @@ def steps_taken(folder: RunFolder, feed: Feed, first: int, last: int) -> Iterato
 
 def _row(lane: Lane, bad: Collection[str]) -> Iterator[Taken]:
     """What the next row of a lane takes. One of which nothing can be decoded is none: the next is in its place."""
-    is_empty = True
-    while is_empty:
-        for document in next_row(lane).arrays.documents:
-            is_bad = document.origin in bad
-            is_empty &= is_bad
-            yield Taken(lane.number, document.source, document.origin, document.length, is_bad)
+    for _ in range(MOST_IN_TURN):
+        documents = next_row(lane).arrays.documents
+        for document in documents:
+            yield Taken(lane.number, document.source, document.origin, document.length, document.origin in bad)
+        if any(document.origin not in bad for document in documents):
+            return
 
 
 def last_step(folder: RunFolder) -> int:
@@ -85,7 +88,7 @@ def _data_of(checkpoint: Path) -> dict[str, Any] | None:
         if mismatch(checkpoint, STATE, manifest_of(checkpoint)[STATE]) is None:
             data: dict[str, Any] = mapping_of(checkpoint / STATE)["data"]
             return data
-    except (OSError, ValueError, KeyError):  # damaged: an older one will do
+    except (OSError, ValueError, KeyError, TypeError):  # damaged: an older one will do
         pass
     return None
 
