@@ -71,6 +71,17 @@ def data(home: Path) -> list[Told]:
     return [(*told, texts(home / "one", 60)), (*told, texts(home / "other", 40))]
 
 
+def shards(home: Path) -> list[Told]:
+    """As many rows under the same names, of which the files of one node were exchanged."""
+    told = ("--output", home / "run", *RUN)
+    for node, letters in (("one", "ab"), ("other", "ba")):
+        (home / node).mkdir(parents=True)
+        for number, letter in enumerate(letters):
+            rows = [f'{{"id": "{letter}{i}", "text": "row {i}"}}\n' for i in range(30)]
+            (home / node / f"{number}.jsonl").write_text("".join(rows))
+    return [(*told, f"data.sources=[{{path: '{home / node}', name: texts}}]") for node in ("one", "other")]
+
+
 def resumed_by_one(home: Path) -> list[Told]:
     told = ("--output", home / "run", *RUN, texts(home / "data", 60))
     assert main(["train", *map(str, told)]) == 0
@@ -82,7 +93,7 @@ def in_turn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[P
     """Cases that two ranks take in turn, by their names: a folder of each, and how the ranks ended."""
     home = tmp_path_factory.mktemp("cases")
     cases = {name: setting(home / name, field) for name, (field, _) in list(SETTINGS.items())[1:]}
-    cases |= {made.__name__: made(home / made.__name__) for made in (tokenizers, data, resumed_by_one)}
+    cases |= {made.__name__: made(home / made.__name__) for made in (tokenizers, data, shards, resumed_by_one)}
     ends = train_in_turn(home, cases, own_folders=True)
     return lambda name: (home / name, ends[name])
 
@@ -125,6 +136,15 @@ def test_ranks_whose_data_differ_do_not_train(in_turn: Callable[[str], tuple[Pat
     assert (first, other) == (3, 3)
     assert "error[data]: data.sources.0.documents: rank 0 has 57, rank 1 has 38; give every node the same" in said
     assert "error" not in silent
+    assert not (home / "run").exists()
+
+
+def test_ranks_whose_data_are_as_many_but_others_do_not_train(
+    in_turn: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    home, ((first, said), (other, silent)) = in_turn("shards")
+    assert (first, other) == (3, 3), said + silent
+    assert "error[data]: data.sources.0.fingerprint: rank 0 has " in said and "error" not in silent
     assert not (home / "run").exists()
 
 

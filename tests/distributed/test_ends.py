@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import time
@@ -32,6 +33,10 @@ RUN = (
     f"train.steps={STEPS}",
     "evaluate.max_documents=4",
 )
+
+TOO_FAST = ("train.optimizer=lion", "train.warmup_steps=0")
+RATES = {"ddp": "train.learning_rate=1e38", "fsdp": "train.learning_rate=1e39"}
+"""Behind the first step products are too large for fp32, or weights are."""
 
 
 @pytest.fixture
@@ -87,11 +92,13 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[P
         "strategy": "parallel={tensor: 2, strategy: ddp}",
         "ledger": source(broken=[row_of_lane(1)]),
     }
+    wrong = {kind: (f"parallel={{strategy: {kind}}}", *TOO_FAST, rate) for kind, rate in RATES.items()}
     (home / "strategy").mkdir()
     (home / "strategy" / "note.txt").write_text("mine")
     (home / "ledger" / "quarantine.jsonl").mkdir(parents=True)
+    told = {name: (option,) for name, option in options.items()} | wrong
     ends = train_in_turn(
-        home, {name: [("--output", home / name, *RUN, option)] * 2 for name, option in options.items()}, path=[site]
+        home, {name: [("--output", home / name, *RUN, *more)] * 2 for name, more in told.items()}, path=[site]
     )
     return lambda name: (home / name, ends[name])
 
@@ -115,6 +122,20 @@ def test_an_error_of_the_source_on_the_first_rank_ends_both_and_is_said_once(
 ) -> None:
     _, ends = refused("source")
     assert said_once(ends, 3) == f"error[data]: ticks: the disk of row {row_of_lane(0)} is gone"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "whence"),
+    [("ddp", r"streams\.ticks\.connector: .* what it gives is not finite"), ("fsdp", r"the weight \S+ is not finite")],
+)
+def test_ranks_whose_loss_is_no_number_say_once_where_it_came_from(
+    refused: Callable[[str], tuple[Path, list[End]]], strategy: str, whence: str
+) -> None:
+    _, ends = refused(strategy)
+    line = said_once(ends, 4)
+    assert re.match(
+        rf"error\[training\]: step 2: loss nan, gradient norm nan: not finite \({whence}\); parameters", line
+    )
 
 
 def test_a_run_that_cannot_begin_says_why_once_and_leaves_nothing(tmp_path: Path, site: Path) -> None:

@@ -146,7 +146,9 @@ class Source(Protocol):
     """Documents by number. Picklable, cheap to open, torch-free: data workers hold one each.
 
     Documents are drawn in random order. A source that reads many to get one has a method ``blocks() -> Blocks | None``
-    beside these: each lane then draws from few blocks at a time, and comes to each block once in an epoch.
+    beside these: each lane then draws from few blocks at a time, and comes to each block once in an epoch. A source
+    whose documents may be others tomorrow, though they are as many, has a method ``fingerprint() -> str | None``, which
+    tells these in this order from others: a run does not go on among others.
     """
 
     name: str

@@ -16,6 +16,7 @@ from kosmos.data.batch import PackedBatch
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import autocast
+from kosmos.runtime.parallel import Parallel
 
 WINDOW = 64
 """Steps whose losses and norms a spike is measured against."""
@@ -33,10 +34,20 @@ class Finding:
     text: str
 
 
-def whence(model: OmniModel, batches: Iterable[PackedBatch], device: torch.device, dtype: torch.dtype) -> str:
-    """In brackets, where numbers of a step that are not finite came from; empty where that cannot be told."""
-    with autocast(device, dtype):
-        found = weight_not_finite(model) or part_not_finite(model, (batch.to(device) for batch in batches))
+def whence(
+    model: OmniModel, batches: Iterable[PackedBatch], device: torch.device, dtype: torch.dtype, parallel: Parallel
+) -> str:
+    """In brackets, where numbers of a step that are not finite came from; empty where that cannot be told.
+
+    Every rank looks at its own rows, and all are told the same. A collective.
+    """
+
+    def look() -> str | None:
+        rows = (batch.to(device) for batch in batches)
+        with autocast(device, dtype):
+            return weight_not_finite(model) or part_not_finite(model, rows)
+
+    found = next(filter(None, parallel.agreed(look)), None)
     return f" ({found})" if found else ""
 
 

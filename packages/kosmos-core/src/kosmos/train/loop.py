@@ -218,8 +218,8 @@ class Trainer:
         text = f"step {self.step + 1}: {found.text}"
         if found.action == "stop":
             changed = "were not" if self.release is None else "may have been"
-            if found.kind == "non_finite" and self.parallel.world_size == 1:  # others could not run it alone
-                text += whence(self.model, batches, self.device, self.dtype)
+            if found.kind == "non_finite":
+                text += whence(self.model, batches, self.device, self.dtype, self.parallel)
             wrong = TrainingError(
                 f"{text}; parameters {changed} changed. Lower train.learning_rate or look at the documents "
                 f"({self.folder.guards}): {listed(origins, at_most=3)}"

@@ -9,6 +9,7 @@ from typing import Any
 from kosmos.checkpoint import AVERAGED
 from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
+from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.shuffle import blocks_of, digest
 from kosmos.errors import CheckpointError, KosmosError
 from kosmos.names import listed
@@ -23,7 +24,7 @@ FREE = ("workers", "quarantine", "sources")
 
 NO_OPTIONS = {*BackboneConfig.model_fields, "weights"}
 """What stands beside a component's options, or says where its weights lie."""
-FACTS = (".documents", ".blocks")
+FACTS = (".documents", ".blocks", ".fingerprint")
 """How the paths of what counts of a source, and is no setting, end."""
 
 
@@ -47,7 +48,8 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
 def _facts(source: Source) -> dict[str, Any]:
     """What counts of a source. Its blocks, where it has some, since files may be written anew with other row groups."""
     blocks = blocks_of(source)
-    return {"name": source.name, "documents": len(source), **({"blocks": digest(blocks)} if blocks else {})}
+    told = {"blocks": digest(blocks) if blocks else None, "fingerprint": fingerprint_of(source)}
+    return {"name": source.name, "documents": len(source), **{name: is_ for name, is_ in told.items() if is_}}
 
 
 def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -206,7 +208,8 @@ def _others(
     """What differs; ``in_effect`` tells what a value of ``saved`` or ``now`` comes to."""
     for path, one, other in differences(saved, now, ""):
         before, after = in_effect(path, one, saved), in_effect(path, other, now)
-        if before != after:  # else one of them states what the other leaves to the component
+        unknown = path.endswith(".fingerprint") and None in (before, after)  # older checkpoints lack it
+        if before != after and not unknown:  # else one of them states what the other leaves to the component
             yield path, before, after
 
 
@@ -218,9 +221,18 @@ def _refuse_first(others: Iterator[tuple[str, Any, Any]], where: Path, why: Call
         with_its = f" that begins with its weights (init={where.parent.parent})"
         go_on = f"{with_its}; optimizer state, schedule and order of samples begin anew" if suits else ""
         raise CheckpointError(
-            f"{where}: was made with {path} {shown(before)}, the run now has {shown(after)}; {why(path)}. "
+            f"{where}: was made with {_told(path, before, after)}; {why(path)}. "
             f"{_as_before(path, before)}, or start a new run{go_on}"
         )
+
+
+def _told(path: str, before: Any, after: Any) -> str:
+    if path.endswith(".fingerprint"):
+        return (
+            f"other documents of {path.rpartition('.')[0]}, or in another order, though they are as many: files were "
+            "renamed, exchanged or put in another order, or the ids of rows are others"
+        )
+    return f"{path} {shown(before)}, the run now has {shown(after)}"
 
 
 def _as_before(path: str, before: Any) -> str:

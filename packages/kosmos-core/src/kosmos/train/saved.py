@@ -25,6 +25,7 @@ from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
+from kosmos.data.fingerprint import fingerprint_of
 from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.lock import check_lock
 from kosmos.model.lora import merge_updates
@@ -56,6 +57,8 @@ class SavedRun:
     """By source, how many the run trained on."""
     checkpoint: str = ""
     """Hash of the checkpoint's manifest, and so of all that is in it."""
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """By source, what told them from others, where that is known."""
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on it, a line each."""
@@ -68,12 +71,20 @@ class SavedRun:
         Args:
             sources: what the run would train on now.
         """
-        now = [(source.name, len(source), self.documents.get(source.name)) for source in sources]
+        found = []
+        for source in sources:
+            before, count = self.documents.get(source.name), len(source)
+            known, now = self.fingerprints.get(source.name), fingerprint_of(source)
+            if before not in (None, count):
+                found.append(f"{source.name}: {count:,} documents to train on, {before:,} when the run was trained")
+            elif None not in (known, now) and known != now:
+                found.append(
+                    f"{source.name}: other documents to train on than when the run was trained, or in another order"
+                )
         return [
-            f"{name}: {count:,} documents to train on, {before:,} when the run was trained; unless the data state a "
-            "split, others are held out now, and some that are scored may have been trained on"
-            for name, count, before in now
-            if before not in (None, count)
+            f"{line}; unless the data state a split, others are held out now, and some that are scored may have been "
+            "trained on"
+            for line in found
         ]
 
 
@@ -126,9 +137,12 @@ def load_run(
     dtype = pick_precision(config.train.precision, where)
     collector.go_on()
     with reading(loaded):
-        documents = {source["name"]: source["documents"] for source in loaded.state["order"]["data"]["sources"]}
+        opened = loaded.state["order"]["data"]["sources"]
+        documents = {source["name"]: source["documents"] for source in opened}
+        fingerprints = {source["name"]: source["fingerprint"] for source in opened if "fingerprint" in source}
     found, manifest = loaded.state["step"], digest(loaded.folder / MANIFEST)
-    return SavedRun(composition, found, where, dtype, loaded.skipped, tuple(changed), documents, manifest)
+    skipped, code = loaded.skipped, tuple(changed)
+    return SavedRun(composition, found, where, dtype, skipped, code, documents, manifest, fingerprints)
 
 
 def config_of(folder: RunFolder, *over: Mapping[str, Any]) -> RunConfig:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Source
+from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.foreign import calling
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources.opening import Parts
@@ -88,6 +89,10 @@ class SomeDocuments:
         """Which documents are read together; None where each is read alone."""
         found = blocks_of(self.source)
         return None if found is None else Blocks(np.asarray(found.of)[self.rows], found.at_once)
+
+    def fingerprint(self) -> str | None:
+        """Of the whole source, of which a limit and a seed draw the same."""
+        return fingerprint_of(self.source)
 
     def document(self, index: int) -> Document:
         """As of the source."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kosmos.components import DatasetSpec, Spec
 from kosmos.data.document import Blocks, Document, Source
+from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.foreign import calling
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources import folders
@@ -158,6 +159,9 @@ class Renamed:
 
     def blocks(self) -> Blocks | None:
         return blocks_of(self.source)
+
+    def fingerprint(self) -> str | None:
+        return fingerprint_of(self.source)
 
     def document(self, index: int) -> Document:
         with calling(self.source, "document"):  # else it would bear this class's name

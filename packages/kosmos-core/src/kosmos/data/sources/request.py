@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Source
+from kosmos.data.fingerprint import fingerprint
 from kosmos.data.sources import folders
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.columns import did_you_mean
@@ -117,6 +118,10 @@ def checked_root(root: Path | None, where: str) -> Path | None:
     return root
 
 
+MOST_ORIGINS = 1024
+"""Rows of which a fingerprint tells where they lie: of those without an id nothing else is known."""
+
+
 @dataclass(frozen=True)
 class Examined:
     """A table of which every row was looked at, which is what opening takes its time for (``Parts``)."""
@@ -146,8 +151,12 @@ class Examined:
         root_field = f"{self.request.where}.root" if is_free else ""
         return RowSource(
             self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field,
-            self.facts.wishes,
+            self.facts.wishes, self._fingerprint(rows),
         )  # fmt: skip
+
+    def _fingerprint(self, rows: NDArray[np.int64]) -> str:
+        some = rows[:: -(-len(rows) // MOST_ORIGINS)] if len(rows) else rows
+        return fingerprint(self.facts.hashes[rows].tobytes(), [self.table.origin(int(row)) for row in some])
 
 
 def finish(

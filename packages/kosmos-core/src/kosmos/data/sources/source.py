@@ -111,6 +111,8 @@ class RowSource:
     forgotten it."""
     wishes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Keys of parts of chats that say how media are to be sampled, which nobody reads, by modality."""
+    identity: str = ""
+    """As of ``fingerprint``."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -126,6 +128,10 @@ class RowSource:
             return None
         at_once = max(1, int(AT_ONCE_BYTES // max(1.0, found.nbytes.mean())))
         return Blocks(np.searchsorted(found.ends, self.rows, side="right"), at_once)
+
+    def fingerprint(self) -> str:
+        """What tells these rows from others, by their ids, or else by the files that they lie in."""
+        return self.identity
 
     def document(self, index: int) -> Document:
         """The document of row ``index``. Raises SampleError, which names its origin, where it cannot be used."""
