@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,17 @@ def test_a_long_text_is_cut_into_rows_that_predict_each_token_once(text, room):
     assert TOKENIZER.decode(ids) == text
     assert ids[-1] == TOKENIZER.mark_id("</s>")
     assert ids.count(TOKENIZER.mark_id("</s>")) == 1
+
+
+def test_a_long_chat_is_left_out_where_that_is_asked_for_and_a_plain_text_is_cut():
+    chat = Document("d", (Text("what is it? " * 8, train=False), Text("a long answer", train=True)))
+    text = Document("d", (Text("a long text. " * 8, train=True),))
+    planner = replace(planner_of(64), long_chats="leave_out")
+    with pytest.raises(SampleError, match=r"takes 111 tokens of 64, and data\.long_chats is leave_out"):
+        planner.plan(chat)
+    assert [plan.is_torn for plan in planner_of(64).plan(chat)] == [True, True]
+    assert [plan.is_torn for plan in planner.plan(text)] == [False, False]
+    assert len(replace(planner, max_tokens=128).plan(chat)) == 1
 
 
 def test_a_document_with_media_that_fits_no_row_is_refused_with_the_remedy():

@@ -139,7 +139,8 @@ def compose(
     routes = {name: _route(config, registry, spec, streams, parts) for name, spec in specs.items()}
     longest = getattr(backbone, "longest", None)
     turns = spell_turns(texts, tokenizer) if texts else None
-    planner = Planner(tokenizer, routes, config.data.tokens_per_pack, config.data.cells_per_pack, longest, turns)
+    data = config.data
+    planner = Planner(tokenizer, routes, data.tokens_per_pack, data.cells_per_pack, longest, turns, data.long_chats)
     return Composition(config, registry, tokenizer, model, planner, parts)
 
 

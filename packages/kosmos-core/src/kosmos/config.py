@@ -140,6 +140,9 @@ class DataConfig(Strict):
     """Most tokens in a row. Times ``data.lanes`` they are the tokens of a step."""
     cells_per_pack: dict[str, int] = Field(default_factory=dict)
     """Most encoder cells of a stream in a row, by stream; a stream that is not named has no limit but the row's."""
+    long_chats: Literal["cut", "leave_out"] = "cut"
+    """Chats and other texts of which only a part is learned, longer than a row: cut into pieces, so that an answer may
+    stand apart from its question, or bad samples, as documents with media are."""
     lanes: int = Field(default=1, ge=1)
     """Independent sequences of rows. A step takes one row of each, whatever the number of processes and workers."""
     look_ahead: int = Field(default=128, ge=1)

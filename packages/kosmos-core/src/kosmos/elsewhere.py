@@ -91,6 +91,7 @@ ELSEWHERE = {
     "data.tokens_per_pack": (
         "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length model_max_length"
     ),
+    "data.long_chats": "truncation_strategy",
     "data.held_out": "val_size val_ratio validation_split test_size split_dataset_ratio",
     "streams.NAME.encoder": "encoder vision_tower vision_model audio_tower mm_vision_tower",
     "init": "init_from pretrained_checkpoint load_from pretrain_mm_mlp_adapter",

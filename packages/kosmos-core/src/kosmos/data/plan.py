@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +119,8 @@ class Planner:
     """Most tokens of a document that the backbone has positions for; None where it has no limit."""
     turns: Turns | None = None
     """How turns of a chat are spelled, where not by the marks."""
+    long_chats: Literal["cut", "leave_out"] = "cut"
+    """What is done with a text longer than a row of which only a part is learned."""
     kept: KeptPlans = field(default_factory=KeptPlans, init=False, repr=False, compare=False)
 
     @property
@@ -141,13 +143,16 @@ class Planner:
         """One plan, or several where a document of text alone is longer than a row.
 
         Raises:
-            SampleError: it has media and does not fit a row, it is empty, or a medium is unusable.
+            SampleError: it does not fit a row and has media, or is a chat to be left out; it is empty, or a medium is
+                unusable.
         """
         draft = self._draft(document)
         if self.turns is None or not is_chat(document):  # a turn has an end of its own
             draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         plan = draft.finish()
         if len(plan) > self.most and not plan.media:
+            if self.long_chats == "leave_out" and _is_asked(plan):
+                raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
             return list(_pieces(plan, self.most))
         self._check_fit(plan)
         return [plan]
@@ -347,10 +352,15 @@ class _Draft:
         )
 
 
+def _is_asked(plan: DocumentPlan) -> bool:
+    """Whether something in it is not learned; of a plain text all but its first token is."""
+    return len(plan) - int(plan.train.sum()) > 1
+
+
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
     """Rows of a long text. Each begins with the last token of the one before, so that every token is predicted once."""
     share = 1 / math.ceil((len(plan) - 1) / (most - 1))  # as pieces are counted where they wait to be given
-    torn = len(plan) - int(plan.train.sum()) > 1  # of a text all but its first token is learned
+    torn = _is_asked(plan)
     begin = 0
     while begin < len(plan) - 1 or begin == 0:
         end = min(begin + most, len(plan))

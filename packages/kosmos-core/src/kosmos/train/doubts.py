@@ -173,9 +173,9 @@ def torn(what: str, planner: Planner) -> str:
     Args:
         what: the documents.
     """
-    advice = "raise data.tokens_per_pack or shorten them"
+    advice = "raise data.tokens_per_pack, shorten them or leave them out (data.long_chats=leave_out)"
     if planner.most < planner.max_tokens:
-        advice = "the backbone has no more positions, so shorten them"
+        advice = "the backbone has no more positions: shorten them or leave them out (data.long_chats=leave_out)"
     return (
         f"{what} take more than {planner.most:,} tokens and are cut, so that what is learned may stand apart from what "
         f"was asked; {advice}"

@@ -40,6 +40,8 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings of ``sample_order``, without what the sources hold."""
     dumped = config.model_dump(mode="json")
     data = {name: value for name, value in dumped["data"].items() if name not in FREE}
+    if data["long_chats"] == "cut":  # older checkpoints do not say so
+        del data["long_chats"]
     set_of = [_without(entry, "name", "path", "root") for entry in dumped["data"]["sources"]]
     parts = {name: {part: stream[part] for part in PARTS} for name, stream in dumped["streams"].items()}
     return {"data": {**data, "sources": set_of}, "modalities": dumped["modalities"], "streams": parts}
