@@ -36,6 +36,19 @@ def test_a_stream_and_the_backbone_may_have_learning_rates_of_their_own():
     assert rates == {"streams.ticks": 1e-5, "backbone": 2e-5}
 
 
+def test_a_connector_may_have_another_rate_than_its_encoder():
+    rates = {"learning_rate": 1e-5, "connector_learning_rate": 4e-3}
+    groups = parameter_groups(*composed(streams={"ticks": rates}))
+    assert {g["name"].split(" ")[0]: g["lr"] for g in groups} == {
+        "streams.ticks": 1e-5, "streams.ticks.connector": 4e-3, "backbone": 3e-4,
+    }  # fmt: skip
+    assert {n.split(".")[2] for g in groups if g["name"].startswith("streams.ticks.connector") for n in g["names"]} == {
+        "connector"
+    }
+    whole = [n for g in parameter_groups(*composed()) for n in g["names"]]
+    assert sorted(n for g in groups for n in g["names"]) == sorted(whole)
+
+
 def test_a_frozen_encoder_leaves_its_connector_trained():
     model, config = composed(streams={"ticks": {"freeze": True}})
     names = [n for g in parameter_groups(model, config) for n in g["names"]]

@@ -290,11 +290,26 @@ def test_8_bit_momentum_goes_on_in_the_blocks_that_it_has(tmp_path):
     assert resume_run(run, over, registry=registry).step == 2
 
 
-def test_a_stream_may_learn_faster_from_here_on(tmp_path):
-    registry = ticks_registry()
-    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
-    over = {"train": {"steps": 2}, "streams": {"ticks": {"learning_rate": 1e-2}}}
-    assert resume_run(tmp_path / "run", over, registry=registry).step == 2
+class Said(Reporter):
+    def __init__(self):
+        self.said = []
+
+    def say(self, line):
+        self.said.append(line)
+
+
+@pytest.mark.parametrize(
+    ("field", "jumped"), [("learning_rate", "streams.ticks"), ("connector_learning_rate", "streams.ticks.connector")]
+)
+def test_a_stream_or_its_connector_may_learn_faster_from_here_on(tmp_path, field, jumped):
+    registry, lines = ticks_registry(), Said()
+    train_model(small_run(tmp_path / "run", train={"steps": 1, "warmup_steps": 0}), registry=registry)
+    over = {"train": {"steps": 2}, "streams": {"ticks": {field: 1e-2}}}
+    assert resume_run(tmp_path / "run", over, registry=registry, reporter=lines).step == 2
+    assert any(
+        f"the learning rate of {jumped} was" in line and f"streams.ticks.{field}=" in line for line in lines.said
+    )
+    assert rows_of(tmp_path / "run" / "metrics.jsonl")[1]["learning_rate_by_part"][jumped] > 1e-4
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(tmp_path):

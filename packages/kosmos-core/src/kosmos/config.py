@@ -84,6 +84,8 @@ class StreamConfig(Strict):
     """Train low-rank updates in place of the encoder's parameters."""
     learning_rate: float | None = Field(default=None, gt=0)
     """Peak learning rate of encoder and connector; None takes ``train.learning_rate``."""
+    connector_learning_rate: float | None = Field(default=None, gt=0)
+    """That of the connector, if it has another: a new one wants a higher rate than an encoder that has learned."""
 
 
 class ModalityConfig(Strict):

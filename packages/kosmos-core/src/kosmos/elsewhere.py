@@ -23,7 +23,8 @@ ELSEWHERE = {
     "a connector is always trained; backbone.freeze and streams.NAME.freeze freeze the rest": (
         "freeze_aligner freeze_multi_modal_projector freeze_projector freeze_connector tune_mm_mlp_adapter"
     ),
-    "streams.NAME.learning_rate": "vit_lr aligner_lr mm_projector_lr vision_lr projector_lr",
+    "streams.NAME.learning_rate": "vit_lr vision_lr lr_vision_backbone",
+    "streams.NAME.connector_learning_rate": "aligner_lr mm_projector_lr projector_lr lr_mp",
     "backbone.lora and streams.NAME.lora, such as lora: {rank: 16, alpha: 32}": (
         "finetuning_type lora peft peft_config lora_config train_type tuner_type use_lora use_peft "
         "adapter_name_or_path adapters"
@@ -154,7 +155,7 @@ VALUES = {
 
 AROUND = {
     "backbone": ("freeze", "lora", "learning_rate"),
-    "streams": ("freeze", "lora", "learning_rate"),
+    "streams": ("freeze", "lora", "learning_rate", "connector_learning_rate"),
     "train": ("learning_rate", "weight_decay", "warmup_steps"),
 }
 """Fields of a part of the run file that look like options of its components."""

@@ -25,7 +25,7 @@ from kosmos.train.order import differences, sample_order, shown, stated
 from kosmos.train.output import WORD
 
 SETTINGS = ("train", "guard", "parallel", "evaluate", "checkpoint")
-OF_STREAMS = ("freeze", "lora", "learning_rate")
+OF_STREAMS = ("freeze", "lora", "learning_rate", "connector_learning_rate")
 PROBE = "Naïve façades: 3.14 % of 1,024 tokens, 两 or три.\n"
 """Text of which two tokenizers hardly make the same tokens."""
 

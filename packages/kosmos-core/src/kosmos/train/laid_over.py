@@ -23,7 +23,7 @@ TAKES_EFFECT = (
     "plugins", "backbone", "streams",
 )  # fmt: skip
 """Fields that count for a trained run, of which some would make it another one."""
-NO_EFFECT = ("learning_rate",)
+NO_EFFECT = ("learning_rate", "connector_learning_rate")
 """Fields among them that do not."""
 MODEL = "the model would be another"
 OPTIONS = {"data.workers": "--workers", "evaluate.max_documents": "--max-documents"}

@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import nn
 
 from kosmos.config import RunConfig, StreamConfig
-from kosmos.model.omni import OmniModel
+from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.protocols import Backbone
 
 Group = dict[str, Any]
@@ -75,7 +75,11 @@ def learning_rates(names: Sequence[str], rates: Sequence[float]) -> dict[str, An
 def _parts(model: OmniModel, config: RunConfig) -> list[tuple[str, nn.Module, float | None]]:
     parts: list[tuple[str, nn.Module, float | None]] = [("backbone", model.backbone, config.backbone.learning_rate)]
     for name, stream in model.streams.items():
-        parts.append((f"streams.{name}", stream, config.streams.get(name, StreamConfig()).learning_rate))
+        of = config.streams.get(name, StreamConfig())
+        if of.connector_learning_rate is not None:  # what has a rate of its own is taken first
+            connector = cast(Stream, stream).connector
+            parts.append((f"streams.{name}.connector", connector, of.connector_learning_rate))
+        parts.append((f"streams.{name}", stream, of.learning_rate))
     return parts
 
 
