@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from kosmos.components import ModalitySpec
@@ -98,6 +99,7 @@ class Composition:
 
 
 @own_draws()
+@torch.inference_mode(False)
 def compose(
     config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None, draw: bool = True
 ) -> Composition:

@@ -88,6 +88,7 @@ class SavedRun:
         ]
 
 
+@torch.inference_mode(False)  # which is grad mode, too: parts are tried out, and weights are to be trained
 def load_run(
     output: str | Path,
     *,
