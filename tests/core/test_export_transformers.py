@@ -19,6 +19,7 @@ from kosmos.data.hf_tokenizer import of_bytes
 from kosmos.data.tokenizer import train_tokenizer
 from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
+from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.train.run import train_model
 
 SHAPE = {"width": 32, "layers": 2, "heads": 4, "ffn_width": 48}
@@ -146,3 +147,20 @@ def test_bf16_weights_stay_bf16_and_another_folder_under_way_is_left_alone(tmp_p
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "model").dtype == torch.bfloat16
     assert (other / "mine").read_text() == "kept"
     assert (tmp_path / "model").stat().st_mode == (tmp_path / "run").stat().st_mode
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_model_of_transformers_runs_by_itself_beside_the_backbone_that_has_its_weights(recompute: bool) -> None:
+    backbone = HuggingFaceBackbone(50, config={"model_type": "qwen2", **SMALL, "num_key_value_heads": 1}).eval()
+    if recompute:
+        backbone.set_gradient_checkpointing(True)
+        backbone.train()
+    ids = torch.randint(50, (12,))
+    before = logits(backbone, ids)
+    plain = backbone.to_transformers(64)
+    with torch.no_grad():
+        assert torch.allclose(plain(input_ids=ids[None]).logits[0], before, atol=1e-5)
+    plain.eval()
+    assert plain.generate(ids[None], max_new_tokens=3, do_sample=False, pad_token_id=0).shape == (1, 15)
+    assert torch.equal(logits(backbone, ids), before)  # its documents still go apart
+    assert {p.data_ptr() for p in plain.parameters()} == {p.data_ptr() for p in backbone.parameters()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
@@ -141,9 +142,16 @@ class HuggingFaceBackbone(WithKernels):
         return KeyValueBatch()
 
     def to_transformers(self, longest: int) -> Any:
-        """The model of transformers itself. Raises ConfigError where low-rank updates are not in its weights."""
+        """The model of transformers, with attention of its own: its weights are ours, the modules around them are not.
+
+        Raises:
+            ConfigError: low-rank updates are not in its weights.
+        """
         refuse_updates(self.model)
-        return self.model
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        plain = deepcopy(self.model, {id(tensor): tensor for tensor in tensors})
+        plain.set_attn_implementation("sdpa" if plain._supports_sdpa else "eager")
+        return plain
 
     def set_gradient_checkpointing(self, enabled: Recompute) -> None:
         """Keep only the input of each block in training, or also products and attention, and compute the rest again.
