@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from kosmos import Document, Segments, Text, chat_prompt, load_run, make_run
 from kosmos.cli import main
@@ -164,3 +164,23 @@ def test_a_model_of_transformers_runs_by_itself_beside_the_backbone_that_has_its
     assert plain.generate(ids[None], max_new_tokens=3, do_sample=False, pad_token_id=0).shape == (1, 15)
     assert torch.equal(logits(backbone, ids), before)  # its documents still go apart
     assert {p.data_ptr() for p in plain.parameters()} == {p.data_ptr() for p in backbone.parameters()}
+
+
+def test_of_a_tokenizer_that_autotokenizer_reads_as_another_the_export_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "In 2024."}\n' * 8)
+    train_tokenizer(["In 2024 and 2024."] * 9, vocab_size=290, folder=tmp_path / "own")  # Qwen2's has single digits
+    config = {"model_type": "qwen2", **SMALL, "num_key_value_heads": 1}
+    data = {"sources": [str(tmp_path / "texts.jsonl")], "workers": 0}
+    layers = {"data": data, "tokenizer": str(tmp_path / "own"), "backbone": {"name": "hf", "config": config}}
+    train = {"steps": 1, "warmup_steps": 0}
+    train_model(make_run(layers, {"train": train, "trackers": [], "output": str(tmp_path / "run")}))
+    capsys.readouterr()
+    folder = tmp_path / "model"
+    assert main(["export", str(tmp_path / "run"), str(folder), "--for", "transformers"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: {folder}: AutoTokenizer makes a Qwen2Tokenizer of the tokenizer, with other tok")
+    assert line.endswith(f"; load it by PreTrainedTokenizerFast.from_pretrained('{folder}')")
+    ids = PreTrainedTokenizerFast.from_pretrained(folder)("In 2024.", add_special_tokens=False)["input_ids"]
+    assert ids == load_run(tmp_path / "run", device="cpu").composition.tokenizer.encode("In 2024.")

@@ -75,7 +75,7 @@ def _write_weights(output: Path, file: Path, step: str | None) -> None:
 
 
 def _write_language_model(output: Path, folder: Path, step: str | None) -> None:
-    from kosmos.commands.language_model import write_language_model
+    from kosmos.commands.language_model import read_otherwise, write_language_model
     from kosmos.train.saved import load_run
 
     run = load_run(output, step=as_step(step), device="cpu", merge=True)
@@ -83,8 +83,11 @@ def _write_language_model(output: Path, folder: Path, step: str | None) -> None:
         say(f"warning: {line}", file=sys.stderr)
     with aside():
         model = write_language_model(run, folder)
+        warning = read_otherwise(folder)
     kind, values = type(model).__name__, model.num_parameters()
     say(f"{folder}: {kind}, {values:,} values of step {run.step:,}; for AutoModelForCausalLM and AutoTokenizer")
+    if warning:
+        say(f"warning: {warning}", file=sys.stderr)
     if streams := run.composition.streams:
         say(f"hint: what reads {listed(streams)} is not in it; kosmos export OUTPUT FILE writes all", file=sys.stderr)
 

@@ -13,17 +13,21 @@ from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.processors import Sequence, TemplateProcessing
-from transformers import GenerationConfig
+from transformers import AutoTokenizer, GenerationConfig
 from transformers.utils import logging
 
 from kosmos.checkpoint.folder import sync
 from kosmos.data.bytes_tokenizer import ByteTokenizer
+from kosmos.data.foreign import first_line
 from kosmos.data.hf_tokenizer import of_bytes
 from kosmos.data.marks import BOS, EOS, PAD
 from kosmos.data.turns import save_tokenizer
 from kosmos.errors import ConfigError
 from kosmos.model.weights import round_weights
 from kosmos.train.saved import SavedRun
+
+_SAMPLES = ("The cat sat", "two  spaces ", "in 2024: 3.14 + 12345", "lines\n\n end\r\n\tso", "Zoë’s naïve café")
+"""Texts that tokenizers of models take apart in different ways."""
 
 
 def write_language_model(run: SavedRun, folder: Path) -> Any:
@@ -58,6 +62,27 @@ def write_language_model(run: SavedRun, folder: Path) -> Any:
         for file in filter(Path.is_file, partial.iterdir()):  # safetensors lets its owner alone read a file
             file.chmod(0o666 & ~_umask())
     return model
+
+
+def read_otherwise(folder: Path) -> str | None:
+    """What a user should know of AutoTokenizer before relying on it; None where it reads the tokenizer as it is.
+
+    Of some types of models it takes a class that makes rules of its own, whatever ``tokenizer.json`` and
+    ``tokenizer_config.json`` say.
+    """
+    ours = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    marks = "".join(f"{token.content}a " for token in ours.get_added_tokens_decoder().values())
+    try:
+        theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        texts = [text for text in (*_SAMPLES, marks) if theirs(text)["input_ids"] != ours.encode(text).ids]
+        if not texts:
+            return None
+        found = (
+            f"makes a {type(theirs).__name__} of the tokenizer, with other tokens than the run's for {texts[0]!r:.40}"
+        )
+    except Exception as error:  # its classes refuse files in as many ways as there are classes
+        found = f"cannot read the tokenizer ({first_line(error)})"
+    return f"{folder}: AutoTokenizer {found}; load it by PreTrainedTokenizerFast.from_pretrained({str(folder)!r})"
 
 
 def _begin_documents(file: Path, begin: int) -> None:
