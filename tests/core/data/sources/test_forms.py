@@ -49,6 +49,25 @@ def test_swift_with_media_that_no_text_places(open_, rows):
     )
 
 
+@pytest.mark.parametrize("content", ["What?", [{"type": "text", "text": "What?"}]], ids=["text", "parts"])
+def test_media_that_no_turn_of_a_chat_places_begin_what_is_asked_first(open_, rows, content):
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
+    for answer in ("A cat.", "A cat."):
+        chat += [{"role": "assistant", "content": answer}, {"role": "user", "content": "And?"}]
+    source = open_(rows({"audio": "b.wav", "images": ["a.png", "a.png"], "messages": chat[:-1]}))
+    assert said(source) == (
+        "<|system|> Be brief. <|end|> <|user|> <audio> <image> <image> What? <|end|> <|assistant|> [A cat.] <|end|> "
+        "<|user|> And? <|end|> <|assistant|> [A cat.] <|end|>"
+    )
+
+
+def test_a_place_for_a_medium_that_the_row_lacks_is_none_for_another(open_, rows):
+    asked, answered = ({"query": "<video>What?", "response": "A cat."}, {"query": "Write it.", "response": "<video>"})
+    assert said(open_(rows({**answered, "image": "a.png"}))).startswith("<|user|> <image> Write it. <|end|>")
+    with pytest.raises(SampleError, match="image holds 1 medium, 0 placed"):
+        open_(rows({**asked, "image": "a.png"})).document(0)
+
+
 def test_cauldron(open_, rows):
     texts = [{"user": "What?", "assistant": "A cat.", "source": "x"}, {"user": "And?", "assistant": "It sleeps."}]
     assert said(open_(rows({"images": ["a.png"], "texts": texts}))) == (

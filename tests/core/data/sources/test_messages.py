@@ -236,7 +236,7 @@ def test_a_system_text_beside_the_chat_is_its_first_turn(open_, rows):
 
 def test_medium_that_no_turn_takes_is_refused(open_, rows):
     part, cause = {"type": "image"}, r'images holds 2 media, {} placed; put <image> or {{"type": "image"}} where'
-    for turns, placed in ((chat("What?"), 0), ([user(part), ANSWER], 1), (chat("<image>"), 1)):
+    for turns, placed in (([user(part), ANSWER], 1), (chat("<image>"), 1), ([ANSWER], 0)):
         source = open_(rows({"messages": turns, "images": ["a.png", "a.png"]}))
         with pytest.raises(SampleError, match=cause.format(placed)):
             source.document(0)

@@ -202,8 +202,7 @@ class DefaultLayout:
             return self._named_file(row)
         if len(there) < 2:
             return there
-        order = list(row)
-        return dict(sorted(there.items(), key=lambda found: order.index(found[1])))
+        return _in_order(there, row)
 
     def _named_file(self, row: Row) -> dict[str, str]:
         """The modality of a row's ``file_name``, with that column; none where the row has none."""
@@ -260,7 +259,9 @@ class DefaultLayout:
         for modality, path, plain in self._chat_columns:
             if modality not in found and holds_medium(row.get(path if plain else top_column(path, row))):
                 found[modality] = path
-        return found or self._named_file(row)
+        if len(found) < 2:
+            return found or self._named_file(row)
+        return _in_order(found, row)
 
     @cached_property
     def _chat_columns(self) -> list[tuple[str, str, bool]]:
@@ -311,7 +312,7 @@ class DefaultLayout:
             return tuple(read_interleaved(texts, self.column(form), beside, read))
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
-            turns = held.before(forms.turns(form, partial(self.value, row), self.column, asked=self.asked))
+            turns = forms.turns(form, partial(self.value, row), self.column, asked=self.asked)
             return self._read_chat(turns, self.column(form), held, row, root)
         leading = [medium for found in media.items() for medium in self._read_media(row, *found, root)]
         if form is not None:
@@ -371,6 +372,12 @@ class DefaultLayout:
         # A table writes null where a picture is missing: trained as text, the model would learn to answer without it.
         empty = {modality: (path, None) for modality, path in wanted if path in row}
         return messages.RowMedia({**empty, **held}, self._times(row))
+
+
+def _in_order(columns: Mapping[str, str], row: Row) -> dict[str, str]:
+    """Modalities with their columns, in the order of the row's."""
+    order = list(row)
+    return dict(sorted(columns.items(), key=lambda found: order.index(top_column(found[1], row))))
 
 
 def _missing_file(name: Any, root: Path) -> str:

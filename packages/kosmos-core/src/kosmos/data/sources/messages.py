@@ -17,7 +17,7 @@ from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.columns import checked_text, did_you_mean, kind_of
 from kosmos.data.sources.media import holds_medium, read_media
 from kosmos.data.sources.times import RowTimes, edges_of
-from kosmos.data.sources.well_known import FOR_OTHERS
+from kosmos.data.sources.well_known import FOR_OTHERS, WELL_KNOWN
 from kosmos.errors import SampleError
 
 ROLE_MARKS = {
@@ -30,6 +30,8 @@ ROLE_MARKS = {
 }
 Keys = tuple[str, str]
 """Those of a turn that hold its role and its content."""
+Parts = list[tuple[str, Mapping[str, Any]]]
+"""Those of a turn, with their kinds."""
 OPENAI: Keys = ("role", "content")
 SHAREGPT: Keys = ("from", "value")
 _CALLS = "calls of tools", "the content as text"
@@ -57,6 +59,9 @@ know which are meant."""
 
 LEARNED = ("loss", "loss_scale", "weight", "train")
 """Keys by which ms-swift (the first two), the OpenAI API and our own segments say whether a turn is learned."""
+
+_WELL_KNOWN_PLACE = re.compile(f"<(?:{'|'.join(sorted({*WELL_KNOWN.values()}))})>")
+"""In what is asked it means a medium, be it one that the row lacks."""
 
 EDGES = ("start", "end", "begin")
 """Keys of a part have them where others say what ``clip`` does: left out, the whole would stand for a piece of it."""
@@ -106,14 +111,21 @@ class RowMedia:
         if sum(text.count(f"<{FOR_OTHERS}>") for text in texts) == len(media):
             self._placeholder, self._meant = _placeholder_of([FOR_OTHERS]), {FOR_OTHERS: modality}
 
-    def before(self, turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Turns of plain text, with a part for each medium in front of the first where no text has a place for any."""
-        self.adopt(turn["content"] for turn in turns)
-        if self._placeholder is not None and any(self._placeholder.search(turn["content"]) for turn in turns):
-            return list(turns)
-        parts = [{"type": modality} for modality, media in self._media.items() for _ in media]
-        first = {**turns[0], "content": [*parts, {"type": "text", "text": turns[0]["content"]}]}
-        return [first, *turns[1:]] if parts else list(turns)
+    def leading(self, chat: Iterable[tuple[str, Parts]]) -> list[str]:
+        """Modalities of all media, in order, where nothing in a chat is the place of any: they begin what is asked.
+
+        Args:
+            chat: role and parts of each turn.
+        """
+        media, place = [modality for modality, found in self._media.items() for _ in found], self._placeholder
+        if not media or place is None:
+            return []
+        for role, parts in chat:
+            for kind, part in parts:
+                text = str(part.get("text"))
+                if kind != "text" or place.search(text) or (role == USER and _WELL_KNOWN_PLACE.search(text)):
+                    return []
+        return media
 
     def take(self, modality: str, what: str) -> Any:
         """The next medium. Raises SampleError, which says ``what`` asked, where there is none."""
@@ -160,8 +172,8 @@ def part_kind(part: Any, where: str) -> str:
     return kind.removeprefix("input_").removeprefix("output_").removesuffix("_url")
 
 
-def _parts(turn: Mapping[str, Any], key: str, where: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """The parts of one turn, with their kinds. ``key`` is that of its content."""
+def _parts(turn: Mapping[str, Any], key: str, where: str) -> Parts:
+    """The parts of one turn. ``key`` is that of its content."""
     content = turn.get(key)
     if isinstance(content, str):
         return [("text", {"text": content})]
@@ -169,6 +181,12 @@ def _parts(turn: Mapping[str, Any], key: str, where: str) -> list[tuple[str, Map
         _check_there(turn, key, where)
         raise SampleError(f"{where}.{key}: expected text or a list of parts, got {kind_of(content)}")
     return [(part_kind(part, f"{where}.{key}[{n}]"), part) for n, part in enumerate(content)]
+
+
+def _turn(turn: Mapping[str, Any], keys: Keys, where: str) -> tuple[str, Parts]:
+    """The mark of a turn's role, and its parts. Raises SampleError where it is malformed, or says something beside."""
+    _check_all_said(turn, where)
+    return _role(turn, keys[0], where), _parts(turn, keys[1], where)
 
 
 def _role(turn: Mapping[str, Any], key: str, where: str) -> str:
@@ -232,7 +250,8 @@ def read(
 ) -> Iterator[Segment]:
     """Segments of a chat: the role's mark, the content, ``<|end|>`` for each turn.
 
-    A part that only says ``{"type": "image"}`` takes the row's next image, and so does ``<image>`` in a text.
+    A part that only says ``{"type": "image"}`` takes the row's next image, and so does ``<image>`` in a text. Where no
+    medium of the row has a place, all stand in front of what the user says first.
 
     Args:
         name: what errors call the chat.
@@ -247,17 +266,19 @@ def read(
     """
     answers, silent = 0, ""
     own.adopt(turn.get(content) for _, turn, (_, content) in _turns(turns, name))
+    chat = [(*_turn(turn, keys, where), turn, f"{where}.{keys[1]}", where) for where, turn, keys in _turns(turns, name)]
+    leading = own.leading((role, parts) for role, parts, *_ in chat)
     yield from _system(system, turns)
-    for where, turn, (key, content) in _turns(turns, name):
-        _check_all_said(turn, where)
-        role, parts = _role(turn, key, where), _parts(turn, content, where)
+    for role, parts, turn, content, where in chat:
         train = role == ASSISTANT and _is_learned(turn, where)
         if train:
             said = any(kind == "text" and own.is_said(str(part.get("text") or "")) for kind, part in parts)
             answers += said
             if not said and all(kind == "text" for kind, _ in parts):
-                silent = silent or f"{where}.{content}"
+                silent = silent or content
         yield Mark(role)
+        if role == USER:
+            parts, leading = [*((modality, {"type": modality}) for modality in leading), *parts], []
         for kind, part in parts:
             if objects and kind == "text":
                 _check_no_object(part, where)
