@@ -39,6 +39,13 @@ def test_a_bad_answer_is_not_learned_as_a_good_one(open_, rows, held, beside, sa
         assert open_(rows(row), columns=columns).document(0).segments == expected
 
 
+def test_other_media_to_which_an_answer_would_be_a_bad_one_are_not_passed_over(open_, rows):
+    row = {"messages": chat("<image>Q"), "images": ["a.png"]}
+    with pytest.raises(SampleError, match="rejected_images: rejected answers are not read"):
+        open_(rows({**row, "rejected_images": ["a.png"]})).document(0)
+    assert taken(open_(rows({**row, "rejected_images": []})))
+
+
 def test_what_is_no_preference_costs_no_row(open_, rows):
     texts = {"texts": [{"user": "Q", "assistant": "A"}], "label": False}
     flagged = {"messages": chat("Q"), "rejected": True, "label": 0}
@@ -49,12 +56,14 @@ def test_what_is_no_preference_costs_no_row(open_, rows):
 
 
 def test_rejected_answers_beside_a_chat_are_seen_in_tables(open_, tmp_path):
-    columns = {"messages": [chat("Q"), chat("Q")], "label": [False, True]}
+    columns = {"messages": [chat("Q")] * 3, "label": [False, True, True], "rejected_images": [None, None, ["a.png"]]}
     pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
     source = open_(tmp_path / "rows.parquet")
     with pytest.raises(SampleError, match="label: false"):
         source.document(0)
     assert taken(source, 1)
+    with pytest.raises(SampleError, match="rejected_images: "):
+        source.document(2)
 
 
 def test_pairs_of_answers_say_how_the_better_ones_are_learned(open_, rows):

@@ -136,7 +136,9 @@ class DefaultLayout:
         if pair := forms.likely_columns(columns):
             return f"; a question and its answer are {pair}"
         found = self._misspelt(("segments", *CHATS), columns)
-        return "; did you mean columns: {{{}: {}}}?".format(*found) if found else ""
+        if found:
+            return "; did you mean columns: {{{}: {}}}?".format(*found)
+        return f"; {half}" if (half := forms.half_form(columns, self.column)) else ""
 
     def _misspelt(self, roles: Collection[str], columns: Collection[str]) -> tuple[str, str] | None:
         """A role and the column that seems to be meant by it, of those that mean nothing else."""
@@ -147,8 +149,8 @@ class DefaultLayout:
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named).intersection(columns)
-        tops = self._tops((*ROLES, FILE_NAME, messages.OBJECTS, *preferences.PREFERENCES), columns)
-        return {*tops, *self._media_tops(columns), *beside}
+        tops = self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns)
+        return {*tops, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         light = self._tops(("id", "split", "segments", *CHATS, FILE_NAME), columns)

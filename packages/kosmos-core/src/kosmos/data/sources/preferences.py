@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kosmos.data.sources.messages import is_something
 from kosmos.errors import SampleError
 
-REJECTED = ("rejected", "rejected_response", "rejected_messages")
-"""Columns of TRL's, LLaMA-Factory's and ms-swift's rows that hold the worse of two answers (DPO)."""
+_REJECTED = "rejected"
+"""Column of TRL's and LLaMA-Factory's rows that holds the worse of two answers (DPO)."""
+_REJECTED_PARTS = f"{_REJECTED}_"
+"""So begin those of ms-swift's: the worse answer or chat, or the media to which alone the answer would be a bad one."""
 LABEL = "label"
 """Column that is false beside a bad answer (KTO)."""
 CHOSEN = "chosen"
@@ -19,8 +21,14 @@ CHOOSE = (
     "are chats, {completion: chosen} beside a prompt, {output: chosen} beside an instruction"
 )
 
-PREFERENCES = (*REJECTED, LABEL)
-"""Columns that a table has to be read with, to see them."""
+
+def preferences_in(columns: Iterable[str]) -> set[str]:
+    """Columns that a table has to be read with, to see them."""
+    return {column for column in columns if column == LABEL or _is_rejected(column)}
+
+
+def _is_rejected(column: str) -> bool:
+    return column == _REJECTED or column.startswith(_REJECTED_PARTS)
 
 
 def check_no_preference(row: Mapping[str, Any], column: str) -> None:
@@ -33,11 +41,11 @@ def check_no_preference(row: Mapping[str, Any], column: str) -> None:
         "there is no training by preferences (DPO, KTO); to learn the answers all the same, name what holds them: "
         f"columns: {{{column}: {column}}}"
     )
-    if (key := next((key for key in REJECTED if _is_answer(row.get(key))), None)) is not None:
+    if (key := next((key for key in row if _is_rejected(key) and _is_answer(row[key])), None)) is not None:
         raise SampleError(f"{key}: rejected answers are not read, as {advice}")
     if row.get(LABEL) is False:
         raise SampleError(f"{LABEL}: false says that the answer is a bad one, and {advice}")
 
 
 def _is_answer(value: Any) -> bool:
-    return isinstance(value, str | list | tuple | Mapping) and is_something(value)
+    return isinstance(value, str | bytes | list | tuple | Mapping) and is_something(value)
