@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kosmos import Document, score
+from kosmos import ConfigError, DataError, Document, score
 from kosmos.data.batch import DocumentInfo
 from kosmos.data.document import Source
 from kosmos.evaluate.score import _by_document
@@ -131,6 +131,25 @@ def test_documents_that_cannot_be_read_are_named_and_left_out(trained):
     assert sorted(i.origin for i in found.incidents) == ["ticks 4", "ticks 9"]
 
 
+@pytest.mark.parametrize(
+    ("sources", "says"),
+    [
+        ([], "sources: there are none"),
+        ([TicksSource("train", 0)], "ticks: empty"),
+        ([TicksSource("train", 2, broken=(0, 1))], "2 left out, the first ticks 0: "),
+    ],
+)
+def test_where_no_document_could_be_scored_there_are_no_scores(trained, sources, says):
+    with pytest.raises(DataError, match=f"^no document could be scored; {says}"):
+        score(trained, sources, device=CPU, workers=0)
+    assert score(trained, sources, device=CPU, workers=0, allow_none=True).overall.documents == 0
+
+
+def test_two_sources_of_one_name_are_not_scored_as_one(trained):
+    with pytest.raises(ConfigError, match="sources: two are called 'ticks'; give each a name of its own"):
+        score(trained, [TicksSource("train", 3), TicksSource("held_out", 3)], device=CPU, workers=0)
+
+
 def test_scoring_leaves_the_model_as_it_was(trained, sources):
     before = {name: tensor.clone() for name, tensor in trained.model.state_dict().items()}
     for mode in (True, False):
@@ -143,7 +162,7 @@ def test_scoring_leaves_the_model_as_it_was(trained, sources):
 
 def test_where_the_last_documents_are_all_broken_they_are_named_and_the_others_scored(trained):
     for broken, good in (((29,), 29), (tuple(range(30)), 0)):
-        found = score(trained, [TicksSource("train", 30, broken=broken)], device=CPU, workers=0)
+        found = score(trained, [TicksSource("train", 30, broken=broken)], device=CPU, workers=0, allow_none=True)
         assert found.overall.documents == good
         assert len(found.incidents) == len(broken)
 

@@ -171,8 +171,9 @@ def _score(run: SavedRun, sources: Sequence[Source], max_documents: int, workers
     from kosmos.evaluate.score import score
 
     scores = score(
-        run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers
-    )
+        run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers,
+        allow_none=True,
+    )  # fmt: skip
     by = {"by_modality": scores.by_modality, "by_source": scores.by_source}
     result["overall"] = _told(scores.overall)
     result |= {name: {key: _told(one) for key, one in found.items()} for name, found in by.items()}
@@ -204,8 +205,10 @@ def _refuse_nothing(result: Mapping[str, Any], named: Sequence[str], root: str |
         if advice:
             _warn(f"some are left out for want of their media{advice}")
         return
+    from kosmos.evaluate.score import NONE_SCORED
+
     of = ", ".join(named or [result["output"]])
-    raise DataError(f"{of}: no document could be scored; those left out are named with why{advice}")
+    raise DataError(f"{of}: {NONE_SCORED}; those left out are named with why{advice}")
 
 
 def _warn(line: str) -> None:

@@ -96,7 +96,7 @@ def score_choices(
 
     scores = score(
         composition, sources, device=device, dtype=dtype, max_documents=max(1, *map(len, sources)), workers=workers,
-        told=told,
+        told=told, allow_none=True,
     ) if any(map(len, sources)) else None  # fmt: skip
     broken = {row: replace(i, origin=row) for i in scores.incidents if (row := _row(i.origin))} if scores else {}
     incidents = [*(incident for source in sources for incident in source.incidents), *broken.values()]

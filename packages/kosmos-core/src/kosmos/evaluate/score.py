@@ -8,7 +8,7 @@ prompt and the expected tokens before it. ``tests`` hold it against real generat
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,7 +25,7 @@ from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
 from kosmos.data.transfer import on_its_way
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.meters import perplexity, standard_error
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.devices import autocast, check_dtype
@@ -39,6 +39,9 @@ FEW_TEXTS = 2048
 
 Told = Callable[[DocumentInfo, NDArray[np.float64]], None]
 """Told of a document, and of the losses of its target tokens in order."""
+
+
+NONE_SCORED = "no document could be scored"
 
 
 class ScoringStopped(Exception):
@@ -103,6 +106,20 @@ def _check_sources(sources: Sequence[Source]) -> None:
             "sources: expected a list of Sources (name, __len__ and document(index)), such as open_sources gives, "
             f"got {wrong[0]!r:.60}"
         )
+    names = Counter(source.name for source in sources)
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise ConfigError(f"sources: two are called {twice[0]!r}; give each a name of its own, or score them apart")
+
+
+def _check_some(scores: Scores, sources: Sequence[Source]) -> None:
+    """Raises DataError where no document was scored."""
+    if scores.overall.documents:
+        return
+    if bad := scores.incidents:
+        why = f"{len(bad):,} left out, the first {bad[0].origin}: {bad[0].cause}"
+    else:
+        why = f"{', '.join(source.name for source in sources)}: empty" if sources else "sources: there are none"
+    raise DataError(f"{NONE_SCORED}; {why}")
 
 
 def score(
@@ -118,6 +135,7 @@ def score(
     should_stop: Callable[[], bool] = lambda: False,
     at: Callable[..., None] = lambda phase, **more: None,
     told: Told = lambda document, losses: None,
+    allow_none: bool = False,
 ) -> Scores:
     """Score at most ``max_documents`` of each source. All ranks take part and get the same scores.
 
@@ -129,10 +147,12 @@ def score(
         should_stop: asked before every row.
         at: told what begins, row by row.
         told: told of the documents of this rank.
+        allow_none: give scores of no documents too, where otherwise it is an error that none could be scored.
 
     Raises:
-        ConfigError: ``composition``, ``sources`` or ``dtype`` are something else, or ``max_documents`` is not from 1
-            on.
+        ConfigError: ``composition``, ``sources`` or ``dtype`` are something else, two sources have one name, or
+            ``max_documents`` is not from 1 on.
+        DataError: no document could be scored.
         ScoringStopped: some rank was to stop.
     """
     check_composition(composition)
@@ -170,7 +190,10 @@ def score(
     finally:
         feeder.close()
         model.train(was_training)
-    return _collect(tallies, incidents, parallel)
+    scores = _collect(tallies, incidents, parallel)
+    if not allow_none:
+        _check_some(scores, sources)
+    return scores
 
 
 def _together(

@@ -388,7 +388,7 @@ class Session:
                 run.composition, run.held_out,
                 device=run.device, dtype=run.dtype, max_documents=self.config.evaluate.max_documents,
                 workers=run.workers, parallel=self.parallel, losses=self.trainer.distributed.losses,
-                should_stop=self.stop.wanted, at=self.watch.at,
+                should_stop=self.stop.wanted, at=self.watch.at, allow_none=True,
             )  # fmt: skip
 
     def _log(self, row: Mapping[str, Any]) -> None:
