@@ -249,3 +249,13 @@ def test_plugins_that_are_not_installed_stand_beside_those_that_are(write: Write
         load_plugins(beside={"vision": module})
     with pytest.raises(ConfigError, match="beside: expected a mapping of names to modules, got"):
         load_plugins(beside=[module])  # type: ignore[arg-type]
+
+
+def test_a_plugin_that_is_named_and_cannot_be_loaded_is_no_plugin() -> None:
+    with pytest.raises(
+        PluginError, match=r"^beside: plugin mine \(acme_lost\): cannot be imported: ModuleNotFoundError"
+    ):
+        load_plugins(beside={"mine": "acme_lost"})
+    module = ModuleType("unmarked")
+    with pytest.raises(PluginError, match=r"^beside: plugin mine \(unmarked\): states no KOSMOS_API; .* in unmarked$"):
+        load_plugins(beside={"mine": module})

@@ -354,7 +354,7 @@ def _not_installed(modules: Mapping[str, Any]) -> list[Candidate]:
 
 
 def load_plugins(only: Sequence[str] | None = None, *, beside: Mapping[str, Any] | None = None) -> Registry:
-    """The installed plugins that are enabled. Broken ones are recorded, not raised.
+    """The installed plugins that are enabled. Broken ones are recorded, not raised, but for those in ``beside``.
 
     Args:
         only: names of the plugins to load beside core, such as ``plugins`` of a run file; what ``only_plugins``
@@ -363,7 +363,8 @@ def load_plugins(only: Sequence[str] | None = None, *, beside: Mapping[str, Any]
             hooks of a script or notebook. Of two equal component names that of the installed plugin stays.
 
     Raises:
-        PluginError: a plugin in ``only`` is not installed or not enabled.
+        PluginError: a plugin in ``only`` is not installed or not enabled, or one in ``beside`` cannot be imported,
+            states no ``KOSMOS_API`` or brings nothing that can be used.
         ConfigError: the file that says what is disabled cannot be read, or ``beside`` is no mapping or has a name of an
             installed plugin.
     """
@@ -380,7 +381,11 @@ def _load(only: Sequence[str] | None, rules: Enabling, beside: Mapping[str, Any]
     if taken := sorted({candidate.name for candidate in found} & beside.keys()):
         raise ConfigError(f"beside: {taken[0]} is an installed plugin's name; give yours another")
     chosen, off = choose(found, only, rules)
-    return Registry(load([*chosen, *_not_installed(beside)]), off)
+    plugins = load([*chosen, *_not_installed(beside)])
+    for plugin in plugins:
+        if plugin.name in beside and plugin.problems and not plugin.components:  # whoever names it wants it now
+            raise PluginError(f"beside: plugin {plugin.label}: {plugin.problems[0]}")
+    return Registry(plugins, off)
 
 
 @cache
