@@ -29,7 +29,8 @@ def test_losses_of_a_row_are_those_of_its_documents_alone(composition):
 
 
 def test_a_row_has_a_gradient_for_every_part(composition):
-    batch = composition.pack([ticks(composition, 0), Document("mine", (Text("one "), Text("two", train=True)))])
+    mine = Document("mine", (Text("one "), Text("two", train=True)))
+    batch = composition.pack([ticks(composition, 0), mine]).to("cpu")
     assert [document.origin for document in batch.documents][1] == "mine"
     assert composition.model.hidden(batch).shape == (len(batch.token_ids), 32)
     composition.model.zero_grad()

@@ -14,6 +14,7 @@ from kosmos import (
     generate_text,
     load_run,
     open_sources,
+    read_run_file,
     resume_run,
     score,
     train_model,
@@ -58,8 +59,13 @@ def test_a_device_of_another_name_is_not_the_one_that_is_there(run):
         ({"document": "Once upon"}, r"document: expected a Document, such as .*, got 'Once upon'"),
         (
             {"document": Document("d", (Text("a"),)), "max_new_tokens": -3},
-            "max_new_tokens: expected a number from 1 on, got -3",
+            "max_new_tokens: expected a whole number from 1 on, got -3",
         ),
+        (
+            {"document": Document("d", (Text("a"),)), "max_new_tokens": 2.5},
+            "max_new_tokens: expected a whole number from 1 on, got 2.5",
+        ),
+        ({"document": Document("d", (Text("a"),)), "seed": "a"}, "seed: expected a whole number from 0 to .*, got 'a'"),
     ],
 )
 def test_what_cannot_be_continued_is_refused(given, says):
@@ -78,17 +84,50 @@ def test_devices_may_be_named(run):
     held_out = open_sources(saved.composition.config, saved.composition.registry, "held_out")
     named, given = (
         score(saved.composition, held_out, device=device, dtype=torch.bfloat16, max_documents=4)
-        for device in ("cpu", saved.device)
+        for device in ("auto", saved.device)
     )
     assert named == given
     document = Document("d", (Text("a"),))
-    assert continued(document, device="cpu", dtype=torch.bfloat16, max_new_tokens=2) is not None
+    assert continued(document, device="auto", dtype=torch.bfloat16, max_new_tokens=2) is not None
 
 
 def test_no_documents_are_not_scored(run):
     saved = load_run(run, device="cpu", registry=ticks_registry())
-    with pytest.raises(ConfigError, match="max_documents: expected a number from 1 on, got 0"):
+    with pytest.raises(ConfigError, match="max_documents: expected a whole number from 1 on, got 0"):
         score(saved.composition, [], device="cpu", max_documents=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"workers": -1}, "workers: expected a whole number from 0 on, got -1"),
+        ({"workers": None}, "workers: expected a whole number from 0 on, got None"),
+        ({"max_documents": 2.5}, "max_documents: expected a whole number from 1 on, got 2.5"),
+        ({"device": "gpu"}, "device: expected 'auto', 'cpu', 'cuda' or another of PyTorch's, got 'gpu'"),
+        ({"device": 1.5}, "device: expected 'auto'"),
+    ],
+)
+def test_scores_want_whole_numbers_and_a_device(given, says):
+    with pytest.raises(ConfigError, match=says):
+        score(compose(small_run(), ticks_registry()), [], **{"device": "cpu", **given})
+
+
+def test_the_gpu_is_not_taken_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    says = "^device: cuda is wanted and torch finds none; use cpu or auto$"
+    with pytest.raises(ConfigError, match=says):
+        continued(Document("d", (Text("a"),)), device="cuda")
+    with pytest.raises(ConfigError, match=says):
+        score(compose(small_run(), ticks_registry()), [], device="cuda")
+
+
+@pytest.mark.parametrize("wrong", [5, None, ["run"]])
+def test_what_is_no_path_is_no_run(wrong):
+    for act in (load_run, resume_run):
+        with pytest.raises(ConfigError, match="output: expected the path of a run's folder, such as 'runs/mine', got "):
+            act(wrong)
+    with pytest.raises(ConfigError, match=r"path: expected the path of a run file, such as 'run\.yaml', got "):
+        read_run_file(wrong)
 
 
 def test_a_saved_run_is_no_composition(run):

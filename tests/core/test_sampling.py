@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,8 +52,12 @@ def test_the_samples_of_top_k_stand_in_the_proportion_of_their_probabilities():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"temperature": 1.0, "top_k": 0}, "top_k: expected a number of tokens from 1 on, got 0"),
+        ({"temperature": 1.0, "top_k": 0}, "top_k: expected a whole number from 1 on, got 0"),
         ({"temperature": 1.0, "top_p": 0.0}, "top_p: expected a number above 0 and up to 1, got 0.0"),
+        ({"temperature": 1.0, "top_k": 2.5}, "top_k: expected a whole number from 1 on, got 2.5"),
+        ({"temperature": 1.0, "top_p": "0.9"}, "top_p: expected a number above 0 and up to 1, got '0.9'"),
+        ({"temperature": "0.5"}, "temperature: expected a number from 0 on, got '0.5'"),
+        ({"seed": -1}, "seed: expected a whole number from 0 to .*, got -1"),
         ({"temperature": 1.0, "top_p": float("nan")}, "top_p: expected a number above 0 and up to 1, got nan"),
         ({"top_p": 0.9}, "top_k, top_p: say what is sampled from; give a temperature above 0"),
     ],
@@ -60,6 +65,15 @@ def test_the_samples_of_top_k_stand_in_the_proportion_of_their_probabilities():
 def test_what_cannot_be_sampled_from_is_refused(parts, given, says):
     with pytest.raises(ConfigError, match=says):
         generate_text(parts, next(documents()), **given)
+
+
+def test_numbers_of_numpy_sample_as_those_of_python_do(parts):
+    document = next(documents())
+    plain, given = (
+        generate_text(parts, document, max_new_tokens=whole(8), temperature=one(0.5), top_k=whole(4), seed=whole(3))
+        for whole, one in ((int, float), (np.int64, np.float32))
+    )
+    assert plain == given
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-9, 1e-6])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,12 +16,13 @@ from kosmos.data.marks import ASSISTANT
 from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
 from kosmos.errors import ConfigError, SampleError, TrainingError
+from kosmos.given import MAX_SEED, is_number, whole
 from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
 from kosmos.model.prepacked import Prepacked
 from kosmos.model.segments import Segments
-from kosmos.runtime.devices import autocast, check_dtype
+from kosmos.runtime.devices import autocast, check_dtype, device_of
 
 GREEDY_BELOW = 1e-6
 """Lower temperatures take the most likely token: by then it has all the probability, and smaller divisors overflow."""
@@ -50,11 +50,13 @@ def generate_text(
         top_k: samples among so many most likely tokens at most.
         top_p: samples among the fewest most likely tokens whose probabilities sum to so much (arXiv 1904.09751). With
             ``top_k``, among those that both leave.
+        device: None and ``auto`` are where the model is.
         dtype: of matrix products.
+        seed: of the sampling, from 0 to 2**64 - 1.
 
     Raises:
-        ConfigError: ``composition``, ``document`` or ``dtype`` is something else, ``max_new_tokens`` or ``top_k`` is
-            not from 1 on, the temperature is no number from 0 on, or ``top_p`` is not in (0, 1].
+        ConfigError: an argument is something else than its type says, ``max_new_tokens`` or ``top_k`` is not from 1
+            on, the temperature or the seed no number from 0 on, or ``top_p`` is not in (0, 1].
         SampleError: a medium is unusable, or the document is longer than the backbone has positions for.
         TrainingError: the model gives no token a probability, as its weights are not finite.
     """
@@ -64,9 +66,9 @@ def generate_text(
         raise ConfigError(
             f"document: expected a Document, such as Document('prompt', (Text('Once'),)), got {document!r:.60}"
         )
-    if max_new_tokens < 1:
-        raise ConfigError(f"max_new_tokens: expected a number from 1 on, got {max_new_tokens}")
-    device = torch.device(device or next(composition.model.parameters()).device)
+    max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
+    seed = whole("seed", seed, least=0, most=MAX_SEED)
+    device = device_of(device, composition.model)
     ids = generate_ids(
         composition,
         document,
@@ -234,12 +236,12 @@ def why_ended(backbone: Any, prompt: int, written: int, max_new_tokens: int) -> 
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Raises ConfigError as ``generate_text``."""
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ConfigError(f"temperature: expected a number from 0 on, got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise ConfigError(f"top_k: expected a number of tokens from 1 on, got {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ConfigError(f"top_p: expected a number above 0 and up to 1, got {top_p}")
+    if not (is_number(temperature) and temperature >= 0):
+        raise ConfigError(f"temperature: expected a number from 0 on, got {temperature!r:.60}")
+    if top_k is not None:
+        whole("top_k", top_k, least=1)
+    if top_p is not None and not (is_number(top_p) and 0 < top_p <= 1):
+        raise ConfigError(f"top_p: expected a number above 0 and up to 1, got {top_p!r:.60}")
     if temperature < GREEDY_BELOW and (top_k, top_p) != (None, None):
         raise ConfigError("top_k, top_p: say what is sampled from; give a temperature above 0, or leave them out")
 

@@ -16,6 +16,7 @@ from kosmos.chats import LAYOUTS
 from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, SourceConfig, by_name
 from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError
+from kosmos.given import path_of
 from kosmos.mistakes import explain
 from kosmos.strict import as_written, names_are_a_list, one_is_a_list
 
@@ -74,10 +75,10 @@ def read_run_file(path: str | Path) -> dict[str, Any]:
     """The content of a run file as plain values.
 
     Raises:
-        ConfigError: it is missing, is not YAML, says a field twice, or holds no fields. ``{}`` means to say nothing;
-            an empty file is more likely what a full disk or a wrong redirection has left.
+        ConfigError: it is no path, is missing, is not YAML, says a field twice, or holds no fields. ``{}`` means to
+            say nothing; an empty file is more likely what a full disk or a wrong redirection has left.
     """
-    path = Path(path)
+    path = path_of("path", path, "a run file, such as 'run.yaml'")
     try:
         content = _load(path.read_text(encoding="utf-8"))
     except OSError as error:

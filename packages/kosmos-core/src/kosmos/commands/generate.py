@@ -24,6 +24,7 @@ from kosmos.commands.unfinished import check_answers
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
+from kosmos.given import MAX_SEED
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import parse_overrides
 from kosmos.visible import say, visible
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from kosmos.evaluate.generated import Generated, Writing
     from kosmos.train.saved import SavedRun
 
-MAX_SEED = 2**64 - 1
 """The largest that torch takes."""
 OPTIONS = (
     "max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system", "data", "root", "answers",

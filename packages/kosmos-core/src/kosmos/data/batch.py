@@ -87,9 +87,13 @@ class PackedBatch:
         """Lengths of the documents; their sum is T."""
         return tuple(d.length for d in self.documents)
 
-    def to(self, device: torch.device) -> PackedBatch:
+    def to(self, device: torch.device | str) -> PackedBatch:
+        import torch
+
+        there = torch.device(device)
+
         def move(t: Tensor) -> Tensor:
-            return to_device(t, device)
+            return to_device(t, there)
 
         media = {n: MediaArrays(move(m.values), m.grids, move(m.slots)) for n, m in self.media.items()}
         ids, labels, positions, trained = map(move, (self.token_ids, self.labels, self.position_ids, self.trained))

@@ -27,8 +27,9 @@ from kosmos.data.quarantine import Incident
 from kosmos.data.transfer import on_its_way
 from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.meters import perplexity, standard_error
+from kosmos.given import whole
 from kosmos.model.loss import TokenLosses
-from kosmos.runtime.devices import autocast, check_dtype
+from kosmos.runtime.devices import autocast, check_dtype, device_of
 from kosmos.runtime.parallel import Parallel
 
 DOCUMENTS_A_WORKER = 128
@@ -141,6 +142,7 @@ def score(
 
     Args:
         sources: such as ``open_sources`` and ``open_held_out`` give; documents of your own need a ``Source`` of them.
+        device: where the model is, which ``auto`` stands for too.
         dtype: of matrix products.
         workers: processes that decode, fewer where there is little to decode; 0 decodes here.
         losses: the model's forward pass where it is spread over ranks; None is that of the composition's model.
@@ -150,17 +152,17 @@ def score(
         allow_none: give scores of no documents too, where otherwise it is an error that none could be scored.
 
     Raises:
-        ConfigError: ``composition``, ``sources`` or ``dtype`` are something else, two sources have one name, or
-            ``max_documents`` is not from 1 on.
+        ConfigError: an argument is something else than its type says, two sources have one name, or a number is too
+            small.
         DataError: no document could be scored.
         ScoringStopped: some rank was to stop.
     """
     check_composition(composition)
     check_dtype(dtype)
     _check_sources(sources)
-    if max_documents < 1:
-        raise ConfigError(f"max_documents: expected a number from 1 on, got {max_documents}")
-    device = torch.device(device)
+    max_documents = whole("max_documents", max_documents, least=1)
+    workers = whole("workers", workers, least=0)
+    device = device_of(device, composition.model)
     parallel = parallel or Parallel()
     feed = make_scoring_feed(composition, sources, lanes=parallel.data_world_size, max_documents=max_documents)
     documents = sum(feed.mixture.limit(source) for source in range(len(sources))) // parallel.data_world_size

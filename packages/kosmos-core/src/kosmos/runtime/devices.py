@@ -10,10 +10,12 @@ from shutil import which
 from typing import Literal, get_args
 
 import torch
+from torch import nn
 
 from kosmos.errors import ConfigError
 
 Device = Literal["auto", "cpu", "cuda"]
+NO_GPU = "cuda is wanted and torch finds none; use cpu or auto"
 
 
 def pick_device(wanted: Device, local_rank: int = 0) -> torch.device:
@@ -27,7 +29,7 @@ def pick_device(wanted: Device, local_rank: int = 0) -> torch.device:
             f"device: expected 'auto', 'cpu' or 'cuda', got {wanted!r}; CUDA_VISIBLE_DEVICES chooses a GPU"
         )
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("train.device: cuda is wanted and torch finds none; use cpu or auto")
+        raise ConfigError(f"train.device: {NO_GPU}")
     if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     if local_rank >= (count := torch.cuda.device_count()):
@@ -38,6 +40,26 @@ def pick_device(wanted: Device, local_rank: int = 0) -> torch.device:
         )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
+
+
+def device_of(given: torch.device | str | None, model: nn.Module) -> torch.device:
+    """The device that a caller in Python wants; of None and ``auto`` the one where the model is.
+
+    Raises:
+        ConfigError: it is none of PyTorch's, or a GPU where there is none.
+    """
+    its_own = next(model.parameters()).device
+    if given is None or given in ("auto", its_own):
+        return its_own
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(
+            f"device: expected 'auto', 'cpu', 'cuda' or another of PyTorch's, got {given!r:.60}"
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device: {NO_GPU}")
+    return device
 
 
 def pick_precision(

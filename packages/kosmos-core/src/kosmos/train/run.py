@@ -9,6 +9,7 @@ from typing import Any
 
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
+from kosmos.given import A_RUN, path_of
 from kosmos.lock import check_lock
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel
@@ -61,7 +62,7 @@ def resume_run(
         accept_plugins: go on with plugins whose files are not those that the run used; otherwise that is a PluginError.
     """
     _check_given(registry, reporter)
-    folder = RunFolder.open(Path(output))
+    folder = RunFolder.open(path_of("output", output, A_RUN))
     if not isinstance(overrides or {}, Mapping):
         raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
     config = folder.goes_on_with(overrides or {})

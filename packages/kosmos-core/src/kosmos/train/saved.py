@@ -27,6 +27,7 @@ from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.errors import CheckpointError, ConfigError, PluginError
+from kosmos.given import A_RUN, path_of
 from kosmos.lock import check_lock
 from kosmos.model.lora import merge_updates
 from kosmos.model.weights import materialize
@@ -115,7 +116,7 @@ def load_run(
     """
     check_registry(registry)
     collector.imported()
-    folder, loaded = open_checkpoint(Path(output), step)
+    folder, loaded = open_checkpoint(path_of("output", output, A_RUN), step)
     config, plugins = laid_over(folder, overrides or {}, registry)
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()

@@ -1,0 +1,42 @@
+"""Arguments of functions that are called from Python: taken in any form that means one thing, else refused in a line.
+
+Torch-free. What a run file says is checked where it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from operator import index
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from kosmos.errors import ConfigError
+
+MAX_SEED = 2**64 - 1
+A_RUN = "a run's folder, such as 'runs/mine'"
+
+
+def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:
+    """A whole number, of Python, numpy or PyTorch. Raises ConfigError where it is none from ``least`` to ``most``."""
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least or (most is not None and number > most):
+        to = "on" if most is None else f"to {most}"
+        raise ConfigError(f"{name}: expected a whole number from {least} {to}, got {value!r:.60}")
+    return number
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number of Python or numpy."""
+    return isinstance(value, Real) and math.isfinite(value)
+
+
+def path_of(name: str, value: str | Path, what: str) -> Path:
+    """The path of ``what`` that errors say is expected. Raises ConfigError where it is no path at all."""
+    if not isinstance(value, str | PathLike):
+        raise ConfigError(f"{name}: expected the path of {what}, got {value!r:.60}")
+    return Path(value)
