@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -48,6 +50,14 @@ def test_values_of_python_are_those_that_a_run_file_holds(given, written, tmp_pa
         ),
         ({"backbone": {"of": {np.int64(1): 2}}}, "run: backbone: of.1: expected text, numbers, true"),
         ({"backbone": {"width": torch.tensor(1, device="meta")}}, "run: backbone: width: expected text, numbers, true"),
+        (
+            {"modalities": {"x": {"processor": {"size": np.zeros(2)}}}},
+            "run: modalities.x.processor: size: expected text, numbers, true",
+        ),
+        (
+            {"data": {"sources": [{"path": "x", "options": {"a": {0.9}}}]}},
+            "run: data.sources.0.options: a: expected text",
+        ),
         ({"train": {"steps": np.True_}}, "run: train.steps: input should be a valid integer, got True"),
         ({"train": {"device": torch.device("cpu")}}, "run: train.device: input should be 'auto', 'cpu' or 'cuda'"),
     ],
@@ -55,3 +65,18 @@ def test_values_of_python_are_those_that_a_run_file_holds(given, written, tmp_pa
 def test_what_a_run_file_cannot_hold_is_refused_by_its_place(given, says):
     with pytest.raises(ConfigError, match=says):
         make_run(given)
+
+
+@pytest.mark.parametrize("part", ["data", "evaluate"])
+@pytest.mark.parametrize("shape", [lambda rows: rows, lambda rows: [rows], lambda rows: [{"path": rows}]])
+def test_rows_in_memory_are_no_sources_and_what_to_do_is_said(part, shape):
+    tables = [
+        (datasets.Dataset.from_dict({"text": ["a"]}), "save_to_disk"),
+        (pandas.DataFrame({"t": [1]}), "to_parquet"),
+    ]
+    tables.append((datasets.DatasetDict(train=tables[0][0]), "save_to_disk"))
+    for rows, way in tables:
+        says = rf"^run: {part}.sources: expected paths or names .* in memory \(\w+\); save them with {way} and name"
+        with pytest.raises(ConfigError, match=says) as caught:
+            make_run({part: {"sources": shape(rows)}})
+        assert "\n" not in str(caught.value)

@@ -15,7 +15,15 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from kosmos.config_length import LengthConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
-from kosmos.strict import Strict, at_home, names_are_a_list, names_or_none, one_is_a_list, options_can_be_written
+from kosmos.strict import (
+    Strict,
+    at_home,
+    can_be_written,
+    names_are_a_list,
+    names_or_none,
+    options_can_be_written,
+    sources_are_a_list,
+)
 
 
 class ComponentConfig(Strict):
@@ -96,6 +104,8 @@ class ModalityConfig(Strict):
     processor: dict[str, Any] = Field(default_factory=dict)
     """Options of the modality's processor."""
 
+    _written = field_validator("processor")(can_be_written)
+
 
 class DocumentsConfig(Strict):
     """Documents that are scored. A bare string is the path."""
@@ -113,6 +123,7 @@ class DocumentsConfig(Strict):
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of a registered dataset. Files have ``chunk_chars`` and ``max_text_bytes``."""
 
+    _written = field_validator("options")(can_be_written)
     _home = field_validator("path", "root", mode="before")(at_home)
 
     @model_validator(mode="before")
@@ -161,7 +172,7 @@ class DataConfig(Strict):
     seed: int = 0
     """Seed of the order of samples."""
 
-    _lists = field_validator("sources", mode="before")(one_is_a_list)
+    _lists = field_validator("sources", mode="before")(sources_are_a_list)
 
 
 class TrainConfig(LengthConfig):
@@ -270,7 +281,7 @@ class EvaluateConfig(Strict):
     """More metrics of generated texts, for ``kosmos eval --generate``."""
 
     _lists = field_validator("metrics", mode="before")(names_are_a_list)
-    _sources = field_validator("sources", mode="before")(one_is_a_list)
+    _sources = field_validator("sources", mode="before")(sources_are_a_list)
 
     @model_validator(mode="after")
     def _patience_needs_scorings(self) -> EvaluateConfig:

@@ -31,7 +31,7 @@ def explain(error: ValidationError) -> str:
     of_several: set[tuple[int | str, ...]] = set()  # fields that do not go together: what else is set says nothing
     for one in found:  # a field of several types has an error for each
         path = _field_of(one["loc"])
-        said = by_field.setdefault((path, repr(one["input"])), [])
+        said = by_field.setdefault((path, _shown(one["input"])), [])
         said.append(_told(one["type"], path, one["msg"], one["input"]))
         if hint := _choice_meant(one, path):
             hints[path] = f"; {hint}"
@@ -45,6 +45,12 @@ def explain(error: ValidationError) -> str:
     ]
     more = f" (and {len(told) - AT_MOST} more)" if len(told) > AT_MOST else ""
     return "; ".join(told[:AT_MOST]) + more
+
+
+def _shown(found: Any) -> str:
+    """What stands there, in one line."""
+    value = repr(found)
+    return f"{' '.join(value.split())[:60]} .." if "\n" in value else value
 
 
 def _told(kind: str, location: Sequence[int | str], message: str, found: Any) -> str:

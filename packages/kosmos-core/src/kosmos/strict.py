@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
 T = TypeVar("T", bound=BaseModel)
+Options = TypeVar("Options", bound=Mapping[str, Any])
 _POWER = re.compile(r"[+-]?\d+(\.\d+)?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
 
 
@@ -65,12 +66,18 @@ def as_written(value: Any) -> Any:
 
 def options_can_be_written(component: T) -> T:
     """Raises ValueError where a run file cannot hold an option of a component."""
-    for place, name, value in _leaves(component.model_extra or {}):
+    can_be_written(component.model_extra or {})
+    return component
+
+
+def can_be_written(options: Options) -> Options:
+    """Raises ValueError where a run file cannot hold one of them."""
+    for place, name, value in _leaves(options):
         if isinstance(value, float) and not math.isfinite(value):  # it would be written as null, and read as left out
             raise ValueError(f"{place}: expected a finite number, got {value}")
         if not isinstance(value, str | int | float | date | None) or not isinstance(name, str | int):
             raise ValueError(f"{place}: expected text, numbers, true, false, null, or lists or mappings of these")
-    return component
+    return options
 
 
 def _leaves(values: Mapping[Any, Any], at: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -89,9 +96,21 @@ def at_home(path: Any) -> Any:
 
 def one_is_a_list(value: Any) -> Any:
     """A list; of one where a name stands alone, of none where ``none``, in brackets or not, or nothing does."""
-    if value in (None, "none", ["none"]):
+    if value is None or (isinstance(value, str | list) and value in ("none", ["none"])):
         return []
     return [value] if isinstance(value, str | Mapping) else value
+
+
+def sources_are_a_list(value: Any) -> Any:
+    """As ``one_is_a_list``. Raises ValueError where rows in memory stand for a source or its path."""
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+    for rows in (one for item in items for one in (item.values() if isinstance(item, Mapping) else [item])):
+        if way := next((way for way in ("save_to_disk", "to_parquet") if hasattr(rows, way)), None):
+            raise ValueError(
+                f"expected paths or names of data, found rows in memory ({type(rows).__name__}); save them with {way} "
+                "and name the folder or file, or write a dataset (DatasetSpec) that gives them"
+            )
+    return one_is_a_list(value)
 
 
 def names_are_a_list(value: Any) -> Any:
