@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kosmos import ConsoleReporter, Interrupted, Reporter, resume_run, train_model
+from kosmos import ConfigError, ConsoleReporter, Interrupted, Reporter, resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
 
 
@@ -48,6 +48,30 @@ def test_a_run_in_another_thread_stops_in_good_order_when_its_reporter_wants_it_
         [row["loss"] for row in rows_of(tmp_path / name / "metrics.jsonl")] for name in ("run", "whole")
     )
     assert stopped_once == whole
+
+
+def test_a_reporter_that_cannot_be_called_is_refused_before_anything_is_made(tmp_path):
+    class Short(Reporter):
+        def step(self, row):
+            """Of too few arguments."""
+
+    class Flag(Reporter):
+        wants_stop = False
+
+    class Loose(Reporter):
+        def step(self, *given):
+            """Of any arguments."""
+
+        def finish(self, before, after, output, bad, more=None):
+            """Of one more, which may be left out."""
+
+    says = r"^reporter: Short cannot be called as step\(row, steps\): too many positional arguments"
+    with pytest.raises(ConfigError, match=says):
+        train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=Short())
+    with pytest.raises(ConfigError, match=r"^reporter: Flag cannot be called as wants_stop\(\): False"):
+        train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=Flag())
+    assert not (tmp_path / "run").exists()
+    assert train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=Loose()).step == 6
 
 
 def test_a_run_may_be_stopped_before_its_first_step(tmp_path):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from kosmos.compose import Composition
 from kosmos.data.document import Source
 from kosmos.data.shown import source_lines
+from kosmos.errors import ConfigError
 from kosmos.evaluate.score import Scores
 from kosmos.train.held_out import closing_table
 from kosmos.visible import say, visible
@@ -67,6 +69,19 @@ class Reporter:
 
     def close(self) -> None:
         """The run has ended, however it did."""
+
+
+def check_reporter(reporter: Reporter) -> None:
+    """Raises ConfigError where a method of it cannot be called as a run does, which would end the run in its midst."""
+    for name in ("start", "say", "step", "pause", "finish", "wants_stop", "close"):
+        method, wanted = getattr(reporter, name), [*signature(getattr(Reporter, name)).parameters][1:]
+        try:
+            signature(method).bind(*wanted)
+        except TypeError as error:
+            called = f"{name}({', '.join(wanted)})"
+            raise ConfigError(f"reporter: {type(reporter).__name__} cannot be called as {called}: {error}") from error
+        except ValueError:  # of code that is not Python's and does not say what it takes
+            continue
 
 
 class Steady(Reporter):

@@ -15,7 +15,7 @@ from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_run
 from kosmos.train.output import RunFolder
-from kosmos.train.progress import Reporter
+from kosmos.train.progress import Reporter, check_reporter
 from kosmos.train.session import RunResult, Session
 
 __all__ = ["RunResult", "resume_run", "train_model"]
@@ -81,6 +81,7 @@ def _check_given(registry: object, reporter: object) -> None:
     check_registry(registry)
     if not isinstance(reporter, Reporter | None):
         raise ConfigError(f"reporter: expected a Reporter, such as ConsoleReporter(), got {reporter!r:.60}")
+    check_reporter(reporter or Reporter())
 
 
 @contextmanager
