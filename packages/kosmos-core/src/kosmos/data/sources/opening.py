@@ -22,10 +22,11 @@ from kosmos.data.sources.file_names import COMPRESSED, suffix_of
 from kosmos.data.sources.index_files import refuse_index_beside
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import index_json
-from kosmos.data.sources.jsonl import index_jsonl
+from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.request import Request, add_modalities, checked_root, finish, read_options
+from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_prompts, index_text
 from kosmos.errors import ConfigError, DataError, EmptySplit
@@ -328,10 +329,11 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
     paths, splits = [folder / name for name in names], splits_of_data(names)
     if suffix in (".jsonl", *DELIMITED):
         layout = request.layout()
-        tables = [
-            index_delimited(path).read_by(layout) if suffix in DELIMITED else index_jsonl([path]) for path in paths
-        ]
-        return finish(join(tables, splits), layout, request, rows_vary=True)
+
+        def rows_of(path: Path) -> JsonlTable:
+            return index_delimited(path).read_by(layout) if suffix in DELIMITED else index_jsonl([path])
+
+        return finish(join(open_each(paths, rows_of), splits), layout, request, rows_vary=True)
     if suffix == ".txt":
         layout = request.layout()
         layout.check(("text",))
@@ -354,7 +356,7 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
 def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request: Request) -> Parts:
     from kosmos.data.sources.parquet import ParquetTable
 
-    tables = [ParquetTable(path) for path in paths]
+    tables = open_each(paths, ParquetTable)
     layout = request.layout(tables[0].features.columns(request.known))
     for table in tables:
         table.use(layout)
@@ -366,7 +368,7 @@ def _from_tar(paths: Sequence[Path], splits: Sequence[Split | None], request: Re
 
     layout = request.layout()
     claims = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
-    tables = [open_tar(path, claims, layout, request.left_out) for path in paths]
+    tables = open_each(paths, lambda path: open_tar(path, claims, layout, request.left_out))
     return finish(join(tables, splits), layout, request, rows_vary=True)
 
 

@@ -15,6 +15,7 @@ from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8, refuse_wide_text
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.scan_cache import ScanRecord
+from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split
 from kosmos.errors import DataError, SampleError
 
@@ -95,7 +96,7 @@ def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_char
         forget(path)
     record = ScanRecord(f"text in pieces of {chunk_chars}", files)
     if (known := record.read()) is None:
-        found = [_pieces(path, chunk_chars) for path in files]
+        found = open_each(files, lambda path: _pieces(path, chunk_chars))
         known = {
             "file": np.repeat(np.arange(len(found), dtype=np.int32), [len(pieces) for pieces in found]),
             "pieces": np.ascontiguousarray(np.concatenate([np.empty((0, 3), np.int64), *found]).T),
