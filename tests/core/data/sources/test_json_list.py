@@ -118,7 +118,7 @@ def test_lines_under_the_name_of_a_list_are_read_as_lines(open_, tmp_path):
             r"; of an object around a list of rows write the list alone",
         ),
         ('[{"conversation": [{"from": "human", "value": "x"}]}]', r"did you mean columns: .*: conversation}\?$"),
-        ("", r"expected a list of rows"),
+        ("", r"rows.json: is empty \(0 bytes\); expected a list of rows"),
         ("[]", r"holds no rows"),
     ],
 )

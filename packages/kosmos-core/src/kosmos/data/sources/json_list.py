@@ -21,6 +21,7 @@ from kosmos.errors import DataError, SampleError
 
 PIECE = 4 << 20
 """Bytes that are parsed at once; more where a row is longer."""
+_EXPECTED = "a list of rows ([{...}, {...}]) or a row a line"
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
 _parse = json.JSONDecoder(parse_int=float, strict=False).raw_decode
@@ -59,6 +60,8 @@ def index_json(path: Path) -> JsonlTable:
     try:
         with path.open("rb") as stream:
             head = stream.read(PIECE)
+            if not head:
+                raise DataError(f"{path}: is empty (0 bytes); expected {_EXPECTED}")
             refuse_wide(head, path)
             begin = _BEGIN.match(head)
             if begin is None:
@@ -99,10 +102,7 @@ def _lines_of(path: Path, stream: BinaryIO) -> JsonlTable:
     except SampleError as error:
         is_object = first.lstrip().startswith(b"{")
         around = "; of an object around a list of rows write the list alone into a file" if is_object else ""
-        raise DataError(
-            f"{path}: expected a list of rows ([{{...}}, {{...}}]) or a row a line; its first line is neither ({error})"
-            f"{around}"
-        ) from error
+        raise DataError(f"{path}: expected {_EXPECTED}; its first line is neither ({error}){around}") from error
     return index_jsonl([path])
 
 
