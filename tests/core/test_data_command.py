@@ -322,6 +322,16 @@ def test_texts_that_spell_special_tokens_are_told_where_most_do(rows, capsys, tm
     assert all(line.startswith("rows: texts spell <|user|> <|assistant|> <|end|>, which stay plain") for line in told)
 
 
+def test_compressed_rows_that_are_not_read_are_warned_of(tmp_path, capsys):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "a.jsonl").write_text('{"text": "one"}\n' * 9)
+    (tmp_path / "rows" / "b.jsonl.gz").write_bytes(b"x")
+    warned = "rows: 1 file is compressed (.jsonl.gz) and not read; decompress it first (gunzip)"
+    assert f"\nwarning   {warned}\n" in data(capsys, tmp_path / "rows", "--check")[1]
+    main(["train", "--data", str(tmp_path / "rows"), *SMALL, "train.steps=1", f"output={tmp_path / 'run'}"])
+    assert f"warning: {warned}\n" in capsys.readouterr().err
+
+
 def test_what_parts_of_chats_want_of_the_processor_is_told_once(rows, capsys):
     part = {"type": "image", "image": "a.png", "max_pixels": 151_200}
     chat = [{"role": "user", "content": [part]}, {"role": "assistant", "content": "A square."}]

@@ -144,8 +144,8 @@ def test_a_folder_of_media_alone_is_told_what_texts_it_needs(open_, tmp_path):
 
 
 COMPANIONS = {
-    "b.jsonl.gz": ".gz", "c.ndjson": ".ndjson", "sub/d.jsonl.zst": ".zst", "LICENSE": "no suffix", "README.md": ".md",
-    "README.txt": ".txt", "dataset_infos.json": ".json", "labels.csv": ".csv", "e.json.bak": ".bak",
+    "b.jsonl.gz": ".jsonl.gz", "c.ndjson": ".ndjson", "sub/d.jsonl.zst": ".jsonl.zst", "LICENSE": "no suffix",
+    "README.md": ".md", "README.txt": ".txt", "dataset_infos.json": ".json", "labels.csv": ".csv", "e.json.bak": ".bak",
 }  # fmt: skip
 
 
@@ -167,21 +167,23 @@ def test_files_beside_shards_and_texts_are_counted(open_, tmp_path):
     with tarfile.open(tmp_path / "0.tar", "w") as archive:
         (tmp_path / "1.tar.gz").write_bytes(b"x")
         archive.add(tmp_path / "1.tar.gz", "1.txt")
-    assert open_(tmp_path).left_out == {".gz": 1}
+    assert open_(tmp_path).left_out == {".tar.gz": 1}
     (tmp_path / "0.tar").unlink()
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "b.mp4").write_bytes(b"film")
     source = open_(tmp_path, modalities=())
-    assert source.left_out == {".gz": 1, ".mp4": 1}
+    assert source.left_out == {".tar.gz": 1, ".mp4": 1}
 
 
 def test_a_folder_in_which_no_row_is_left_tells_what_was_passed_over(open_, rows, tmp_path):
     rows(name="set/a.jsonl")
     (tmp_path / "set" / "b.jsonl.gz").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"set: holds no rows; passed over: 1 \(.gz\)$"):
+    with pytest.raises(DataError, match=r"set: holds no rows; passed over: 1 \(.jsonl.gz\)$"):
         open_(tmp_path / "set")
     rows({"image": "a.png", "text": "x"}, name="set/a.jsonl")
-    with pytest.raises(DataError, match=r"no row is left \(1 with image\); .* --modalities; passed over: 1 \(.gz\)$"):
+    with pytest.raises(
+        DataError, match=r"no row is left \(1 with image\); .* --modalities; passed over: 1 \(.jsonl.gz\)$"
+    ):
         open_(tmp_path / "set", modalities=("audio",))
 
 

@@ -19,6 +19,7 @@ from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.plan import Planner
 from kosmos.data.processor import Processor
+from kosmos.data.sources.not_read import warnings_of
 from kosmos.data.sources.splits import split_of
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import fitting, template
@@ -77,6 +78,8 @@ def doubts(
         )
     if not resumed:
         yield from _wishes(sources)
+        for source in sources:
+            yield from warnings_of(source.name, getattr(source, "left_out", {}))
     held = [getattr(source, "modalities", None) for source in sources]
     for modality in config.modalities:
         if None not in held and not any(modality in of_source for of_source in held if of_source is not None):

@@ -19,6 +19,7 @@ from kosmos.data.sources.joined import ClassFolderTable, JoinedTable
 from kosmos.data.sources.jsonl import index_jsonl, mentions
 from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
 from kosmos.data.sources.media import resolve
+from kosmos.data.sources.not_read import NO_BYTES, counted_as
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.splits import Split, of_folders, split_of, splits_of_files
@@ -74,7 +75,7 @@ def list_files(folder: Path) -> list[str]:
 
 def counts_files(what: str) -> bool:
     """Whether something that was left out is files of a kind, and no modality."""
-    return what.startswith(".") or what in (NO_SUFFIX, NO_TEXT, NO_METADATA, LINK)
+    return what.startswith(".") or what in (NO_SUFFIX, NO_TEXT, NO_METADATA, NO_BYTES, LINK)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
@@ -202,7 +203,7 @@ def count_beside(files: Sequence[str], data: Sequence[str], named: Collection[st
     """
     read = set(data)
     others = (name for name in files if name not in read and not tells_of_data(name))
-    left_out.update(suffix or NO_SUFFIX for name in others if (suffix := suffix_of(name)) not in named)
+    left_out.update(suffix or NO_SUFFIX for name in others if (suffix := counted_as(name)) not in named)
 
 
 def row_files(files: Sequence[str]) -> dict[str, list[str]]:

@@ -24,6 +24,7 @@ from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import index_json
 from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.not_read import NO_BYTES
 from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.request import Request, add_modalities, checked_root, finish, read_options
 from kosmos.data.sources.shards import open_each
@@ -333,7 +334,11 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
         def rows_of(path: Path) -> JsonlTable:
             return index_delimited(path).read_by(layout) if suffix in DELIMITED else index_jsonl([path])
 
-        return finish(join(open_each(paths, rows_of), splits), layout, request, rows_vary=True)
+        tables = open_each(paths, rows_of)
+        if len(paths) > 1:  # of one alone it is said that it holds no rows
+            empty = [p for table, p in zip(tables, paths, strict=True) if not len(table) and not p.stat().st_size]
+            request.left_out.update(NO_BYTES for _ in empty)
+        return finish(join(tables, splits), layout, request, rows_vary=True)
     if suffix == ".txt":
         layout = request.layout()
         layout.check(("text",))

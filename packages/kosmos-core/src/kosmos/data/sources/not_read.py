@@ -1,0 +1,36 @@
+"""Files that a source passes over though they hold rows, or should: what they are counted under, and what is warned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kosmos.data.sources.file_names import COMPRESSED, stem_of, suffix_of
+
+NO_BYTES = "0 bytes"
+"""What files of rows are counted under that hold nothing."""
+_ROWS = (".jsonl", ".json", ".parquet", ".tar", ".csv", ".tsv", ".txt")
+
+
+def counted_as(name: str) -> str:
+    """What a file beside rows is counted under: its suffix, of compressed rows both; "" where it has none."""
+    suffix = suffix_of(name)
+    if suffix == ".tgz":
+        return ".tar.gz"
+    inner = suffix_of(stem_of(name)) if suffix in COMPRESSED else ""
+    return inner + suffix if inner in _ROWS else suffix
+
+
+def warnings_of(name: str, left_out: Mapping[str, int]) -> Iterator[str]:
+    """What is to be said of files that hardly anybody means to be passed over.
+
+    Args:
+        name: of the source.
+        left_out: as of a ``RowSource``.
+    """
+    for what, count in left_out.items():
+        files = f"{count:,} file{' is' if count == 1 else 's are'}"
+        suffix, them = suffix_of(f"_{what}"), "it" if count == 1 else "them"
+        if suffix in COMPRESSED and what.removesuffix(suffix) in _ROWS:
+            yield f"{name}: {files} compressed ({what}) and not read; decompress {them} first ({COMPRESSED[suffix]})"
+        elif what == NO_BYTES:
+            yield f"{name}: {files} empty (0 bytes), as after a copy that failed; replace or remove {them}"
