@@ -113,7 +113,12 @@ def test_a_text_that_is_named_goes_first(open_, rows):
         ({"texts": [{"user": "x"}]}, r"texts\[0\].assistant: expected text, got null"),
         ({"texts": [{"user": "x", "assistant": ""}]}, r"texts\[0\].assistant is empty"),
         ({"texts": [{"user": "x", "assistant": "y"}, {"user": "x", "assistant": " "}]}, r"texts\[1\].assistant is"),
-        ({"query": "Add.", "response": "2", "history": [["x", "y"], ["x", ""]]}, r"history\[1\]\[1\] is empty"),
+        (
+            {"query": "Add.", "response": "2", "history": [["x", "y"], ["x", ""]]},
+            r"history\[1\]\[1\] is empty; write it, or",
+        ),
+        ({"query": "Add."}, "no 'text'; no 'response' beside 'query'"),
+        ({"output": "2"}, "no 'text'; no 'instruction' beside 'output'"),
         ({"instruction": "Add.", "text": None}, "text: expected text, got null"),
     ],
 )

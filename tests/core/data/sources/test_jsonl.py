@@ -134,6 +134,7 @@ def test_a_row_after_blank_lines_and_between_files_is_read_where_it_is(open_, ro
 
 
 BAD = {
+    b'{"messages": [{"role": "user", ': "not JSON: Expecting property name .* at column 31$",
     b"{not json": r"not JSON: Expecting property name .* at column 2",
     b"[1, 2]": "expected an object, got a list",
     b'{"text": "\xff"}': "not UTF-8 at byte 10",

@@ -61,9 +61,7 @@ def test_part_without_a_medium_takes_the_next_of_the_row(open_, rows):
     document = open_(rows({"messages": chat, "images": ["a.png", "data:;base64,aGVsbG8="]})).document(0)
     assert [getattr(m.source, "name", m.source) for m in document.media] == ["a.png", b"hello"]
     source = open_(rows({"messages": chat, "images": ["a.png"]}))
-    with pytest.raises(
-        SampleError, match="image part holds no medium, and the 1 medium of images has a place before it"
-    ):
+    with pytest.raises(SampleError, match="image part is place 2 for image, and images holds 1 medium; take it out"):
         source.document(0)
 
 
@@ -244,7 +242,7 @@ def test_medium_that_no_turn_takes_is_refused(open_, rows):
 
 def test_placeholder_beyond_the_media_of_the_row_is_refused(open_, rows):
     source = open_(rows({"messages": chat("<image><image>"), "image": "a.png"}))
-    with pytest.raises(SampleError, match=r"messages\[0\]: image part holds no medium, and the 1 medium of image has"):
+    with pytest.raises(SampleError, match=r"messages\[0\]: image part is place 2 for image, and image holds 1"):
         source.document(0)
 
 

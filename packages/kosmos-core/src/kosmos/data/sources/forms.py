@@ -39,6 +39,20 @@ def likely_columns(columns: Collection[str]) -> str:
     return "columns: {{query: {}, response: {}}}".format(*found) if all(found) else ""
 
 
+def half_form(columns: Collection[str], column: Callable[[str], str]) -> str:
+    """What is missing of a question and its answer where only the other is there; empty where neither is, or both are.
+
+    Args:
+        column: that stands for a role.
+    """
+    for ask, answer in ASKS.items():
+        asks, answers = column(ask), column(answer)
+        if (asks in columns) != (answers in columns):
+            missing, there = (answers, asks) if asks in columns else (asks, answers)
+            return f"no {missing!r} beside {there!r}"
+    return ""
+
+
 def form_of(there: Callable[[str], bool], holds: Callable[[str], bool]) -> str | None:
     """The role that tells a row's form, or None where it has none of these.
 
@@ -105,16 +119,19 @@ def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:
         if asked and number == len(texts) - 1 and is_empty(pair.get("assistant")):
             yield user, ""
             continue
-        yield user, _not_empty(text_value(pair.get("assistant"), f"{where}.assistant"), f"{where}.assistant")
+        yield user, _not_empty(text_value(pair.get("assistant"), f"{where}.assistant"), f"{where}.assistant", _UNSAID)
 
 
 _LISTS = " (or texts and media in turn: lists of one length, with null where the other has something)"
 
 
-def _not_empty(answer: str, where: str) -> str:
+_UNSAID = '; write it, or give the chat as messages, where "loss": false leaves a turn out'
+
+
+def _not_empty(answer: str, where: str, advice: str = "") -> str:
     """Raises SampleError where an answer says nothing: the model would learn to say nothing."""
     if not answer.strip():
-        raise SampleError(f"{where} is empty")
+        raise SampleError(f"{where} is empty{advice}")
     return answer
 
 
@@ -127,4 +144,4 @@ def _history(history: Any, name: str) -> Iterator[tuple[str, str]]:
         where = f"{name}[{number}]"
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise SampleError(f"{where}: expected a list of two, what was asked and what was answered")
-        yield text_value(pair[0], where), _not_empty(text_value(pair[1], where), f"{where}[1]")
+        yield text_value(pair[0], where), _not_empty(text_value(pair[1], where), f"{where}[1]", _UNSAID)

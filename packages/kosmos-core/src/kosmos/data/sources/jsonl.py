@@ -50,7 +50,8 @@ def parse_row(line: bytes) -> Row:
     if len(line) > MAX_ROW_BYTES:
         raise SampleError(f"a row of more than {MAX_ROW_BYTES:,} bytes")
     try:
-        row: Any = _decode(line.removeprefix(_BOM).decode("utf-8"))
+        # Without the line's end, behind which an error would be one of the next line.
+        row: Any = _decode(line.removeprefix(_BOM).rstrip(b" \t\r\n").decode("utf-8"))
     except UnicodeDecodeError as error:
         raise SampleError(not_utf8(error.start, "line")) from error
     except RecursionError as error:

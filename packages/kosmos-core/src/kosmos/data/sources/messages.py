@@ -132,8 +132,12 @@ class RowMedia:
         media, taken = self._media.get(modality, []), self._taken.get(modality, 0)
         if taken == len(media):
             column = self._columns.get(modality, f"{modality}s")
-            none = f"the {count_of(media)} of {column} {'has a place' if taken == 1 else 'have places'} before it"
-            raise SampleError(f"{what} holds no medium, and {none if taken else f'the row has none in {column}'}")
+            if not taken:
+                raise SampleError(f"{what} holds no medium, and the row has none in {column}")
+            raise SampleError(
+                f"{what} is place {taken + 1} for {modality}, and {column} holds {count_of(media)}; take it out, or "
+                "add its medium"
+            )
         self._taken[modality] = taken + 1
         return media[taken]
 
