@@ -332,6 +332,18 @@ def test_compressed_rows_that_are_not_read_are_warned_of(tmp_path, capsys):
     assert f"warning: {warned}\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("share", [0.75, 0.25])
+def test_texts_that_name_files_between_tags_are_told_where_most_do(rows, capsys, share):
+    asked = ["Picture 1: <img>photos/a.png</img>\nWhat?" if n < share * 8 else "Is <b>a</b> bold?" for n in range(8)]
+    lines = [{"query": text, "response": "A cat.", "split": "train"} for text in asked]
+    rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = [line for line in data(capsys, rows)[1].splitlines() if "name files" in line]
+    begin = (
+        "warning   rows: texts name files of media, such as '<img>photos/a.png</img>', which are learned as letters;"
+    )
+    assert len(told) == (share > 0.5) and all(line.startswith(begin) for line in told)
+
+
 def test_what_parts_of_chats_want_of_the_processor_is_told_once(rows, capsys):
     part = {"type": "image", "image": "a.png", "max_pixels": 151_200}
     chat = [{"role": "user", "content": [part]}, {"role": "assistant", "content": "A square."}]

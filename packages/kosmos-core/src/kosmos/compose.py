@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor, inference_mode, nn
 
 from kosmos.components import ModalitySpec
 from kosmos.config import BackboneConfig, ComponentConfig, DataConfig, RunConfig, StreamConfig
@@ -99,7 +98,7 @@ class Composition:
 
 
 @own_draws()
-@torch.inference_mode(False)
+@inference_mode(False)
 def compose(
     config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None, draw: bool = True
 ) -> Composition:

@@ -111,7 +111,7 @@ def data_(
         sources, held_out = open_both(config, registry)
         wanted = (0 if check else 3) if documents is None else documents
         figures, shown, incidents = look(composition, sources, wanted)
-        warnings = [*_doubtful(composition, sources), *_rendered(figures)]
+        warnings = [*_doubtful(composition, sources), *_rendered(figures), *_named(figures)]
         warnings += [*_cut(figures, composition.planner), *_disordered(figures)]
         lines = [] if as_json else [*_figure_lines(sources, figures), _step_line(composition, sources, figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
@@ -201,6 +201,16 @@ def _rendered(figures: dict[str, Figures | None]) -> Iterator[str]:
                 f"{name}: texts spell {' '.join(of.spelled)}, which stay plain text, no special tokens; give chats as "
                 "messages, media in columns of their own (in segments where they stand between texts), without any "
                 "template of a tokenizer (tokenizer.turns says how turns are spelled)"
+            )
+
+
+def _named(figures: dict[str, Figures | None]) -> Iterator[str]:
+    """Warnings of texts that name files of media, which are read from columns alone."""
+    for name, of in figures.items():
+        if of is not None and of.named_file:
+            yield (
+                f"{name}: texts name files of media, such as {of.named_file!r:.80}, which are learned as letters; name "
+                "the files in a column of their own, and write the modality's <name> into the text where each belongs"
             )
 
 

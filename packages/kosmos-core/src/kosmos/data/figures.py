@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kosmos.data.lane import Feed, Lane
 from kosmos.data.plan import DocumentPlan
 from kosmos.data.quarantine import Incident
-from kosmos.data.shown import spelled
+from kosmos.data.shown import named_file, spelled
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turn_order import ODDITIES, TurnOrder
 
@@ -31,6 +31,8 @@ class Figures:
     """Of tokens: those that the loss looks at."""
     spelled: list[str]
     """Special tokens that at least half of the documents spell in their text."""
+    named_file: str
+    """A medium's file between tags in the text, where at least half of the documents have one; else empty."""
     longer: int
     """Documents that take more than a row."""
     cut: int
@@ -83,7 +85,7 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, toke
     learned = sum(int(plan.train.sum()) for plan in plans)
     return Figures(
         len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
-        spelled(documents, tokenizer), sum(len(pieces) > 1 for pieces in documents),
+        spelled(documents, tokenizer), named_file(documents, tokenizer), sum(len(pieces) > 1 for pieces in documents),
         sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +14,10 @@ from kosmos.data.document import Source
 from kosmos.data.marks import CORE_MARKS
 from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
 from kosmos.data.sources.folders import counts_files
+from kosmos.data.sources.well_known import is_medium
 from kosmos.data.tokenizer import Tokenizer
+
+_TAGGED = re.compile(r"<(\w+)>([^<>\n]+)</\1>")
 
 
 class Stretch(NamedTuple):
@@ -61,8 +65,25 @@ def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -
     They stay plain text there, which hardly anybody means: such texts come of another library's chat template.
     """
     names = [name for name in tokenizer.special_ids if name != getattr(tokenizer, "unknown", None)]
-    texts = ["".join(tokenizer.decode(piece.token_ids.tolist()) for piece in pieces) for pieces in documents]
+    texts = _texts(documents, tokenizer)
     return [name for name in names if 2 * sum(name in text for text in texts) >= max(1, len(texts))]
+
+
+def named_file(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> str:
+    """The first file of a medium between tags (``<x>a.png</x>``), where at least half of the documents have one in
+    their text; empty where not.
+
+    The first Qwen-VL had its media so: here they are letters.
+    """
+    found = [
+        next((tagged[0] for tagged in _TAGGED.finditer(text) if is_medium(tagged[2])), "")
+        for text in _texts(documents, tokenizer)
+    ]
+    return next(filter(None, found), "") if 2 * sum(map(bool, found)) >= len(found) else ""
+
+
+def _texts(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> list[str]:
+    return ["".join(tokenizer.decode(piece.token_ids.tolist()) for piece in pieces) for pieces in documents]
 
 
 def _marks(planner: Planner) -> Iterator[str]:
