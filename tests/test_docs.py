@@ -6,6 +6,7 @@ Its commands are in ``test_docs_commands``, its snippets in ``test_docs_snippets
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import runpy
@@ -197,6 +198,14 @@ def test_every_public_name_is_in_the_reference() -> None:
     shown = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
     public = [f"kosmos.{name}" for name in dir(kosmos) if not name.startswith("__")]
     assert sorted(shown) == sorted([*public, *(f"kosmos.testing.{name}" for name in dir(kosmos.testing))])
+
+
+def test_the_inputs_of_encoders_are_where_the_page_says() -> None:
+    page = (ROOT / "docs" / "how-to" / "own-encoder.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(kosmos_\w+)\.(\w+Input)`", page)
+    assert len(named) == 3
+    for package, name in named:
+        assert isinstance(getattr(importlib.import_module(package), name), type)
 
 
 @pytest.mark.slow
