@@ -16,7 +16,8 @@ import pytest
 
 from kosmos.cli import main
 from kosmos.errors import Interrupted
-from kosmos.train.stopping import StopRequest, interrupted_in_words
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.stopping import StopRequest, how_to_go_on, interrupted_in_words
 from support.command import SMALL, Started, command, environment, install_plugin, lines_in
 from support.runs import rows_of
 
@@ -268,3 +269,15 @@ def test_who_presses_ctrl_c_on_a_terminal_is_told_at_once_that_it_was_heard(
             said += shown.read(200)
     told = "stopping once the step under way is done and saved; Ctrl-C again stops at once"
     assert " ".join(said.decode().split()).startswith(told if on_a_terminal else "end")
+
+
+@pytest.mark.parametrize(
+    ("processes", "on_this_node", "said"),
+    [
+        (1, 1, "kosmos train --resume runs/a"),
+        (4, 4, "kosmos train --resume runs/a --nproc 4"),  # by torchrun, too
+        (8, 4, "kosmos train --resume runs/a (in 8 processes, started on their nodes as these were)"),
+    ],
+)
+def test_a_stopped_run_tells_how_to_go_on_with_as_many_processes(processes: int, on_this_node: int, said: str) -> None:
+    assert how_to_go_on(Path("runs/a"), Parallel(0, processes, 0, on_this_node)) == said

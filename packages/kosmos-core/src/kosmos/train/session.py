@@ -20,7 +20,7 @@ from kosmos.model.fp8 import slower_here
 from kosmos.plugins import Registry
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
-from kosmos.runtime.launch import apart, launched_here
+from kosmos.runtime.launch import apart
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_folder
 from kosmos.train.best import Best
@@ -33,13 +33,13 @@ from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import open_run
 from kosmos.train.order import check_goes_on, made_by, sample_order
-from kosmos.train.output import RunFolder, resume_command
+from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Reporter, RunStart
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
 from kosmos.train.starting import begin_with, start_trainer
-from kosmos.train.stopping import StopRequest, heed_swallowed
+from kosmos.train.stopping import StopRequest, heed_swallowed, how_to_go_on
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
 
@@ -125,7 +125,7 @@ class Session:
             if loaded is None and self.config.init is not None:
                 with self.clock.spending("checkpoint_load"):
                     begin_with(self.config.init, self.trainer, self.folder)
-        self.stop.go_on = resume_command(self.folder.path, launched_here())
+        self.stop.go_on = how_to_go_on(self.folder.path, self.parallel)
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
         if passes := self.trainer.passes.told():

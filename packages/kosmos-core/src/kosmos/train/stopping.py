@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from kosmos.errors import Interrupted
 from kosmos.interrupts import came, keep_in_mind
 from kosmos.runtime.launch import is_launched
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.output import resume_command
 
 PATIENCE_S = 10.0
 """A scheduler and the launcher under it may both send SIGTERM for one and the same stop."""
@@ -27,6 +30,14 @@ def _allocation_end() -> float | None:
     """An end that is over is that of another job, whose environment a shell has kept."""
     stated = os.environ.get(JOB_END, "")
     return float(stated) if stated.isdigit() and float(stated) > time.time() else None
+
+
+def how_to_go_on(output: Path, parallel: Parallel) -> str:
+    """What goes on with the run in ``output`` in as many processes as it has now, whatever has started them."""
+    if parallel.world_size > parallel.local_world_size:  # of several nodes their launchers alone know the addresses
+        again = resume_command(output)
+        return f"{again} (in {parallel.world_size} processes, started on their nodes as these were)"
+    return resume_command(output, parallel.world_size)
 
 
 class _AtOnce(KeyboardInterrupt):
@@ -78,7 +89,7 @@ class StopRequest:
     asked: Callable[[], bool] = lambda: False
     """Whether the caller of the run wants it to stop."""
     go_on: str = ""
-    """The command that goes on with the run; empty while the run would leave nothing to go on with."""
+    """What goes on with the run; empty while the run would leave nothing to go on with."""
     signal_name: str | None = None
     """The first that came, or that the caller asked."""
     asked_at: dict[str, float] = field(default_factory=dict)
