@@ -15,11 +15,12 @@ import pytest
 
 from kosmos.cli import main
 from kosmos.errors import ConfigError
-from kosmos.visible import visible
+from kosmos.visible import in_a_line, visible
 from support.command import SMALL
 
 HIDES = "\x1b[2Jseen\rforged \x9b1A\u202eback"
 SHOWN = r"\x1b[2Jseen\x0dforged \x9b1A\u202eback"
+SHOWN_NAME = r"a\x0aforged\x09b"
 STEERING = re.compile(r"[^\n\t -\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2029\u202f-\u2065\u206a-\U0010ffff]")
 
 
@@ -33,6 +34,24 @@ def test_all_that_steers_is_shown_as_an_escape() -> None:
     every = visible("".join(map(chr, range(0x3000))))
     assert not STEERING.search(every)
     assert every.count("\\x") + every.count("\\u") == 30 + 33 + 3 + 5 + 4
+
+
+def test_a_name_with_line_ends_and_tabs_stays_in_its_line() -> None:
+    assert in_a_line("a\nb\tc\u2028d\x1b[2J \u00e4") == r"a\x0ab\x09c\u2028d\x1b[2J \u00e4".replace(r"\u00e4", "\u00e4")
+
+
+def test_a_listing_has_a_line_for_each_document_whatever_files_are_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a\nforged\tb.jsonl"
+    file.write_text('{"text": "one"}\n{"messages": 1}\n')
+    assert main([*text_data(file), "data.held_out=0", "--check"]) == 3
+    assert main([*text_data(file), "data.held_out=0"]) == 0
+    out = capsys.readouterr().out
+    assert f"data      {SHOWN_NAME}: 2 documents, 0 held out\n" in out
+    assert out.count(f"cannot be used: {tmp_path}/{SHOWN_NAME}.jsonl:2: ") == 2
+    assert f"\n{tmp_path}/{SHOWN_NAME}.jsonl:1 (" in out
+    assert "\nforged" not in out and "\t" not in out
 
 
 @pytest.fixture

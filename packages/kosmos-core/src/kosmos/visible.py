@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TextIO
 
 _STEERING = [
@@ -9,7 +10,14 @@ _STEERING = [
     *range(0x7F, 0xA0),  # with the C1 codes, of which 0x9B begins a sequence as ESC [ does
     *(0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),  # the order in which letters are shown
 ]
-_ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _STEERING}
+_ENDS = [0x09, 0x0A, 0x2028, 0x2029]  # of lines, and what moves on in one
+
+
+def _escapes(codes: Iterable[int]) -> dict[int, str]:
+    return {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in codes}
+
+
+_ESCAPES, _IN_A_LINE = _escapes(_STEERING), _escapes([*_STEERING, *_ENDS])
 
 
 def visible(text: str) -> str:
@@ -19,6 +27,11 @@ def visible(text: str) -> str:
     of a command or write others in its name. JSON is not for it: that has escapes of its own.
     """
     return text.translate(_ESCAPES)
+
+
+def in_a_line(text: str) -> str:
+    """The text as ``visible`` has it, of one line: the name of a file may hold line feeds and tabs, too."""
+    return text.translate(_IN_A_LINE)
 
 
 def say(text: str = "", *, file: TextIO | None = None, flush: bool = False) -> None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from kosmos.visible import in_a_line
+
 if TYPE_CHECKING:
     from kosmos.data.quarantine import Incident
 
@@ -37,10 +39,10 @@ def incident_lines(incidents: Sequence[Incident], what: str, all_of_them: str = 
         known = cause in by_cause or len(by_cause) < MAX_CAUSES
         by_cause.setdefault(cause if known else "other causes", []).append(incident)
     for cause, found in by_cause.items():
-        yield from (f"{what}: {i.origin}: {i.cause}" for i in found[:MAX_NAMED])
+        yield from (in_a_line(f"{what}: {i.origin}: {i.cause}") for i in found[:MAX_NAMED])
         if len(found) > MAX_NAMED:
             more = f" ({all_of_them})" if all_of_them else ""
-            yield f"{what}: {len(found) - MAX_NAMED:,} more: {cause}{more}"
+            yield in_a_line(f"{what}: {len(found) - MAX_NAMED:,} more: {cause}{more}")
 
 
 def root_advice(incidents: Sequence[Incident], root: str | None) -> str:

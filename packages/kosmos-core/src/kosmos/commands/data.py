@@ -19,7 +19,7 @@ from kosmos.commands.causes import incident_lines
 from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
-from kosmos.visible import say, visible
+from kosmos.visible import in_a_line, say, visible
 
 if TYPE_CHECKING:
     from kosmos.compose import Composition
@@ -118,7 +118,7 @@ def data_(
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
     result: dict[str, Any] = {"sources": told, "scored": scored, "warnings": warnings, "shown": shown}
     if not as_json:
-        warned = [f"warning   {line}" for line in warnings]
+        warned = [f"warning   {in_a_line(line)}" for line in warnings]
         say("\n".join([*source_lines(sources, held_out), *lines, *warned]))
         _print(shown)
     if check:
@@ -224,11 +224,11 @@ def _figure_lines(sources: Sequence[Source], figures: dict[str, Figures | None])
     for source in sources:
         of = figures[source.name]
         if of is None:
-            yield f"tokens    {source.name}: none of the first documents can be used"
+            yield f"tokens    {in_a_line(source.name)}: none of the first documents can be used"
             continue
         yield (
-            f"tokens    {source.name}: {of.shortest:,} to {of.longest:,} a document, {of.mean:,.0f} on average; "
-            f"{100 * of.media_share:.0f} % of media, {100 * of.learned_share:.0f} % learned"
+            f"tokens    {in_a_line(source.name)}: {of.shortest:,} to {of.longest:,} a document, "
+            f"{of.mean:,.0f} on average; {100 * of.media_share:.0f} % of media, {100 * of.learned_share:.0f} % learned"
         )
 
 
@@ -246,7 +246,9 @@ def _step_line(composition: Composition, sources: Sequence[Source], figures: dic
     try:
         found = count_steps(feed, lanes=settings.lanes, epochs=epochs or 1.0, report=say, at_most_s=at_most_s)
     except DataError as error:
-        return line if not any(figures.values()) else f"{line}: {error}"  # else the lines before it say so
+        return (
+            line if not any(figures.values()) else f"{line}: {in_a_line(str(error))}"
+        )  # else the lines before it say so
     except TooLong:
         total = sum(of.mean * len(source) for source in sources if (of := figures[source.name]) is not None)
         steps = max(1, math.ceil(total / (settings.lanes * settings.tokens_per_pack)))
@@ -266,12 +268,13 @@ def _print(shown: Sequence[Shown]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     for document in shown:
-        text = Text(f"\n{visible(document.origin)} ({document.tokens:,} tokens)\n", style="bold")
+        text = Text(f"\n{in_a_line(document.origin)} ({document.tokens:,} tokens)\n", style="bold")
         for learned, run in groupby(document.stretches, lambda stretch: stretch.learned):
             text.append("«" * learned)
             for stretch in run:
-                said = f"[{stretch.shown}]" if stretch.kind == "media" else _shortened(stretch.shown)
-                text.append(visible(said), style="green" if learned else STYLES[stretch.kind])
+                is_medium = stretch.kind == "media"
+                said = f"[{in_a_line(stretch.shown)}]" if is_medium else visible(_shortened(stretch.shown))
+                text.append(said, style="green" if learned else STYLES[stretch.kind])
             text.append("»" * learned)
         console.print(text)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kosmos.commands.arguments import aside
 from kosmos.errors import ConfigError
 from kosmos.names import listed
-from kosmos.visible import say
+from kosmos.visible import in_a_line, say
 
 if TYPE_CHECKING:
     from kosmos.train.replay import TakenStep
@@ -59,7 +59,7 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
             step = next(found, None)
         if step is None:
             return
-        say("\n".join(_lines(step)))
+        say("\n".join(map(in_a_line, _lines(step))))
 
 
 def refuse_beside(given: Mapping[str, Any]) -> None:

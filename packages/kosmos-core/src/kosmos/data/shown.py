@@ -16,6 +16,7 @@ from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
 from kosmos.data.sources.folders import counts_files
 from kosmos.data.sources.well_known import is_medium
 from kosmos.data.tokenizer import Tokenizer
+from kosmos.visible import in_a_line
 
 _TAGGED = re.compile(r"<(\w+)>([^<>\n]+)</\1>")
 
@@ -116,10 +117,10 @@ def source_lines(sources: Sequence[Source], held_out: Sequence[Source]) -> Itera
     """What is trained on, held out and left out."""
     held = {source.name: len(source) for source in held_out}
     for source in sources:
-        yield f"data      {source.name}: {len(source):,} documents, {held.get(source.name, 0):,} held out"
+        yield f"data      {in_a_line(source.name)}: {len(source):,} documents, {held.get(source.name, 0):,} held out"
         yield from _left_out_lines(source)
     for source in scored_only(sources, held_out):
-        yield f"scored    {source.name}: {len(source):,} documents"
+        yield f"scored    {in_a_line(source.name)}: {len(source):,} documents"
         yield from _left_out_lines(source)
 
 
