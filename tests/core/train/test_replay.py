@@ -65,6 +65,9 @@ def test_they_are_those_that_were_trained_on_also_where_the_run_was_resumed(tmp_
     assert taken(run, config, 28, 29) == whole[27:29]
     shutil.rmtree(run / "checkpoints")
     assert taken(run, config, 28, 29) == whole[27:29]
+    moved: list[tuple[int, int]] = []
+    list(steps_taken(RunFolder(run), feed_of(config), 28, 29, moved=lambda *told: moved.append(told)))
+    assert moved == [(1, 29)] * 29
 
 
 def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
@@ -135,6 +138,22 @@ def test_the_command_names_them_and_what_was_left_out(pictures: Path, capsys: py
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"step 2: {len(steps[0]['documents'])} documents"
     assert sum("tokens, bad and left out" in line for line in said) == sum(d["is_bad"] for d in steps[0]["documents"])
+
+
+def test_a_terminal_sees_how_far_it_is(
+    pictures: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capsys.readouterr()
+    assert main(["data", str(pictures), "--of-steps", "2-3"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("\nstep "), err) == (1, "")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    for more in ([], ["--json"]):
+        assert main(["data", str(pictures), "--of-steps", "2-3", *more]) == 0
+        again, err = capsys.readouterr()
+        assert "finding the documents" in err
+        assert more or again == out
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.arguments import Data, Modalities, aside, one_file, refuse_said_twice, short_options, split_extra
+from kosmos.commands.bars import progress
 from kosmos.commands.causes import incident_lines
 from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
@@ -291,17 +291,18 @@ def decode_all(composition: Composition, sources: Sequence[Source], *, workers: 
     from kosmos.compose import make_scoring_feed
     from kosmos.data.feeder import open_feeder, sample_hang_s
 
-    workers = min(workers, sum(map(len, sources)))  # others would have nothing to do
+    total = sum(map(len, sources))
+    workers = min(workers, total)  # others would have nothing to do
     lanes = max(1, workers)
     feed = make_scoring_feed(composition, sources, lanes=lanes, max_documents=sys.maxsize)
     hang_s = sample_hang_s(composition.config.train.hang_s)
     feeder = open_feeder(feed, range(lanes), workers=workers, hang_s=hang_s)
     incidents: list[Incident] = []
     try:
-        with _progress(sum(map(len, sources)), show) as advance:
+        with progress("decoding", show=show) as advance:
             while rows := feeder.next_step():
                 for row in rows:
-                    advance(row.drawn)
+                    advance(row.drawn, total)
                     incidents += row.incidents
     finally:
         feeder.close()
@@ -312,18 +313,6 @@ def decode_all(composition: Composition, sources: Sequence[Source], *, workers: 
 def _by_number(origin: str) -> list[Any]:
     """What sorts names by the numbers in them: lanes come to documents in no order that a reader knows."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", origin)]
-
-
-@contextmanager
-def _progress(total: int, show: bool) -> Iterator[Callable[[int], None]]:
-    """A bar where somebody sees it; what moves it on."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not (show and console.is_terminal)) as bar:
-        task = bar.add_task("decoding", total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 def _conclude(checked: int, incidents: Sequence[Incident], share: float, *, told: bool) -> None:

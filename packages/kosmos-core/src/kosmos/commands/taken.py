@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.arguments import aside
+from kosmos.commands.bars import progress
 from kosmos.errors import ConfigError
 from kosmos.names import listed
 from kosmos.visible import in_a_line, say
@@ -44,22 +45,22 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
     folder = RunFolder.open(path)
     if last > (taken := last_step(folder)):
         raise ConfigError(f"--of-steps {steps}: {path} has taken {taken:,} steps")
-    with aside():
+    with aside(), progress("finding the documents") as moved:
         config, registry = laid_over(folder, overrides)
         composition = compose(config, registry, tokenizer_folder=folder.tokenizer, draw=False)
         sources, _ = open_both(config, registry)
-        found = steps_taken(folder, make_feed(composition, sources), first, last)
+        found = steps_taken(folder, make_feed(composition, sources), first, last, moved=moved)
         if as_json:
             told = printed_json({"steps": [asdict(step) for step in found]})
+        else:
+            step = next(found, None)  # the others come as they are found, which needs no bar
     if as_json:
         print(told)
         return
-    while True:
+    while step is not None:
+        say("\n".join(map(in_a_line, _lines(step))))
         with aside():
             step = next(found, None)
-        if step is None:
-            return
-        say("\n".join(map(in_a_line, _lines(step))))
 
 
 def refuse_beside(given: Mapping[str, Any]) -> None:

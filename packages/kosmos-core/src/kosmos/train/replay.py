@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,16 +40,25 @@ class TakenStep:
     """Where it is not what the run's metrics tell of the step: how."""
 
 
-def steps_taken(folder: RunFolder, feed: Feed, first: int, last: int) -> Iterator[TakenStep]:
+def steps_taken(
+    folder: RunFolder,
+    feed: Feed,
+    first: int,
+    last: int,
+    *,
+    moved: Callable[[int, int], None] = lambda count, total: None,
+) -> Iterator[TakenStep]:
     """What the steps from ``first`` to ``last`` took, beginning at the newest checkpoint before them.
 
     Args:
         feed: of the run's data as they are now; where they are others than they were, ``TakenStep.other`` says so.
+        moved: told of each step that was filled once more, also before ``first``: 1, and how many there are in all.
     """
     begun, lanes = _begin(folder, feed, first)
     bad, told = {row["origin"] for row in _rows(folder.quarantine)}, _metrics(folder, first, last)
     for step in range(begun + 1, last + 1):
         found = [document for lane in lanes for document in _row(lane, bad)]
+        moved(1, last - begun)
         if step >= first:
             yield TakenStep(step, found, _difference(found, told.get(step)))
 
