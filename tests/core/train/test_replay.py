@@ -86,6 +86,19 @@ def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
     assert step.other == "the run has no metrics of this step"
 
 
+def test_documents_in_another_order_are_said_to_be_others(tmp_path: Path) -> None:
+    run, data = tmp_path / "run", tmp_path / "data"
+    data.mkdir()
+    for shard in range(3):
+        (data / f"{shard}.jsonl").write_text("".join(f'{{"text": "text {shard} {row}"}}\n' for row in range(10)))
+    config = small_run(run, modalities=["text"], data={"sources": [str(data)]}, train={"steps": 2})
+    train_model(config, registry=ticks_registry())
+    assert {step.other for step in taken(run, config, 1, 2)} == {""}
+    (data / "0.jsonl").rename(data / "9.jsonl")
+    line = "the documents of data are others than they were, or in another order"
+    assert {step.other for step in taken(run, config, 1, 2)} == {line}
+
+
 def broken_pictures(folder: Path) -> Path:
     """Five pictures with a text each, of which one breaks off."""
     for number in range(5):

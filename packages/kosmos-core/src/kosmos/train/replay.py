@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kosmos.checkpoint.folder import STATE, committed, manifest_of, mapping_of, mismatch, step_of
+from kosmos.data.document import Source
 from kosmos.data.feeder import as_known
+from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.lane import Feed, Lane
 from kosmos.train.forecast.rows import next_row
 from kosmos.train.json_lines import step_row
@@ -37,7 +39,7 @@ class TakenStep:
     step: int
     documents: list[Taken]
     other: str = ""
-    """Where it is not what the run's metrics tell of the step: how."""
+    """Where it is not what the step took, by what is known of the run: why not."""
 
 
 def steps_taken(
@@ -56,11 +58,12 @@ def steps_taken(
     """
     begun, lanes = _begin(folder, feed, first)
     bad, told = {row["origin"] for row in _rows(folder.quarantine)}, _metrics(folder, first, last)
+    others = _others(folder, feed.mixture.sources)
     for step in range(begun + 1, last + 1):
         found = [document for lane in lanes for document in _row(lane, bad)]
         moved(1, last - begun)
         if step >= first:
-            yield TakenStep(step, found, _difference(found, told.get(step)))
+            yield TakenStep(step, found, others or _difference(found, told.get(step)))
 
 
 def _row(lane: Lane, bad: Collection[str]) -> Iterator[Taken]:
@@ -82,8 +85,9 @@ def _begin(folder: RunFolder, feed: Feed, first: int) -> tuple[int, list[Lane]]:
     """A step before ``first``, and the lanes as they were behind it."""
     numbers = range(feed.mixture.num_lanes)
     for checkpoint in (found for found in committed(folder.checkpoints) if step_of(found) < first):
-        if (data := _data_of(checkpoint)) is None:
+        if (state := _state_of(checkpoint)) is None:
             continue
+        data = state["data"]
         lanes = [Lane(as_known(feed, data), number) for number in numbers]
         for lane in lanes:
             lane.load(data["lanes"][str(lane.number)])
@@ -91,12 +95,25 @@ def _begin(folder: RunFolder, feed: Feed, first: int) -> tuple[int, list[Lane]]:
     return 0, [Lane(feed, number) for number in numbers]
 
 
-def _data_of(checkpoint: Path) -> dict[str, Any] | None:
-    """Where the lanes were, by a state that fits its hash; tensors are not looked at."""
+def _others(folder: RunFolder, sources: Sequence[Source]) -> str:
+    """In words, whether the documents are others than those of the newest checkpoint, where that is known."""
+    states = (_state_of(checkpoint) for checkpoint in committed(folder.checkpoints))
+    state = next((found for found in states if found is not None), None)
+    opened = state["order"]["data"]["sources"] if state is not None else []
+    before = {source["name"]: source.get("fingerprint") for source in opened}
+    for source in sources:
+        known, now = before.get(source.name), fingerprint_of(source)
+        if None not in (known, now) and known != now:
+            return f"the documents of {source.name} are others than they were, or in another order"
+    return ""
+
+
+def _state_of(checkpoint: Path) -> dict[str, Any] | None:
+    """What its state holds, where that fits its hash; tensors are not looked at."""
     try:
         if mismatch(checkpoint, STATE, manifest_of(checkpoint)[STATE]) is None:
-            data: dict[str, Any] = mapping_of(checkpoint / STATE)["data"]
-            return data
+            state: dict[str, Any] = mapping_of(checkpoint / STATE)
+            return state
     except (OSError, ValueError, KeyError, TypeError):  # damaged: an older one will do
         pass
     return None
