@@ -99,8 +99,11 @@ def test_steps_that_take_long_to_count_are_reckoned_and_said_to_be(halves, capsy
 
 def test_documents_of_which_none_can_be_used_take_no_steps(tmp_path, capsys):
     (tmp_path / "rows.jsonl").write_text('{"messages": [{"role": "nobody", "content": "x"}]}\n' * 3)
-    out = data(capsys, tmp_path / "rows.jsonl", "data.held_out=0")[1]
+    status, out, err = data(capsys, tmp_path / "rows.jsonl", "data.held_out=0")
     assert "none of the first documents can be used\nstep      1 x 256 tokens\n" in out
+    assert status == 3 and err.startswith("error[data]: rows: none of the first documents can be used; the lines above")
+    status, out, err = data(capsys, tmp_path / "rows.jsonl", "data.held_out=0", "--json")
+    assert (status, len(json.loads(out)["incidents"])) == (3, 3) and err.startswith("error[data]: rows: none of")
 
 
 def test_why_steps_cannot_be_counted_is_said_where_the_first_documents_do_not_tell(tmp_path, capsys):

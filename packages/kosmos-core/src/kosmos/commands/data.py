@@ -18,6 +18,7 @@ from kosmos.commands.bars import progress
 from kosmos.commands.causes import incident_lines
 from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
+from kosmos.names import listed
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 from kosmos.visible import in_a_line, say, visible
 
@@ -80,9 +81,9 @@ def data_(
     """Look at what a run would train on: kosmos data [RUN.yaml] [--data PATH]... [FIELD.PATH=VALUE]...
 
     Documents are those that training would draw first, as the model gets them: marks, text and media in tokens, with
-    what is learned between « and ». Nothing is trained or written. With --check the exit status is 3 where a
-    document cannot be used. kosmos data RUN --of-steps 7-9, RUN being the folder of a run, names the documents that
-    these steps took.
+    what is learned between « and ». Nothing is trained or written. The exit status is 3 where none of a source's
+    first documents can be used, with --check where any cannot. kosmos data RUN --of-steps 7-9, RUN being the folder of
+    a run, names the documents that these steps took.
     """
     overrides, files = split_extra(context.args, OPTIONS)
     _check_no_command(files)
@@ -135,6 +136,7 @@ def data_(
             say(line)
     if check:
         _conclude(result["checked"], incidents, config.data.quarantine, told=not as_json)
+    _refuse_useless([name for name, of in figures.items() if of is None])
 
 
 def _doubtful(composition: Composition, sources: Sequence[Source]) -> Iterator[str]:
@@ -324,6 +326,15 @@ def _conclude(checked: int, incidents: Sequence[Incident], share: float, *, told
         )
     if told:
         say(f"all {checked:,} documents can be used")
+
+
+def _refuse_useless(sources: Sequence[str]) -> None:
+    """Raises DataError where there are sources of which no document that was looked at can be used."""
+    if sources:
+        raise DataError(
+            f"{listed(sources)}: none of the first documents can be used; the lines above say why, or the incidents of "
+            "--json; mend them, or leave the source out"
+        )
 
 
 def _plain(result: dict[str, Any]) -> dict[str, Any]:
