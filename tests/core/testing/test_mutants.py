@@ -319,6 +319,16 @@ MUTANTS = [
         "    def document(", "    def blocks(self): return [1]\n\n    def document(",
         "builds", "blocks: expected Blocks of",
     ),
+    Mutant(
+        "a fingerprint of the hour", "samples.py", "    def document(",
+        "    def fingerprint(self): return str(id(self))\n\n    def document(",
+        "documents-deterministic", "its fingerprint is another when it is opened again",
+    ),
+    Mutant(
+        "a fingerprint of the process", "samples.py", "    def document(",
+        "    def fingerprint(self): return str(hash('the same'))\n\n    def document(",
+        "spawn-picklable", "its fingerprint is another in a fresh process",
+    ),
 ]  # fmt: skip
 
 

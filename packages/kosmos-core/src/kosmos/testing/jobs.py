@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 from kosmos.data.document import Media, StoredMedia
+from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.plan import PlannedMedia, decode_cells
 from kosmos.data.processor import MediaPlan
 from kosmos.testing.child import TorchWatch
@@ -38,12 +39,14 @@ def plan_media(arguments: bytes) -> tuple[list[MediaPlan], list[str], str | None
     return plans, digests, watch.importer
 
 
-def read_documents(arguments: bytes) -> tuple[list[str], str | None]:
-    """Fingerprints of the first documents of a source that came by pickle, and the line that imported torch."""
+def read_documents(arguments: bytes) -> tuple[list[str], str | None, str | None]:
+    """Fingerprints of the first documents of a source that came by pickle, that of itself, and the line that imported
+    torch."""
     with TorchWatch() as watch:
         source, count = pickle.loads(arguments)  # noqa: S301
         found = [fingerprint(source.document(index)) for index in range(count)]
-    return found, watch.importer
+        whole = fingerprint_of(source)
+    return found, whole, watch.importer
 
 
 def digest(cells: Any) -> str:

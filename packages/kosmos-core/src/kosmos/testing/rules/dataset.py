@@ -7,6 +7,7 @@ from typing import Any
 
 from kosmos.components import DatasetSpec
 from kosmos.data.document import Document, Media, Text
+from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.shuffle import blocks_of
 from kosmos.errors import DataError, cause
 from kosmos.testing import child
@@ -51,6 +52,7 @@ def parts_hold_documents(dataset: ComponentUnderTest) -> None:
             raise BrokenPromise(f"{split}: the last document is {document!r:.80}; expected segments")
         try:
             blocks_of(source)
+            fingerprint_of(source)
         except DataError as error:
             raise BrokenPromise(f"{split}: {error}") from error
 
@@ -64,6 +66,8 @@ def documents_are_deterministic(dataset: ComponentUnderTest) -> None:
     for split in ("train", "held_out"):
         one, other = _open(dataset, split), _open(dataset, split)
         rows = _rows(one)[:50]
+        if fingerprint_of(one) != fingerprint_of(other):
+            raise BrokenPromise(f"{split}: its fingerprint is another when it is opened again, so that no run goes on")
         held = {index: one.document(index) for index in rows}
         first = {index: (fingerprint(document), document.origin) for index, document in held.items()}
         for source, how in ((one, "again"), (other, "by a new source")):
@@ -131,7 +135,9 @@ def there_is_something_to_learn(dataset: ComponentUnderTest) -> None:
 def works_in_a_worker(dataset: ComponentUnderTest) -> None:
     source = _open(dataset, "train")
     mine = [fingerprint(source.document(index)) for index in range(min(IN_A_WORKER, len(source)))]
-    theirs, _ = _in_a_worker(source, len(mine))
+    theirs, whole, _ = _in_a_worker(source, len(mine))
+    if whole != fingerprint_of(source):
+        raise BrokenPromise("its fingerprint is another in a fresh process, so that no run goes on (hash() is random)")
     if mine != theirs:
         row = [one == other for one, other in zip(mine, theirs, strict=True)].index(False)
         raise BrokenPromise(f"row {row} is another document in a fresh process")
@@ -141,20 +147,22 @@ def works_in_a_worker(dataset: ComponentUnderTest) -> None:
 def reading_needs_no_torch(dataset: ComponentUnderTest) -> None:
     source = _open(dataset, "train")
     try:
-        _, importer = _in_a_worker(source, 1)
+        *_, importer = _in_a_worker(source, 1)
     except BrokenPromise as error:
         raise Unchecked("no fresh process could be made to read: see spawn-picklable") from error
     if importer:
         raise BrokenPromise(f"torch is imported by {importer}")
 
 
-def _in_a_worker(source: Any, count: int) -> tuple[list[str], str | None]:
+def _in_a_worker(source: Any, count: int) -> tuple[list[str], str | None, str | None]:
     try:
         pickle.dumps(source)
     except Exception as error:  # a seam: pickling runs the plugin's code
         raise BrokenPromise(f"cannot be pickled: {cause(error)}") from error
     try:
-        found: tuple[list[str], str | None] = child.call("kosmos.testing.jobs:read_documents", source, count)
+        found: tuple[list[str], str | None, str | None] = child.call(
+            "kosmos.testing.jobs:read_documents", source, count
+        )
     except child.ChildFailed as error:
         raise BrokenPromise(f"a fresh process {error}") from error
     return found
