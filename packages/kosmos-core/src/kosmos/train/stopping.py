@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kosmos.errors import Interrupted
 from kosmos.interrupts import came, keep_in_mind
 from kosmos.runtime.launch import is_launched
-from kosmos.runtime.parallel import Parallel
-from kosmos.train.output import resume_command
+
+if TYPE_CHECKING:
+    from kosmos.runtime.parallel import Parallel
 
 PATIENCE_S = 10.0
 """A scheduler and the launcher under it may both send SIGTERM for one and the same stop."""
@@ -34,6 +35,8 @@ def _allocation_end() -> float | None:
 
 def how_to_go_on(output: Path, parallel: Parallel) -> str:
     """What goes on with the run in ``output`` in as many processes as it has now, whatever has started them."""
+    from kosmos.train.output import resume_command
+
     if parallel.world_size > parallel.local_world_size:  # of several nodes their launchers alone know the addresses
         again = resume_command(output)
         return f"{again} (in {parallel.world_size} processes, started on their nodes as these were)"
