@@ -28,7 +28,7 @@ def test_all_damaged_files_of_a_source_are_named_at_once(open_, tmp_path, suffix
 def test_sound_files_are_not_named(open_, tmp_path):
     for name, content in {"a": b'{"text": "one"}\n', "b": WIDE, "c": WIDE}.items():
         (tmp_path / f"{name}.jsonl").write_bytes(content)
-    with pytest.raises(DataError, match=r"b.jsonl: expected UTF-8.*; 2 of 3 files .* the others are \S*c.jsonl$"):
+    with pytest.raises(DataError, match=r"b.jsonl: expected UTF-8.*; 2 of 3 files .* the other is \S*c.jsonl$"):
         open_(tmp_path)
     (tmp_path / "c.jsonl").unlink()
     with pytest.raises(DataError, match=r"b.jsonl: expected UTF-8, got UTF-16; [^;]*$"):
@@ -42,4 +42,4 @@ def test_commands_end_with_the_line_that_names_them(tmp_path, capsys, command):
         (tmp_path / "rows" / f"{name}.tar").write_bytes(b"half of one")
     output = [] if command[0] == "data" else [f"output={tmp_path / 'run'}"]
     assert main([*command, "--data", str(tmp_path / "rows"), *SMALL, *output]) == 3
-    assert re.search(r"error\[data\]: .*a\.tar: .*the others are .*b\.tar$", capsys.readouterr().err.strip())
+    assert re.search(r"error\[data\]: .*a\.tar: .*the other is .*b\.tar$", capsys.readouterr().err.strip())

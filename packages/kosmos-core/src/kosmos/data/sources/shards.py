@@ -33,7 +33,8 @@ def open_each(paths: Sequence[Path], open_one: Callable[[Path], Opened]) -> list
     first, *others = unusable
     if not others:
         raise unusable[first]
+    are = " is" if len(others) == 1 else "s are"
     raise DataError(
-        f"{unusable[first]}; {len(unusable):,} of {len(paths):,} files cannot be used, the others are "
+        f"{unusable[first]}; {len(unusable):,} of {len(paths):,} files cannot be used, the other{are} "
         f"{listed(map(str, others), at_most=NAMED)}"
     ) from unusable[first]
