@@ -24,7 +24,6 @@ from kosmos.train.forecast.memory import memory_of
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import open_run
 from kosmos.train.optim.operands import local
-from kosmos.train.order import sample_order
 from kosmos.train.output import RunFolder
 from support.runs import small_run, ticks_registry
 
@@ -36,7 +35,7 @@ def stepped(config: RunConfig, folder: Path, registry: Registry, parallel: Paral
     folder.mkdir(exist_ok=True)
     trainer = Trainer(
         opened.composition, feeder, RunFolder(folder), device=opened.device, dtype=opened.dtype,
-        parallel=opened.parallel, order=sample_order(config, opened.sources),
+        parallel=opened.parallel, order=opened.order,
     )  # fmt: skip
     return trainer, trainer.train_step()
 

@@ -70,6 +70,23 @@ def test_rows_with_other_ids_are_others_and_repaired_texts_are_not(tmp_path: Pat
     assert told(data) != before
 
 
+@pytest.mark.parametrize("ids", [False, True])
+def test_lines_may_move_within_a_file(tmp_path: Path, ids: bool) -> None:
+    data = shards(tmp_path / "data", ids=ids)
+    before, file = told(data), data / "part-1.jsonl"
+    file.write_text("\n" + file.read_text())
+    assert told(data) == before
+
+
+def test_two_of_very_many_small_files_that_were_exchanged_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(1500):
+        (tmp_path / "data" / f"{number:04}.jsonl").write_text('{"text": "one"}\n' * (1 + number % 2))
+    before = told(tmp_path / "data")
+    (tmp_path / "data" / "0001.jsonl").rename(tmp_path / "data" / "0000a.jsonl")
+    assert told(tmp_path / "data") != before
+
+
 def test_of_files_in_folders_the_names_count(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / "data" / "texts").mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from kosmos.train.order import check_same_order, sample_order
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.saved import load_run
-from support.runs import SMALL, rows_of, small_run, ticks_registry
+from support.runs import SMALL, Listener, rows_of, small_run, ticks_registry
 from support.ticks import TicksSource
 
 DROPOUT = {"backbone": {"dropout": 0.1}}
@@ -290,19 +290,11 @@ def test_8_bit_momentum_goes_on_in_the_blocks_that_it_has(tmp_path):
     assert resume_run(run, over, registry=registry).step == 2
 
 
-class Said(Reporter):
-    def __init__(self):
-        self.said = []
-
-    def say(self, line):
-        self.said.append(line)
-
-
 @pytest.mark.parametrize(
     ("field", "jumped"), [("learning_rate", "streams.ticks"), ("connector_learning_rate", "streams.ticks.connector")]
 )
 def test_a_stream_or_its_connector_may_learn_faster_from_here_on(tmp_path, field, jumped):
-    registry, lines = ticks_registry(), Said()
+    registry, lines = ticks_registry(), Listener()
     train_model(small_run(tmp_path / "run", train={"steps": 1, "warmup_steps": 0}), registry=registry)
     over = {"train": {"steps": 2}, "streams": {"ticks": {field: 1e-2}}}
     assert resume_run(tmp_path / "run", over, registry=registry, reporter=lines).step == 2

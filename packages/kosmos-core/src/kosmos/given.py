@@ -6,7 +6,6 @@ Torch-free. What a run file says is checked where it is read.
 from __future__ import annotations
 
 import math
-from numbers import Real
 from operator import index
 from os import PathLike
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from kosmos.errors import ConfigError
 
 MAX_SEED = 2**64 - 1
+"""The largest that torch takes."""
 A_RUN = "a run's folder, such as 'runs/mine'"
 
 
@@ -31,8 +31,13 @@ def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number of Python or numpy."""
-    return isinstance(value, Real) and math.isfinite(value)
+    """Whether it is a finite number of Python, numpy or PyTorch."""
+    if isinstance(value, bool | str | bytes):
+        return False
+    try:
+        return math.isfinite(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of tensors of several numbers
+        return False
 
 
 def path_of(name: str, value: str | Path, what: str) -> Path:

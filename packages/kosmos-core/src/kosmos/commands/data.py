@@ -248,9 +248,8 @@ def _step_line(composition: Composition, sources: Sequence[Source], figures: dic
     try:
         found = count_steps(feed, lanes=settings.lanes, epochs=epochs or 1.0, report=say, at_most_s=at_most_s)
     except DataError as error:
-        return (
-            line if not any(figures.values()) else f"{line}: {in_a_line(str(error))}"
-        )  # else the lines before it say so
+        # Where none has figures, the lines before it say so.
+        return f"{line}: {in_a_line(str(error))}" if any(figures.values()) else line
     except TooLong:
         total = sum(of.mean * len(source) for source in sources if (of := figures[source.name]) is not None)
         steps = max(1, math.ceil(total / (settings.lanes * settings.tokens_per_pack)))

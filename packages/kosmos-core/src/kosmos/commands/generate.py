@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from kosmos.evaluate.generated import Generated, Writing
     from kosmos.train.saved import SavedRun
 
-"""The largest that torch takes."""
 OPTIONS = (
     "max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system", "data", "root", "answers",
     "resume", "max-documents",

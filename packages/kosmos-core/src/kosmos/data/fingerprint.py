@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from kosmos.data.document import Source
@@ -31,13 +32,15 @@ def fingerprint_of(source: Source) -> str | None:
     return found
 
 
-def fingerprint(identities: bytes, origins: list[str]) -> str:
+def fingerprint(identities: bytes, files: Sequence[tuple[str, int]]) -> str:
     """Of rows in their order.
 
     Args:
-        identities: something of each row.
-        origins: where some of them lie. What all of them begin with does not count: data may be moved.
+        identities: of the rows.
+        files: names of the files that rows lie in, with how many each holds. What all names begin with does not count:
+            data may be moved.
     """
-    shared = len(os.path.commonprefix(origins))  # noqa: RUF071  characters are meant
-    told = "\n".join(origin[shared:] for origin in origins).encode("utf-8", "surrogateescape")
+    there = [(name, rows) for name, rows in files if rows]
+    shared = len(os.path.commonprefix([name for name, _ in there]))  # noqa: RUF071  characters are meant
+    told = "\n".join(f"{rows} {name[shared:]}" for name, rows in there).encode("utf-8", "surrogateescape")
     return blake2b(identities + told, digest_size=8).hexdigest()

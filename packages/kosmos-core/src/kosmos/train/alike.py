@@ -21,7 +21,7 @@ from kosmos.data.document import Source
 from kosmos.errors import ConfigError, DataError, KosmosError, TrainingError
 from kosmos.files import SEEN_S, is_seen
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.order import differences, sample_order, shown, stated
+from kosmos.train.order import differences, shown, stated
 from kosmos.train.output import WORD
 
 SETTINGS = ("train", "guard", "parallel", "evaluate", "checkpoint")
@@ -50,16 +50,17 @@ def check_same_run(config: RunConfig, parallel: Parallel, *, resumed: bool) -> N
     _refuse_differences(told, parallel, ConfigError, advice)
 
 
-def check_same_data(
-    config: RunConfig, sources: Sequence[Source], held_out: Sequence[Source], parallel: Parallel
-) -> None:
+def check_same_data(order: Mapping[str, Any], held_out: Sequence[Source], parallel: Parallel) -> None:
     """All ranks call it, once they have opened their sources.
+
+    Args:
+        order: as ``sample_order`` tells it.
 
     Raises:
         DataError: a source is not the same on all.
     """
     held = [{"name": source.name, "documents": len(source)} for source in held_out]
-    told = {**stated(sample_order(config, sources)), "held out": held}
+    told = {**stated(order), "held out": held}
     _refuse_differences(told, parallel, DataError, "give every node the same files")
 
 

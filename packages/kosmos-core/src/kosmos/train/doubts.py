@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from kosmos.config import BackboneConfig, RunConfig
+from kosmos.config import BackboneConfig, RunConfig, StreamConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.plan import Planner
@@ -58,6 +58,7 @@ def doubts(
         yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
     yield from _settings(config, resumed=resumed)
     streams = list(streams)
+    yield from _idle_rates(config, streams)
     if not resumed:
         yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
         yield from _batch_statistics(streams)
@@ -158,6 +159,13 @@ def _options(part: object, place: str, names: Sequence[str]) -> list[str]:
     return [f"{place}.{name}" for name in names if name in known]
 
 
+def _idle_rates(config: RunConfig, streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    for name, stream in streams:
+        rate = config.streams.get(name, StreamConfig()).connector_learning_rate
+        if rate is not None and not any(p.requires_grad for p in stream.connector.parameters()):
+            yield f"streams.{name}.connector_learning_rate: the connector has nothing to train, so it has no effect"
+
+
 def _batch_statistics(streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
     """Encoders whose norms mix the items of a row, which are there together by an accident of packing."""
     for name, stream in streams:
@@ -176,12 +184,13 @@ def torn(what: str, planner: Planner) -> str:
     Args:
         what: the documents.
     """
-    advice = "raise data.tokens_per_pack, shorten them or leave them out (data.long_chats=leave_out)"
+    advice = "raise data.tokens_per_pack"
     if planner.most < planner.max_tokens:
-        advice = "the backbone has no more positions: shorten them or leave them out (data.long_chats=leave_out)"
+        advice = "the backbone has no more positions"
+    leave_out = "leave them out (data.long_chats=leave_out, and a higher data.quarantine for many)"
     return (
         f"{what} take more than {planner.most:,} tokens and are cut, so that what is learned may stand apart from what "
-        f"was asked; {advice}"
+        f"was asked; {advice}, shorten them or {leave_out}"
     )
 
 

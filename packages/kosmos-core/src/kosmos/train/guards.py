@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -44,8 +45,9 @@ def whence(
 
     def look() -> str | None:
         rows = (batch.to(device) for batch in batches)
-        with autocast(device, dtype):
+        with suppress(Exception), autocast(device, dtype):  # what went wrong is known; only its place is not
             return weight_not_finite(model) or part_not_finite(model, rows)
+        return None
 
     found = next(filter(None, parallel.agreed(look)), None)
     return f" ({found})" if found else ""

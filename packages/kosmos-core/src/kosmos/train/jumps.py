@@ -50,6 +50,6 @@ def _field(config: RunConfig, part: str) -> str:
     """That which states the peak of a part."""
     own = {"backbone": config.backbone.learning_rate}
     own |= {f"streams.{name}": stream.learning_rate for name, stream in config.streams.items()}
-    if part.endswith(".connector"):  # a part of its own only by that field
+    if part.count(".") == 2:  # a connector, which is a part of its own by that field alone
         return f"{part}_learning_rate"
     return f"{part if own.get(part) else 'train'}.learning_rate"

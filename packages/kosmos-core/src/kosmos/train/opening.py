@@ -26,6 +26,7 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.compiling import check_compile
 from kosmos.train.length import Report, in_steps
+from kosmos.train.order import sample_order
 from kosmos.train.output import RunFolder
 from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types
@@ -48,6 +49,8 @@ class Opened:
     sources: Sequence[Source]
     held_out: Sequence[Source]
     feed: Feed
+    order: Mapping[str, Any]
+    """What ``kosmos.train.order.sample_order`` gave."""
     lanes: Sequence[int]
     """Those of this rank."""
     counted: str = ""
@@ -75,7 +78,7 @@ def open_run(
     opened: list[Opened] = []  # each rank's own, which it tells nobody
     parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept)))
     run = opened[0]
-    check_same_data(absolute, run.sources, run.held_out, parallel)
+    check_same_data(run.order, run.held_out, parallel)
     check_same_model(run.composition, parallel)
     return run if absolute.train.is_counted else _counted(run, registry, report)
 
@@ -120,7 +123,8 @@ def _open(
     feed = make_feed(composition, sources)
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
-        from_files=not kept, sources=sources, held_out=held_out, feed=feed, lanes=parallel.lanes(config.data.lanes),
+        from_files=not kept, sources=sources, held_out=held_out, feed=feed,
+        order=sample_order(config, sources), lanes=parallel.lanes(config.data.lanes),
     )  # fmt: skip
 
 

@@ -40,8 +40,6 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings of ``sample_order``, without what the sources hold."""
     dumped = config.model_dump(mode="json")
     data = {name: value for name, value in dumped["data"].items() if name not in FREE}
-    if data["long_chats"] == "cut":  # older checkpoints do not say so
-        del data["long_chats"]
     set_of = [_without(entry, "name", "path", "root") for entry in dumped["data"]["sources"]]
     parts = {name: {part: stream[part] for part in PARTS} for name, stream in dumped["streams"].items()}
     return {"data": {**data, "sources": set_of}, "modalities": dumped["modalities"], "streams": parts}
@@ -252,7 +250,8 @@ def stated(order: Mapping[str, Any]) -> dict[str, Any]:
     Without the streams whose parts are those of their modality: one may be named for its learning rate alone.
     """
     named = {n: parts for n, parts in order["streams"].items() if any(parts.values())}
-    return {**order, "streams": {n: {p: _placeless(c) for p, c in parts.items()} for n, parts in named.items()}}
+    streams = {n: {p: _placeless(c) for p, c in parts.items()} for n, parts in named.items()}
+    return {**order, "data": {"long_chats": "cut", **order["data"]}, "streams": streams}  # older ones lack it
 
 
 def _placeless(part: Mapping[str, Any] | None) -> Any:

@@ -32,7 +32,7 @@ from kosmos.train.jumps import jumps
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import open_run
-from kosmos.train.order import check_goes_on, made_by, sample_order
+from kosmos.train.order import check_goes_on, made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Reporter, RunStart
@@ -101,7 +101,7 @@ class Session:
     def _begin(self, stack: ExitStack) -> None:
         """What is opened last is closed first. Ranks meet in all of it."""
         opened = self.opened
-        order = sample_order(self.config, opened.sources)
+        order = opened.order
         with self.clock.spending("checkpoint_load"):
             loaded = self.parallel.main_only(lambda: self._load(order)) if self.resumed else None
         counted = self.config.train.steps if opened.counted else loaded and loaded.state.get("steps_of_epochs")

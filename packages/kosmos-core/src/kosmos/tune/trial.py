@@ -30,7 +30,6 @@ from kosmos.train.goodput import Goodput
 from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import Opened, open_run
-from kosmos.train.order import sample_order
 from kosmos.train.run import agreed_plugins, ranks
 from kosmos.train.side_by_side import check_at_once
 from kosmos.train.starting import begin_with, start_trainer
@@ -112,8 +111,7 @@ class _Trial:
             watch = open_watch(opened.parallel, hang_s=config.train.hang_s, clock=Goodput())
             watch.start()
             stack.push(watch.ended_by)
-            order = sample_order(made.config, opened.sources)
-            trainer = start_trainer(stack, opened, folder, order=order, watch=watch, report=lambda line: None)
+            trainer = start_trainer(stack, opened, folder, order=opened.order, watch=watch, report=lambda line: None)
             if made.config.init is not None:
                 begin_with(made.config.init, trainer, folder)
             self._take_steps(trainer)

@@ -80,6 +80,9 @@ class HubTable:
     def row_blocks(self) -> None:
         return None  # the library maps its files into memory and finds rows in them
 
+    def holds(self) -> tuple[()]:
+        return ()
+
     def extent(self) -> Extent | None:
         files = tuple(Path(file["filename"]) for file in self.dataset.cache_files)
         # Names of classes are not in those files, and a split may be such a class.

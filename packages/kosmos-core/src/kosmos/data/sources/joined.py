@@ -45,6 +45,9 @@ class JoinedTable:
         ends = [blocks.ends + begin for blocks, begin in zip(found, begins, strict=True)]
         return RowBlocks(np.concatenate(ends), np.concatenate([blocks.nbytes for blocks in found]))
 
+    def holds(self) -> list[tuple[str, int]]:
+        return [found for table in self.tables for found in table.holds()]
+
     def extent(self) -> Extent | None:
         found = [extent for table in self.tables if (extent := table.extent()) is not None]
         if len(found) < len(self.tables):
@@ -100,6 +103,9 @@ class Rooted:
     def row_blocks(self) -> RowBlocks | None:
         return self.table.row_blocks()
 
+    def holds(self) -> Sequence[tuple[str, int]]:
+        return self.table.holds()
+
     def extent(self) -> Extent | None:
         found = self.table.extent()
         return found and found._replace(rows=f"{found.rows} {self.folder.absolute()}")
@@ -143,6 +149,9 @@ class ClassFolderTable:
 
     def row_blocks(self) -> None:
         return None
+
+    def holds(self) -> tuple[()]:
+        return ()
 
     def extent(self) -> None:
         return None  # the folder had to be listed, which takes as long

@@ -150,6 +150,10 @@ class JsonlTable:
     def row_blocks(self) -> None:
         return None
 
+    def holds(self) -> list[tuple[str, int]]:
+        rows = np.bincount(self.file, minlength=len(self.files)).tolist()
+        return list(zip(map(str, self.files), rows, strict=True))
+
     def extent(self) -> Extent:
         return Extent(self.files, digest(self.file, self.offset, self.end))
 

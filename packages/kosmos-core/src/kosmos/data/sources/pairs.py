@@ -75,6 +75,9 @@ class PairTable:
     def row_blocks(self) -> None:
         return None
 
+    def holds(self) -> tuple[()]:
+        return ()
+
     def extent(self) -> None:
         return None  # the folder had to be listed, which takes as long
 

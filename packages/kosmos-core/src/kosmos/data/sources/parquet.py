@@ -160,6 +160,9 @@ class ParquetTable:
         """The row groups."""
         return RowBlocks(self.ends, self._nbytes.sum(1))
 
+    def holds(self) -> list[tuple[str, int]]:
+        return [(str(self.path), len(self))]
+
     def extent(self) -> Extent:
         return Extent((self.path,), "")
 

@@ -118,10 +118,6 @@ def checked_root(root: Path | None, where: str) -> Path | None:
     return root
 
 
-MOST_ORIGINS = 1024
-"""Rows of which a fingerprint tells where they lie: of those without an id nothing else is known."""
-
-
 @dataclass(frozen=True)
 class Examined:
     """A table of which every row was looked at, which is what opening takes its time for (``Parts``)."""
@@ -151,12 +147,8 @@ class Examined:
         root_field = f"{self.request.where}.root" if is_free else ""
         return RowSource(
             self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field,
-            self.facts.wishes, self._fingerprint(rows),
+            self.facts.wishes, fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()),
         )  # fmt: skip
-
-    def _fingerprint(self, rows: NDArray[np.int64]) -> str:
-        some = rows[:: -(-len(rows) // MOST_ORIGINS)] if len(rows) else rows
-        return fingerprint(self.facts.hashes[rows].tobytes(), [self.table.origin(int(row)) for row in some])
 
 
 def finish(

@@ -84,6 +84,10 @@ class Table(Protocol):
         """None where a row is read alone."""
         ...
 
+    def holds(self) -> Sequence[tuple[str, int]]:
+        """Files in the order of the rows, with how many each holds; none where all that is known of a row is its id."""
+        ...
+
     def extent(self) -> Extent | None:
         """None where scanning is no work worth a record, or where files alone do not say what is found."""
         ...

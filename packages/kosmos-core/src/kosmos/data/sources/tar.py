@@ -99,6 +99,9 @@ class TarTable:
     def row_blocks(self) -> None:
         return None
 
+    def holds(self) -> tuple[()]:
+        return ()
+
     def extent(self) -> Extent:
         return Extent((self.path,), f"{sorted(self.modalities.items())} {sorted(self.wanted)}")
 

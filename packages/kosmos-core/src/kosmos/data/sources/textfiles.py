@@ -78,6 +78,9 @@ class TextTable:
     def row_blocks(self) -> None:
         return None
 
+    def holds(self) -> tuple[()]:
+        return ()
+
     def extent(self) -> None:
         return None  # nothing is read
 
