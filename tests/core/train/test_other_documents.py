@@ -10,13 +10,14 @@ import pytest
 
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
-from kosmos.data.sources.opening import Renamed
+from kosmos.data.sources.renamed import Renamed
 from kosmos.errors import CheckpointError, DataError
 from kosmos.run_file import make_run
 from kosmos.run_sources import open_sources
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.saved import load_run
 from support.runs import small_run, ticks_registry
+from support.ticks import TicksSource
 
 ROWS, SHARDS = 12, 3
 
@@ -102,19 +103,12 @@ def test_some_documents_and_a_source_under_another_name_are_told_by_the_whole(tm
     assert told(tmp_path / "data", limit=5) == fingerprint_of(source)
 
 
-class OfPlugin:
+class OfPlugin(TicksSource):
     """A source that tells something else than a text, or fails to."""
 
-    name = "mine"
-
     def __init__(self, told: object) -> None:
+        super().__init__("train")
         self.told = told
-
-    def __len__(self) -> int:
-        return 1
-
-    def document(self, index: int) -> object:
-        raise NotImplementedError
 
     def fingerprint(self) -> object:
         if isinstance(self.told, Exception):
@@ -124,7 +118,7 @@ class OfPlugin:
 
 @pytest.mark.parametrize(
     ("said", "line"),
-    [(7, r"mine: OfPlugin\.fingerprint: expected a text or None, got 7"), (KeyError("x"), r"raised KeyError: 'x'")],
+    [(7, r"ticks: OfPlugin\.fingerprint: expected a text or None, got 7"), (KeyError("x"), r"raised KeyError: 'x'")],
 )
 def test_a_plugin_that_tells_something_else_is_named(said: object, line: str) -> None:
     with pytest.raises(DataError, match=line):

@@ -19,7 +19,7 @@ from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.sources import parquet, texts_of
 from kosmos.data.sources.joined import JoinedTable
 from kosmos.data.sources.layouts import DefaultLayout
-from kosmos.data.sources.opening import Renamed
+from kosmos.data.sources.renamed import Renamed
 from kosmos.errors import CheckpointError, DataError, SampleError
 from kosmos.train.order import check_same_order, sample_order
 from support.parquet_rows import pictures

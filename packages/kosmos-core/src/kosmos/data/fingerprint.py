@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from kosmos.data.document import Source
-from kosmos.data.foreign import called, first_line
-from kosmos.errors import DataError, KosmosError
+from kosmos.data.foreign import called, said
+from kosmos.errors import DataError
 
 
 def fingerprint_of(source: Source) -> str | None:
@@ -17,18 +17,9 @@ def fingerprint_of(source: Source) -> str | None:
     Raises:
         DataError: it raises, or gives something else.
     """
-    find = getattr(source, "fingerprint", None)
-    if not callable(find):
-        return None
-    who = f"{source.name}: {called(source, 'fingerprint')}"
-    try:
-        found = find()
-    except (KosmosError, MemoryError):
-        raise
-    except Exception as error:  # whatever a plugin's code raises
-        raise DataError(f"{who} raised {first_line(error)}") from error
+    found = said(source, "fingerprint")
     if found is not None and not isinstance(found, str):
-        raise DataError(f"{who}: expected a text or None, got {found!r:.80}")
+        raise DataError(f"{source.name}: {called(source, 'fingerprint')}: expected a text or None, got {found!r:.80}")
     return found
 
 

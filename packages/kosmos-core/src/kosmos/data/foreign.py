@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any
 
-from kosmos.errors import KosmosError, SampleError, own_line
+from kosmos.errors import DataError, KosmosError, SampleError, own_line
 
 
 class calling:  # noqa: N801  as ``contextlib.suppress``; a generator would cost several times as much at every sample
@@ -43,6 +44,23 @@ def panicked(error: BaseException) -> bool:
 def called(giver: object, method: str) -> str:
     """What messages call a method of a plugin, such as ``ImageProcessor.decode``."""
     return f"{type(giver).__name__}.{method}"
+
+
+def said(source: Any, method: str) -> Any:
+    """What a method says that a source need not have; None where it has none.
+
+    Raises:
+        DataError: it raised an exception that is neither ours nor a lack of memory, both of which pass.
+    """
+    ask = getattr(source, method, None)
+    if not callable(ask):
+        return None
+    try:
+        return ask()
+    except (KosmosError, MemoryError):
+        raise
+    except Exception as error:
+        raise DataError(f"{source.name}: {called(source, method)} raised {first_line(error)}") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Source
-from kosmos.data.foreign import called, first_line
-from kosmos.errors import DataError, KosmosError
+from kosmos.data.foreign import called, said
+from kosmos.errors import DataError
 
 
 def blocks_of(source: Source) -> Blocks | None:
@@ -18,20 +18,14 @@ def blocks_of(source: Source) -> Blocks | None:
     Raises:
         DataError: it raises, or gives something else.
     """
-    find = getattr(source, "blocks", None)
-    if not callable(find):
-        return None
-    who = f"{source.name}: {called(source, 'blocks')}"
-    try:
-        blocks = find()
-    except (KosmosError, MemoryError):
-        raise
-    except Exception as error:  # whatever a plugin's code raises
-        raise DataError(f"{who} raised {first_line(error)}") from error
+    blocks = said(source, "blocks")
     if blocks is None:
         return None
     if not isinstance(blocks, Blocks) or np.shape(blocks.of) != (len(source),) or blocks.at_once < 1:
-        raise DataError(f"{who}: expected Blocks of {len(source)} documents, at least 1 at once, got {blocks!r:.80}")
+        raise DataError(
+            f"{source.name}: {called(source, 'blocks')}: expected Blocks of {len(source)} documents, at least 1 at "
+            f"once, got {blocks!r:.80}"
+        )
     return blocks
 
 

@@ -112,10 +112,10 @@ def _check_sources(sources: Sequence[Source]) -> None:
         raise ConfigError(f"sources: two are called {twice[0]!r}; give each a name of its own, or score them apart")
 
 
-def _check_some(scores: Scores, sources: Sequence[Source]) -> None:
-    """Raises DataError where no document was scored."""
+def _some(scores: Scores, sources: Sequence[Source]) -> Scores:
+    """The scores. Raises DataError where no document was scored."""
     if scores.overall.documents:
-        return
+        return scores
     if bad := scores.incidents:
         why = f"{len(bad):,} left out, the first {bad[0].origin}: {bad[0].cause}"
     else:
@@ -193,9 +193,7 @@ def score(
         feeder.close()
         model.train(was_training)
     scores = _collect(tallies, incidents, parallel)
-    if not allow_none:
-        _check_some(scores, sources)
-    return scores
+    return scores if allow_none else _some(scores, sources)
 
 
 def _together(

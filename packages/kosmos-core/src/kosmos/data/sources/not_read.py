@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
+from pathlib import Path
 
 from kosmos.data.sources.file_names import COMPRESSED, stem_of, suffix_of
 
@@ -18,6 +19,11 @@ def counted_as(name: str) -> str:
         return ".tar.gz"
     inner = suffix_of(stem_of(name)) if suffix in COMPRESSED else ""
     return inner + suffix if inner in _ROWS else suffix
+
+
+def is_empty(rows: Sized, file: Path) -> bool:
+    """Whether a file, of whose rows there are none, holds nothing at all."""
+    return not len(rows) and not file.stat().st_size
 
 
 def warnings_of(name: str, left_out: Mapping[str, int]) -> Iterator[str]:

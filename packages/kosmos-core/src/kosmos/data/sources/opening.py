@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kosmos.components import DatasetSpec, Spec
-from kosmos.data.document import Blocks, Document, Source
-from kosmos.data.fingerprint import fingerprint_of
-from kosmos.data.foreign import calling
-from kosmos.data.shuffle import blocks_of
+from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
@@ -24,8 +21,9 @@ from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import index_json
 from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
-from kosmos.data.sources.not_read import NO_BYTES
+from kosmos.data.sources.not_read import NO_BYTES, is_empty
 from kosmos.data.sources.pairs import find_pairs
+from kosmos.data.sources.renamed import Renamed
 from kosmos.data.sources.request import Request, add_modalities, checked_root, finish, read_options
 from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split, splits_of_data
@@ -147,27 +145,6 @@ def short_name(path: str) -> str:
     """The last part of a path, without a suffix of files, as text that can be written anywhere."""
     last = (Path(path.rstrip("/")).name or path).encode("utf-8", "replace").decode()
     return re.sub(r"\.(jsonl?|parquet|[ct]sv|tar|txt)$", "", last)
-
-
-@dataclass(eq=False)
-class Renamed:
-    """A source under another name (a ``Source``)."""
-
-    name: str
-    source: Source
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def blocks(self) -> Blocks | None:
-        return blocks_of(self.source)
-
-    def fingerprint(self) -> str | None:
-        return fingerprint_of(self.source)
-
-    def document(self, index: int) -> Document:
-        with calling(self.source, "document"):  # else it would bear this class's name
-            return self.source.document(index)
 
 
 @dataclass(frozen=True)
@@ -336,8 +313,7 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
 
         tables = open_each(paths, rows_of)
         if len(paths) > 1:  # of one alone it is said that it holds no rows
-            empty = [p for table, p in zip(tables, paths, strict=True) if not len(table) and not p.stat().st_size]
-            request.left_out.update(NO_BYTES for _ in empty)
+            request.left_out.update(NO_BYTES for t, p in zip(tables, paths, strict=True) if is_empty(t, p))
         return finish(join(tables, splits), layout, request, rows_vary=True)
     if suffix == ".txt":
         layout = request.layout()
