@@ -75,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN
-    | {"mistakes", "reference", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
+    | {"mistakes", "reference", "interrupts", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
     | {"templates", "testing"},
     "usage": {"names"},
     "cli": FOUND | {"interrupts", "usage"},

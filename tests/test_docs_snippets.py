@@ -44,6 +44,7 @@ SHORTER = {
     '"steps": 300': '"steps": 2',
     '"max_documents": 128': '"max_documents": 8',
     "max_documents=64": "max_documents=8",
+    "max_new_tokens=40": "max_new_tokens=2",
     "dtype=saved.dtype)": "dtype=saved.dtype, max_new_tokens=2)",
 }
 """What would take long, and what is run in its place."""
@@ -79,6 +80,7 @@ def with_runs(at_home: Path) -> Path:
     asked = {"role": "user", "content": [{"type": "image", "image": "photo.png"}, {"type": "text", "text": "?"}]}
     chat = {"messages": [asked, {"role": "assistant", "content": "red"}]}
     (at_home / "chats.jsonl").write_text(f"{json.dumps(chat)}\n" * 4)
+    (at_home / "questions.jsonl").write_text(json.dumps({"question": "2 + 2?", "choices": ["4", "5"], "answer": "A"}))
     small = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
     layers = {"data": {"sources": ["chats.jsonl"], "lanes": 1, "workers": 0}, "backbone": small, "trackers": []}
     train_model(make_run(layers, {"modalities": ["image"], "train": {"steps": 1}, "output": "runs/assistant"}))

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
-from kosmos import Document, Media, SampleError, Text, generate_text
+from kosmos import (
+    Document,
+    Media,
+    SampleError,
+    Text,
+    generate_answers,
+    generate_text,
+    generate_texts,
+    score_answers,
+)
 from kosmos.compose import compose
 from kosmos.data.marks import END, EOS
 from kosmos.evaluate.generated import Generated, Writing, answer_documents, continue_documents
@@ -81,6 +92,38 @@ def test_documents_that_are_sampled_get_what_each_gets_alone(parts):
         told = {"tokens": answer.tokens, "ended": answer.ended, "seed": 3}
         assert answer == Generated(f"ticks {row}", expected, alone, prompt="<ticks>", media=(None,), **told)
     assert [(row, str(error)) for row, error in bad] == [(2, "holds values that are no numbers")]
+
+
+def test_a_text_is_told_piece_by_piece_as_it_is_written(parts):
+    pieces, document = [], next(documents())
+    text = generate_text(parts, document, max_new_tokens=12, temperature=2.0, on_text=pieces.append)
+    assert "".join(pieces) == text == generate_text(parts, document, max_new_tokens=12, temperature=2.0)
+    assert len(pieces) > 1
+
+    def stop(piece):
+        raise KeyError(piece)
+
+    with pytest.raises(KeyError, match=re.escape(repr(pieces[0]))):
+        generate_text(parts, document, max_new_tokens=12, temperature=2.0, on_text=stop)
+
+
+@pytest.mark.parametrize("how", [{}, {"temperature": 1.5, "top_p": 0.9, "seed": 4}])
+def test_texts_are_those_of_one_call_each(parts, how):
+    asked = [*documents()] * 2
+    texts = generate_texts(parts, asked, max_new_tokens=9, **how)
+    assert texts == [generate_text(parts, document, max_new_tokens=9, **how) for document in asked]
+    assert generate_texts(parts, []) == []
+    broken = Document("third", (Media("ticks", SERIES[:0]),))
+    with pytest.raises(SampleError, match=r"documents\[2\] \(third\): .*holds no values"):
+        generate_texts(parts, [*asked[:2], broken], max_new_tokens=2, **how)
+
+
+def test_answers_of_a_source_are_scored_by_metrics_of_ones_own(parts):
+    source = TicksSource("train", 9, broken=(2,))
+    answers = list(generate_answers(parts, source, max_documents=9, max_new_tokens=4))
+    assert [answer.origin for answer in answers] == [f"ticks {row}" for row in range(9) if row != 2]
+    length = score_answers(answers, {"length": lambda texts, expected: sum(map(len, texts)) / len(expected)})
+    assert length == {"length": sum(len(answer.text) for answer in answers) / 8}
 
 
 def test_cached_greedy_generation_equals_the_whole_row_anew_for_each_token(parts):

@@ -11,12 +11,15 @@ from kosmos import (
     Document,
     Media,
     Text,
+    generate_answers,
     generate_text,
+    generate_texts,
     load_run,
     open_sources,
     read_run_file,
     resume_run,
     score,
+    score_choices,
     train_model,
 )
 from kosmos.compose import compose
@@ -71,6 +74,33 @@ def test_a_device_of_another_name_is_not_the_one_that_is_there(run):
 def test_what_cannot_be_continued_is_refused(given, says):
     with pytest.raises(ConfigError, match=says):
         continued(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"documents": "Once upon"}, r"documents\[0\]: expected a Document, such as .*, got 'O'"),
+        ({"documents": Document("d", (Text("a"),))}, "documents: expected a list of Documents, got Document"),
+        ({"documents": 5}, "documents: expected a list of Documents, got 5"),
+        ({"documents": [], "max_new_tokens": 0}, "max_new_tokens: expected a whole number from 1 on, got 0"),
+        ({"documents": [], "top_p": 0.5}, "top_k, top_p: say what is sampled from"),
+    ],
+)
+def test_what_cannot_be_continued_together_is_refused(given, says):
+    with pytest.raises(ConfigError, match=says):
+        generate_texts(compose(small_run(), ticks_registry()), **given)
+
+
+def test_what_cannot_be_answered_is_refused_before_anything_is_asked():
+    parts = compose(small_run(), ticks_registry())
+    with pytest.raises(ConfigError, match="sources: expected a list of Sources"):
+        generate_answers(parts, "rows.jsonl")
+    with pytest.raises(ConfigError, match="max_documents: expected a whole number from 1 on, got 0"):
+        generate_answers(parts, open_sources(small_run(), ticks_registry(), "held_out")[0], max_documents=0)
+    with pytest.raises(ConfigError, match=r"sources: expected a list of what open_choices gives, got \['a.jsonl'\]"):
+        score_choices(parts, ["a.jsonl"])
+    with pytest.raises(ConfigError, match="on_text: expected a function that takes a text, got 'x'"):
+        continued(Document("d", (Text("a"),)), on_text="x")
 
 
 @pytest.mark.parametrize("given", ["rows.jsonl", [Document("d", (Text("a"),))], [[Document("d", (Text("a"),))]]])

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 from kosmos import Text, chat_prompt, generate_text, load_run
 from kosmos.data.turns import TEMPLATE
 from support.command import kosmos
+from support.terminal import Terminal
 
 ANSWERS = {"the cow": "moo", "the cat": "meow", "the dog": "woof", "the hen": "cluck"}
 SPECIAL = ("<|im_start|>", "<|im_end|>")
@@ -94,6 +95,18 @@ def test_the_command_asks_and_shows_by_its_tokens(trained: Path) -> None:
     assert (asked.returncode, asked.stdout) == (0, "moo\n"), asked.stderr
     shown = kosmos("data", trained / "run.yaml")
     assert "<|im_start|>" in shown.stdout and "<|user|>" not in shown.stdout, shown.stdout
+
+
+def test_it_answers_at_a_terminal(trained: Path) -> None:
+    with Terminal("chat", trained) as terminal:
+        terminal.until("> ")
+        assert terminal.ask(question("the cow"), until="> ").splitlines()[1:] == ["moo", "> "]
+        assert "unknown; did you mean /undo?" in terminal.ask("/und", until="> ")
+        assert terminal.ask(question("the hen"), until="> ").splitlines()[1:] == ["cluck", "> "]
+        assert terminal.end() == 0
+    with Terminal("generate", trained, "--chat", "--prompt", question("the dog")) as terminal:
+        assert terminal.until("woof").splitlines()[-1] == "woof"
+        assert terminal.end() == 0
 
 
 def test_a_second_stage_begins_with_one_that_is_older_than_templates(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kosmos.data.bytes_tokenizer import FILE, ByteTokenizer
 from kosmos.data.marks import CORE_MARKS
+from kosmos.data.text_stream import REPLACEMENT, TextStream
 from kosmos.data.tokenizer import load_tokenizer
 from kosmos.errors import ConfigError
 
@@ -30,6 +31,27 @@ def test_texts_may_be_joined_before_or_after(one, two):
 @given(st.lists(st.integers(-5, 400)))
 def test_any_ids_decode(ids):
     assert isinstance(TOKENIZER.decode(ids), str)
+
+
+@given(st.lists(st.integers(0, 259)))
+def test_any_ids_come_in_pieces(ids):
+    pieces = []
+    stream = TextStream(TOKENIZER, pieces.append)
+    for token in ids:
+        stream.add(token)
+    assert not any(piece.endswith(REPLACEMENT) for piece in pieces)
+    stream.end()
+    assert "".join(pieces) == TOKENIZER.decode(ids)
+
+
+def test_a_character_comes_as_soon_as_it_is_whole():
+    pieces = []
+    stream = TextStream(TOKENIZER, pieces.append)
+    for token in [*"aé€".encode(), TOKENIZER.mark_id("<image>"), 66, 0xC3]:
+        stream.add(token)
+        pieces.append(None)
+    stream.end()
+    assert pieces == ["a", None, None, "é", None, None, None, "€", None, None, "B", None, None, REPLACEMENT]
 
 
 def test_marks_follow_the_bytes_in_order():

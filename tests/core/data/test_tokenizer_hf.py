@@ -9,6 +9,7 @@ import string
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from kosmos.data.marks import CORE_MARKS
+from kosmos.data.text_stream import REPLACEMENT, TextStream
 from kosmos.data.tokenizer import load_tokenizer, train_tokenizer
 from kosmos.errors import ConfigError, SampleError
 
@@ -89,6 +91,15 @@ def native(request, tmp_path):
     return request.param(tmp_path / "native")
 
 
+def pieces_of(tokenizer, ids):
+    pieces = []
+    stream = TextStream(tokenizer, pieces.append)
+    for token in ids:
+        stream.add(token)
+    stream.end()
+    return pieces
+
+
 def special_ids(tokenizer):
     return {tokenizer.mark_id(mark) for mark in (*CORE_MARKS, *MARKS)}
 
@@ -106,6 +117,15 @@ def test_forged_marks_stay_text(trained, text):
     ids = trained.encode(text)
     assert not special_ids(trained) & set(ids)
     assert trained.decode(ids) == text
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(st.text(max_size=12))
+def test_a_text_comes_in_pieces_of_whole_characters(native, text):
+    with suppress(SampleError):  # Unigram cannot spell all of them
+        ids = native.encode(text)
+        assert "".join(pieces := pieces_of(native, ids)) == native.decode(ids)
+        assert text.count(REPLACEMENT) == sum(piece.count(REPLACEMENT) for piece in pieces)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)

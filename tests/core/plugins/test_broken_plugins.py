@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from kosmos.cli import GLOBAL_OPTIONS
-from kosmos.commands import generate, train
+from kosmos.commands import chat, generate, train
 from kosmos.components import API_VERSION
 from kosmos.data.sources.layouts import FILE_NAME, ROLES
 from kosmos.discovery import OPTIONS, ROW_KEYS, PluginRecord
@@ -133,7 +133,7 @@ def test_metadata_that_cannot_be_read_hides_no_other_plugin(install: Install, si
 
 
 def test_no_modality_can_have_the_name_of_an_option_beside_which_its_own_stands() -> None:
-    found = {"prompt", "help", *(option.lstrip("-").split()[0] for option, _ in GLOBAL_OPTIONS)}
+    found = {"prompt", *chat.SAID, *(option.lstrip("-").split()[0] for option, _ in GLOBAL_OPTIONS)}
     for command in (generate.app, train.app):
         parameters = typer.main.get_command(command).params
         found |= {option.removeprefix("--") for p in parameters for option in p.opts if option.startswith("--")}

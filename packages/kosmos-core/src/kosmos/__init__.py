@@ -52,12 +52,17 @@ _PUBLIC = {
     "RunConfig": "kosmos.config",
     **dict.fromkeys("make_run read_run_file".split(), "kosmos.run_file"),
     "Composition": "kosmos.compose",
-    **dict.fromkeys("open_sources open_held_out".split(), "kosmos.run_sources"),
+    **dict.fromkeys("open_sources open_held_out open_choices".split(), "kosmos.run_sources"),
     **dict.fromkeys("RunResult train_model resume_run".split(), "kosmos.train.run"),
     **dict.fromkeys("Reporter ConsoleReporter RunStart".split(), "kosmos.train.progress"),
     **dict.fromkeys("SavedRun load_run".split(), "kosmos.train.saved"),
     "generate_text": "kosmos.generate",
     **dict.fromkeys("Score Scores score".split(), "kosmos.evaluate.score"),
+    **dict.fromkeys(
+        "Generated generate_answers generate_texts score_answers".split(),
+        "kosmos.evaluate.generated",
+    ),
+    **dict.fromkeys("ChoiceScore Chosen score_choices".split(), "kosmos.evaluate.choices"),
     "deprecated": "kosmos.deprecation",
 }
 """Public name to the module that has it. What is not here may change without notice (``tests/core/public_api.txt``)."""
@@ -147,6 +152,13 @@ if TYPE_CHECKING:
     from kosmos.errors import QuarantineFull as QuarantineFull
     from kosmos.errors import SampleError as SampleError
     from kosmos.errors import TrainingError as TrainingError
+    from kosmos.evaluate.choices import ChoiceScore as ChoiceScore
+    from kosmos.evaluate.choices import Chosen as Chosen
+    from kosmos.evaluate.choices import score_choices as score_choices
+    from kosmos.evaluate.generated import Generated as Generated
+    from kosmos.evaluate.generated import generate_answers as generate_answers
+    from kosmos.evaluate.generated import generate_texts as generate_texts
+    from kosmos.evaluate.generated import score_answers as score_answers
     from kosmos.evaluate.score import Score as Score
     from kosmos.evaluate.score import Scores as Scores
     from kosmos.evaluate.score import score as score
@@ -179,6 +191,7 @@ if TYPE_CHECKING:
     from kosmos.plugins import load_plugins as load_plugins
     from kosmos.run_file import make_run as make_run
     from kosmos.run_file import read_run_file as read_run_file
+    from kosmos.run_sources import open_choices as open_choices
     from kosmos.run_sources import open_held_out as open_held_out
     from kosmos.run_sources import open_sources as open_sources
     from kosmos.runtime.native import CppCompilation as CppCompilation

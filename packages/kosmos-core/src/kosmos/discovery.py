@@ -30,9 +30,11 @@ CORE_MODULE = "kosmos.builtin"
 
 OPTIONS = tuple(
     "prompt chat system max-new-tokens temperature top-k top-p seed step modalities data steps output resume "
-    "auto-resume nproc epochs accept-plugins root answers max-documents json debug plugins version help".split()
+    "auto-resume nproc epochs accept-plugins root answers max-documents json debug plugins version help new undo "
+    "exit".split()
 )
-"""Options of ``kosmos generate``, where ``--MODALITY FILE`` stands beside them, and of ``kosmos train``."""
+"""Options of ``kosmos generate``, where ``--MODALITY FILE`` stands beside them, and of ``kosmos train``; and what
+``kosmos chat`` takes behind a slash, as it does ``/MODALITY FILE``."""
 ROW_KEYS = tuple(
     "text media core backbone head id split clip offset duration start end segments messages conversations "
     "system tools functions texts instruction input output query response prompt completion history file_name".split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,6 +13,7 @@ from kosmos.compose import Composition, check_composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, ready_document, to_tensors
 from kosmos.data.document import Document, Mark, Text
 from kosmos.data.marks import ASSISTANT
+from kosmos.data.text_stream import TextStream
 from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
 from kosmos.errors import ConfigError, SampleError, TrainingError
@@ -30,6 +31,10 @@ NO_TOKEN = -1
 """Where some logit is no number, or none is finite, or one is beyond all: the arg max of these would be written."""
 
 
+def pass_over(token: int) -> None:
+    """Where nobody is told of what is written."""
+
+
 def generate_text(
     composition: Composition,
     document: Document,
@@ -41,6 +46,7 @@ def generate_text(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    on_text: Callable[[str], object] | None = None,
 ) -> str:
     """Continue ``document`` until an end token.
 
@@ -53,6 +59,7 @@ def generate_text(
         device: None and ``auto`` are where the model is.
         dtype: of matrix products.
         seed: of the sampling, from 0 to 2**64 - 1.
+        on_text: told each piece of the text as soon as the model has written it. What it raises ends the writing.
 
     Raises:
         ConfigError: an argument is something else than its type says, ``max_new_tokens`` or ``top_k`` is not from 1
@@ -62,13 +69,12 @@ def generate_text(
     """
     check_composition(composition)
     check_dtype(dtype)
-    if not isinstance(document, Document):
-        raise ConfigError(
-            f"document: expected a Document, such as Document('prompt', (Text('Once'),)), got {document!r:.60}"
-        )
+    check_document(document)
     max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
     seed = whole("seed", seed, least=0, most=MAX_SEED)
-    device = device_of(device, composition.model)
+    if on_text is not None and not callable(on_text):
+        raise ConfigError(f"on_text: expected a function that takes a text, got {on_text!r:.60}")
+    shown = None if on_text is None else TextStream(composition.tokenizer, on_text)
     ids = generate_ids(
         composition,
         document,
@@ -76,10 +82,13 @@ def generate_text(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
-        device=device,
+        device=device_of(device, composition.model),
         dtype=dtype,
         seed=seed,
+        written=shown.add if shown else pass_over,
     )
+    if shown:
+        shown.end()
     return composition.tokenizer.decode(ids)
 
 
@@ -94,8 +103,9 @@ def generate_ids(
     device: torch.device,
     dtype: torch.dtype,
     seed: int,
+    written: Callable[[int], object] = pass_over,
 ) -> list[int]:
-    """Token ids of the continuation, without the end token. See ``generate_text``."""
+    """Token ids of the continuation, without the end token. See ``generate_text`` and ``generate_alone``."""
     return generate_alone(
         composition,
         ready_prompt(composition, document),
@@ -106,6 +116,7 @@ def generate_ids(
         device=device,
         dtype=dtype,
         seed=seed,
+        written=written,
     )
 
 
@@ -120,8 +131,13 @@ def generate_alone(
     device: torch.device,
     dtype: torch.dtype,
     seed: int,
+    written: Callable[[int], object] = pass_over,
 ) -> list[int]:
-    """As ``generate_ids``, of a document that is decoded. What is sampled depends on it and on the seed alone."""
+    """As ``generate_ids``, of a document that is decoded. What is sampled depends on it and on the seed alone.
+
+    Args:
+        written: told each token.
+    """
     check_sampling(temperature, top_k, top_p)
     batch = to_tensors(assemble([prompt], composition.planner.routes, composition.streams)).to(device)
     backbone: Any = composition.model.backbone
@@ -138,6 +154,7 @@ def generate_alone(
             if token in ends:
                 break
             ids.append(token)
+            written(token)
             if len(ids) > left or len(ids) == max_new_tokens:
                 break
             products.count()
@@ -232,6 +249,13 @@ def why_ended(backbone: Any, prompt: int, written: int, max_new_tokens: int) -> 
         return "max_new_tokens"
     longest: int | None = getattr(backbone, "longest", None)
     return "positions" if longest is not None and prompt + written > longest else "end"
+
+
+def check_document(document: object, name: str = "document") -> None:
+    """Raises ConfigError where it is none."""
+    if not isinstance(document, Document):
+        example = "Document('prompt', (Text('Once'),))"
+        raise ConfigError(f"{name}: expected a Document, such as {example}, got {document!r:.60}")
 
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:

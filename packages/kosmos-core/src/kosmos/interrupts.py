@@ -41,3 +41,8 @@ def keep_in_mind(signals: Iterable[signal.Signals]) -> Callable[[], None]:
         _came.clear()
 
     return put_back
+
+
+def answered() -> None:
+    """What came was heard, and the command goes on: what goes wrong later has another cause."""
+    _came.clear()

@@ -203,24 +203,26 @@ def open_choices(
     registry: Registry,
     paths: Sequence[str],
     *,
-    root: Path | None = None,
-    chat: bool,
-    max_rows: int,
     encode: Callable[[str], Sequence[int]],
+    root: Path | None = None,
+    chat: bool | None = None,
+    max_rows: int = 1_000_000,
 ) -> list[ChoiceSource]:
-    """Questions that offer several answers, of rows as ``kosmos.data.sources.choices`` has them.
+    """Questions that offer several answers, of files of rows.
 
     Of each file it is the part that it states as held out, or all of it.
 
     Args:
-        root: as of ``open_named``.
-        chat: whether a question that is no chat is asked as one.
+        encode: of the model's tokenizer, ``composition.tokenizer.encode``.
+        root: folder of the media that rows name; None is that of each file.
+        chat: whether a question that is no chat is asked as one; None asks so where the run learned from a file of
+            chats.
         max_rows: most questions of each.
-        encode: of the model's tokenizer.
 
     Raises: as ``open_sources``.
     """
     sources = []
+    chat = chats_among(config.data.sources) is not None if chat is None else chat
     for path in paths:
         parts = open_parts(
             path, registry=registry, modalities=list(config.modalities), root=root, asked=True, choices=True

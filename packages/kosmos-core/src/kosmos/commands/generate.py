@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -21,17 +21,13 @@ from kosmos.commands.arguments import (
     split_fields,
 )
 from kosmos.commands.unfinished import check_answers
+from kosmos.commands.writing import NewTokens, Seed, ShownText, Temperature, TopK, TopP, write_behind
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
-from kosmos.given import MAX_SEED
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import parse_overrides
-from kosmos.visible import say, visible
-
-if TYPE_CHECKING:
-    from kosmos.evaluate.generated import Generated, Writing
-    from kosmos.train.saved import SavedRun
+from kosmos.visible import say
 
 OPTIONS = (
     "max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system", "data", "root", "answers",
@@ -83,13 +79,11 @@ def generate(
     ] = False,
     system: Annotated[str | None, typer.Option(help="Text of the system's turn in front of a chat.")] = None,
     step: Step = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to write.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token; above 0 samples.")] = 0.0,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Sample among this many most likely tokens.")] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample among the fewest most likely tokens whose probabilities sum to this.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the sampling.")] = 0,
+    max_new_tokens: NewTokens = 256,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = 0,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object on standard output; of --data one for each document, as always."),
@@ -137,33 +131,22 @@ def generate(
     learned = None if chat or system is not None else chats_among(config.data.sources)
     if learned and not is_asked_as_learned(config, asked):
         say(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
-    answer = _continued(run, asked, how)
     if as_json:
-        print(as_line(answer_row(answer), sys.stdout))
+        print(as_line(answer_row(write_behind(run, asked, how)), sys.stdout))
+    elif sys.stdout.isatty():
+        shown = ShownText(sys.stdout)
+        try:
+            write_behind(run, asked, how, shown)
+        finally:
+            shown.end_line()
     else:  # a model writes what its data hold; a file or a pipe gets it as it is
-        print(visible(answer.text) if sys.stdout.isatty() else answer.text)
+        print(write_behind(run, asked, how).text)
 
 
 def _check_asked(segments: Sequence[Text | Media], modalities: Sequence[str]) -> None:
     if not segments:
         media = f" or a medium, such as --{modalities[0]} FILE" if modalities else ""
         raise ConfigError(f"nothing to continue: give --prompt TEXT{media}")
-
-
-def _continued(run: SavedRun, document: Document, how: Writing) -> Generated:
-    """What the model writes. Raises SampleError, which names the files, where it cannot be asked."""
-    from kosmos.evaluate.generated import continue_document
-
-    planner = run.composition.planner
-    try:
-        with aside():
-            if (tokens := len(planner.prompt(document))) > planner.max_tokens:
-                rows = f"a row of the run held {planner.max_tokens:,}: it was trained on no document so long"
-                say(f"warning: the prompt takes {tokens:,} tokens, and {rows}", file=sys.stderr)
-            return continue_document(run.composition, document, how, device=run.device, dtype=run.dtype)
-    except SampleError as error:
-        files = ", ".join(str(m.source) for m in document.media)
-        raise SampleError(f"{files or 'the prompt'}: {error}") from error
 
 
 def _check_data(paths: Sequence[str], of_data: Mapping[str, str | int | None], *, resume: bool) -> None:

@@ -14,7 +14,7 @@ from kosmos.compose import Composition
 from kosmos.data.batch import DocumentInfo
 from kosmos.data.choices import ANSWER, ChoiceSource
 from kosmos.data.quarantine import Incident
-from kosmos.errors import SampleError
+from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.meters import standard_error
 from kosmos.evaluate.score import score
 
@@ -75,20 +75,29 @@ def score_choices(
     composition: Composition,
     sources: Sequence[ChoiceSource],
     *,
-    device: torch.device | str,
+    device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     workers: int = 1,
     chosen: Choose = lambda question: None,
 ) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...]]:
-    """Score every question, by source, and name those that are left out.
+    """Score every question, by source, and name those that are left out: ``kosmos eval --choices``.
 
     The likelihood of an answer is that of its own tokens behind the question, without one for its end, unless an answer
     of the question begins with all of another; see ``ChoiceSource.document``.
     Questions of which any answer cannot be read are left out as a whole.
 
     Args:
+        sources: such as ``open_choices`` gives.
+        device: None and ``auto`` are where the model is.
+        dtype: of matrix products.
+        workers: processes that decode; 0 decodes here.
         chosen: told of each question that counts, in the order of the sources.
+
+    Raises:
+        ConfigError: an argument is something else than its type says.
     """
+    if not all(isinstance(source, ChoiceSource) for source in sources):
+        raise ConfigError(f"sources: expected a list of what open_choices gives, got {sources!r:.60}")
     found: dict[tuple[str, str], float] = {}
 
     def told(document: DocumentInfo, losses: NDArray[np.float64]) -> None:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, SupportsFloat
 
 import torch
 
-from kosmos.compose import Composition
+from kosmos.compose import Composition, check_composition
 from kosmos.config import ComponentConfig
 from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Document, Mark, Source, Text
 from kosmos.data.foreign import calling, first_line
 from kosmos.data.mixture import Mixture
 from kosmos.data.sources.source import Names, RowSource
-from kosmos.errors import PluginError, SampleError, own_line
+from kosmos.data.text_stream import TextStream
+from kosmos.errors import ConfigError, PluginError, SampleError, own_line
 from kosmos.evaluate.metrics import TextMetric
+from kosmos.evaluate.score import check_sources
 from kosmos.generate import (
     GREEDY_BELOW,
+    check_document,
+    check_sampling,
     generate_alone,
     generate_together,
     prompt_of,
@@ -27,7 +32,9 @@ from kosmos.generate import (
     room_behind,
     why_ended,
 )
+from kosmos.given import MAX_SEED, whole
 from kosmos.plugins import Registry
+from kosmos.runtime.devices import check_dtype, device_of
 
 AT_ONCE = 32
 """Documents that are continued together, where the backbone can."""
@@ -85,6 +92,95 @@ class _Asked:
         seed = None if how.temperature < GREEDY_BELOW else how.seed
         text = composition.tokenizer.decode(ids)
         return replace(self.answer, text=text, tokens=len(ids), ended=ended, seed=seed)
+
+
+def generate_texts(
+    composition: Composition,
+    documents: Sequence[Document],
+    *,
+    max_new_tokens: int = 256,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> list[str]:
+    """Continue each of ``documents`` as ``generate_text`` does, with its arguments; greedily up to 32 at once.
+
+    In fp32 the texts are those of one call each. In less, products of several rows round differently, and a text may
+    differ.
+
+    Raises:
+        ConfigError, TrainingError: as ``generate_text``.
+        SampleError: likewise; it names the document.
+    """
+    check_composition(composition)
+    check_dtype(dtype)
+    if isinstance(documents, Document) or not isinstance(documents, Sequence):
+        raise ConfigError(f"documents: expected a list of Documents, got {documents!r:.60}")
+    for number, document in enumerate(documents):
+        check_document(document, f"documents[{number}]")
+    new_tokens, seed = whole("max_new_tokens", max_new_tokens, least=1), whole("seed", seed, least=0, most=MAX_SEED)
+    check_sampling(temperature, top_k, top_p)
+    device = device_of(device, composition.model)
+
+    def refuse(number: int, error: SampleError) -> None:
+        raise SampleError(f"documents[{number}] ({documents[number].origin}): {error}") from error
+
+    groups = continue_documents(
+        composition, _Listed(documents), range(len(documents)), lambda document: (document, None),
+        Writing(new_tokens, temperature, top_k, top_p, seed), device=device, dtype=dtype, leave_out=refuse,
+    )  # fmt: skip
+    return [answer.text for group in groups for answer in group]
+
+
+@dataclass
+class _Listed:
+    """Documents as a source."""
+
+    documents: Sequence[Document]
+    name: str = "documents"
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def document(self, index: int) -> Document:
+        return self.documents[index]
+
+
+def generate_answers(
+    composition: Composition,
+    source: Source,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype = torch.float32,
+    max_documents: int = 512,
+    max_new_tokens: int = 256,
+) -> Iterator[Generated]:
+    """What the model writes, greedily, for the documents that end in an answer: those of ``kosmos eval --generate``.
+
+    Documents that cannot be read are left out: ``score`` names them. ``score_answers`` scores what was written.
+
+    Args:
+        source: such as ``open_sources`` and ``open_held_out`` give.
+        device: None and ``auto`` are where the model is.
+        dtype: of matrix products.
+        max_documents: taken at most, evenly spread.
+
+    Raises:
+        ConfigError: an argument is something else than its type says, or a number is too small.
+        TrainingError: as ``generate_text``.
+    """
+    check_composition(composition)
+    check_dtype(dtype)
+    check_sources([source])
+    limits = whole("max_documents", max_documents, least=1), whole("max_new_tokens", max_new_tokens, least=1)
+    where = device_of(device, composition.model)
+    groups = answer_documents(
+        composition, source, device=where, dtype=dtype, max_documents=limits[0], max_new_tokens=limits[1]
+    )
+    return chain.from_iterable(groups)
 
 
 def answer_documents(
@@ -166,14 +262,22 @@ def continue_documents(
 
 
 def continue_document(
-    composition: Composition, document: Document, how: Writing, *, device: torch.device, dtype: torch.dtype
+    composition: Composition,
+    document: Document,
+    how: Writing,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    on_text: Callable[[str], object] = lambda piece: None,
 ) -> Generated:
-    """What the model writes behind one document, whose media are called as they are named. Raises as
-    ``generate_text``."""
+    """What the model writes behind one document, whose media are called as they are named. Arguments and errors are
+    those of ``generate_text``."""
     prompt = ready_prompt(composition, document)
     media = tuple(str(medium.source) if isinstance(medium.source, Path) else None for medium in document.media)
     asked = _Asked(document, Generated(document.origin, None, "", prompt=shown(document), media=media))
-    ids = generate_alone(composition, prompt, **asdict(how), device=device, dtype=dtype)
+    stream = TextStream(composition.tokenizer, on_text)
+    ids = generate_alone(composition, prompt, **asdict(how), device=device, dtype=dtype, written=stream.add)
+    stream.end()
     return asked.written(composition, prompt, ids, how)
 
 
@@ -241,7 +345,11 @@ def text_metrics(
 
 
 def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
-    """Each metric over the answers; empty where there is none.
+    """Each metric over the answers that are expected and those that were written; empty where there is none.
+
+    Args:
+        metrics: by name, functions of the texts written and the texts expected that give a number, such as your own or
+            ``registry.build("metric", "word_error_rate")``.
 
     Raises:
         PluginError: a metric raised something or gives no number; it is named.

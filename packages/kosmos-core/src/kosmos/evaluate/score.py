@@ -97,7 +97,7 @@ class _Tally:
         return Score(self.documents, mean, perplexity(mean), share, self.answers)
 
 
-def _check_sources(sources: Sequence[Source]) -> None:
+def check_sources(sources: Sequence[Source]) -> None:
     """Raises ConfigError where they are documents, a path, or one source."""
     needed = ("name", "document", "__len__")
     listed = isinstance(sources, Sequence) and not isinstance(sources, str)
@@ -127,7 +127,7 @@ def score(
     composition: Composition,
     sources: Sequence[Source],
     *,
-    device: torch.device | str,
+    device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     max_documents: int = 512,
     workers: int = 1,
@@ -142,7 +142,7 @@ def score(
 
     Args:
         sources: such as ``open_sources`` and ``open_held_out`` give; documents of your own need a ``Source`` of them.
-        device: where the model is, which ``auto`` stands for too.
+        device: None and ``auto`` are where the model is.
         dtype: of matrix products.
         workers: processes that decode, fewer where there is little to decode; 0 decodes here.
         losses: the model's forward pass where it is spread over ranks; None is that of the composition's model.
@@ -159,7 +159,7 @@ def score(
     """
     check_composition(composition)
     check_dtype(dtype)
-    _check_sources(sources)
+    check_sources(sources)
     max_documents = whole("max_documents", max_documents, least=1)
     workers = whole("workers", workers, least=0)
     device = device_of(device, composition.model)
