@@ -247,6 +247,10 @@ def test_an_encoder_that_is_frozen_as_it_was_drawn_is_said(tmp_path: Path) -> No
     weights = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_vit", num_classes=0).state_dict(), weights)
     assert said({**drawn, "weights": str(weights)}) == []
+    both = {"streams": {"image": {"freeze_connector": True}}}
+    (line,) = said({**drawn, "weights": str(weights)}, both)
+    assert line.startswith("streams.image.freeze_connector: the connector's weights are drawn at random, and it never")
+    assert said(drawn, both, {"init": str(tmp_path)}) == []
     assert said(drawn, {"init": str(tmp_path)}) == said(drawn, {"streams": {"image": {"freeze": False}}}) == []
 
 

@@ -45,6 +45,12 @@ def test_a_frozen_encoder_stays_as_it_was_to_the_bit_while_its_connector_moves(t
     assert all(moved[n] > 0 for n in moved if n.startswith("streams.ticks.connector"))
 
 
+def test_a_frozen_connector_stays_as_it_was_while_its_encoder_moves(tmp_path: Path) -> None:
+    moved = moves(tmp_path, streams={"ticks": {"freeze_connector": True}}, train={"weight_decay": 0.5})
+    assert {moved[n] for n in moved if n.startswith("streams.ticks.connector")} == {0.0}
+    assert all(moved[n] > 0 for n in moved if n.startswith("streams.ticks.encoder"))
+
+
 def test_a_frozen_backbone_stays_as_it_was_while_the_stream_moves(tmp_path: Path) -> None:
     moved = moves(tmp_path, backbone={"freeze": True}, train={"weight_decay": 0.5})
     assert {moved[n] for n in moved if n.startswith("backbone")} == {0.0}

@@ -93,6 +93,11 @@ def test_cells_of_padding_are_no_work() -> None:
         ({}, {BACKBONE: (3, 3), "ticks": (3, 3)}),
         ({"backbone": {"freeze": True}}, {BACKBONE: (2, 3), "ticks": (3, 3)}),
         ({"streams": {"ticks": {"freeze": True}}}, {BACKBONE: (3, 3), "ticks": (1, 1), "ticks" + CONNECTOR: (3, 3)}),
+        ({"streams": {"ticks": {"freeze_connector": True}}}, {"ticks": (3, 3), "ticks" + CONNECTOR: (2, 3)}),
+        (
+            {"streams": {"ticks": {"freeze": True, "freeze_connector": True}}},
+            {BACKBONE: (3, 3), "ticks": (1, 1), "ticks" + CONNECTOR: (1, 1)},
+        ),
     ],
 )
 def test_what_is_frozen_counts_without_its_gradients(over: dict[str, object], times: dict[str, Any]) -> None:

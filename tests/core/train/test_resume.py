@@ -259,6 +259,10 @@ def test_what_a_run_cannot_go_on_with_is_refused_and_leaves_its_run_file_as_it_w
             r"streams\.ticks\.freeze False, the run now has True; its optimizer",
         ),
         (
+            {"streams": {"ticks": {"freeze_connector": True}}},
+            r"streams\.ticks\.freeze_connector False, the run now has True; its optimizer",
+        ),
+        (
             {"train": {"weights": "bf16", "precision": "bf16"}},
             r"train\.weights 'fp32', the run now has 'bf16'; its weights are",
         ),

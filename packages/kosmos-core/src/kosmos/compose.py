@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, inference_mode, nn
 
@@ -31,7 +31,7 @@ from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.runtime.generators import own_draws
 
-NOTHING_LEARNS = "backbone.freeze: nothing is left to train; a frozen backbone needs a stream"
+NOTHING_LEARNS = "backbone.freeze: nothing is left to train; a frozen backbone needs a stream that is trained"
 Absent = Callable[[PluginError], object]
 """What is done about a component that is not installed here, or is broken."""
 
@@ -160,9 +160,7 @@ def _without_memory(registry: Registry, backbone: str) -> AbstractContextManager
 
 
 def _modality(registry: Registry, name: str) -> ModalitySpec:
-    spec = registry.get("modality", name)
-    assert isinstance(spec, ModalitySpec)
-    return spec
+    return cast(ModalitySpec, registry.get("modality", name))
 
 
 def check_parts(config: RunConfig, registry: Registry, absent: Absent | None = None) -> dict[str, ModalitySpec]:
@@ -285,7 +283,8 @@ def _stream(
     settings = config.streams.get(name, StreamConfig())
     if settings.lora is not None:
         _add_lora(config, path, built, settings)
-    return Stream(built, joined, width=width, freeze=settings.freeze, titles=titles)
+    frozen = {"freeze": settings.freeze, "freeze_connector": settings.freeze_connector}
+    return Stream(built, joined, width=width, titles=titles, **frozen)
 
 
 def _add_lora(

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from kosmos.config_length import LengthConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
+from kosmos.names import by_name
 from kosmos.strict import (
     Strict,
     at_home,
@@ -87,7 +88,9 @@ class StreamConfig(Strict):
     connector: PartConfig | None = None
     """What maps its features to token slots; its ``name`` likewise."""
     freeze: bool = False
-    """Train none of the encoder's parameters. The connector is always trained."""
+    """Train none of the encoder's parameters."""
+    freeze_connector: bool = False
+    """Train none of the connector's parameters, which had better have learned before (``init``)."""
     lora: LoRAConfig | None = None
     """Train low-rank updates in place of the encoder's parameters."""
     learning_rate: float | None = Field(default=None, gt=0)
@@ -390,11 +393,3 @@ class RunConfig(Strict):
     def stream_of(self, modality: str) -> str:
         """Name of the stream that encodes ``modality``."""
         return self.modalities[modality].stream or modality
-
-
-def by_name(modalities: Any) -> dict[str, Any]:
-    """``"image,audio"`` or a list of names as a mapping without settings; a mapping as it is."""
-    if isinstance(modalities, Mapping):
-        return dict(modalities)
-    names = modalities.split(",") if isinstance(modalities, str) else modalities
-    return {str(name).strip(): {} for name in names if str(name).strip()}

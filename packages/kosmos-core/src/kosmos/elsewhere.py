@@ -20,9 +20,8 @@ ELSEWHERE = {
     "rows are always packed": "packing neat_packing",
     "streams.NAME.freeze": "freeze_vit freeze_vision_tower freeze_encoder freeze_audio_tower",
     "backbone.freeze": "freeze_llm freeze_language_model",
-    "a connector is always trained; backbone.freeze and streams.NAME.freeze freeze the rest": (
-        "freeze_aligner freeze_multi_modal_projector freeze_projector freeze_connector tune_mm_mlp_adapter"
-    ),
+    "streams.NAME.freeze_connector": "freeze_aligner freeze_multi_modal_projector freeze_projector",
+    "backbone.freeze and streams.NAME.freeze, so that connectors alone are trained": "tune_mm_mlp_adapter",
     "streams.NAME.learning_rate": "vit_lr vision_lr lr_vision_backbone",
     "streams.NAME.connector_learning_rate": "aligner_lr mm_projector_lr projector_lr lr_mp",
     "backbone.lora and streams.NAME.lora, such as lora: {rank: 16, alpha: 32}": (
@@ -155,7 +154,7 @@ VALUES = {
 
 AROUND = {
     "backbone": ("freeze", "lora", "learning_rate"),
-    "streams": ("freeze", "lora", "learning_rate", "connector_learning_rate"),
+    "streams": ("freeze", "freeze_connector", "lora", "learning_rate", "connector_learning_rate"),
     "train": ("learning_rate", "weight_decay", "warmup_steps"),
 }
 """Fields of a part of the run file that look like options of its components."""

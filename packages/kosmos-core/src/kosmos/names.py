@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", re.IGNORECASE | re.ASCII)
 
@@ -43,3 +44,11 @@ def listed(names: Iterable[str], *, at_most: int = 12) -> str:
 def plain(name: str) -> str:
     """A name without what does not count: case, ``-`` and ``_``."""
     return name.lower().replace("-", "").replace("_", "")
+
+
+def by_name(modalities: Any) -> dict[str, Any]:
+    """``"image,audio"`` or a list of names as a mapping without settings; a mapping as it is."""
+    if isinstance(modalities, Mapping):
+        return dict(modalities)
+    names = modalities.split(",") if isinstance(modalities, str) else modalities
+    return {str(name).strip(): {} for name in names if str(name).strip()}

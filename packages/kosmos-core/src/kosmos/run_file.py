@@ -13,11 +13,12 @@ import yaml
 from pydantic import ValidationError
 
 from kosmos.chats import LAYOUTS
-from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, SourceConfig, by_name
+from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, SourceConfig
 from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError
 from kosmos.given import path_of
 from kosmos.mistakes import explain
+from kosmos.names import by_name
 from kosmos.strict import as_written, names_are_a_list, one_is_a_list
 
 LISTS = ("sources", "trackers", "observers", "metrics")

@@ -33,6 +33,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "16 bits more": {"train": {**BF16, "optimizer": {"name": "adamw", "master": "bits16"}}},
     "updates": {"backbone": {"lora": 4}, "train": {"optimizer": "adamw"}},
     "frozen": {"backbone": {"freeze": True}, "streams": {"ticks": {"freeze": True}}},
+    "frozen connector": {"streams": {"ticks": {"freeze": True, "freeze_connector": True}}},
 }
 
 

@@ -40,10 +40,11 @@ def test_operations_of_the_sample_sets_are_those_that_training_counts(tmp_path: 
 
 @pytest.mark.parametrize("over", [
     {"backbone": {"freeze": True}},
+    {"streams": {"ticks": {"freeze_connector": True}}},
     {"backbone": {"lora": 4}, "streams": {"ticks": {"freeze": True}}},
     {"train": {"weights": "bf16", "precision": "bf16"}},
     {"backbone": {"tie_embeddings": True, "kv_heads": 1}},
-], ids=["frozen", "updates", "bf16", "tied"])  # fmt: skip
+], ids=["frozen", "connector", "updates", "bf16", "tied"])  # fmt: skip
 def test_operations_are_those_that_training_counts(over: dict[str, Any], tmp_path: Path) -> None:
     assert_as_trained(small_run(None, **over), ticks_registry(), tmp_path / "run")
 

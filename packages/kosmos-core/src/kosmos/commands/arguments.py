@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kosmos.config import RunConfig, by_name
+from kosmos.config import RunConfig
 from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError
 from kosmos.mistakes import OPTIONS, field_meant
-from kosmos.names import did_you_mean, listed
+from kosmos.names import by_name, did_you_mean, listed
 from kosmos.run_file import YAML_SUFFIXES, names_all
 from kosmos.runtime.environment import num_processes
 from kosmos.runtime.launch import is_launched, said_once

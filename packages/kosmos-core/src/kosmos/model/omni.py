@@ -62,12 +62,14 @@ class Stream(nn.Module):
         *,
         width: int,
         freeze: bool = False,
+        freeze_connector: bool = False,
         titles: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
             width: D, of the backbone that the connector writes for.
-            freeze: train none of the encoder's parameters; it then runs in evaluation mode. The connector is trained.
+            freeze: train none of the encoder's parameters; it then runs in evaluation mode.
+            freeze_connector: likewise of the connector.
             titles: what errors call ``encoder`` and ``connector``: their places in the run file and their names.
         """
         super().__init__()
@@ -84,15 +86,18 @@ class Stream(nn.Module):
         self.slots = connector.slots
         parts = {"encoder": encoder, "connector": connector}
         self.titles = titles or {part: f"{part} {type(module).__name__}" for part, module in parts.items()}
-        self.frozen = freeze
-        if freeze:
-            self.encoder.requires_grad_(False)
+        self.frozen, self.frozen_connector = freeze, freeze_connector
+        for part in self._frozen_parts():
+            part.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Stream:
         super().train(mode)
-        if self.frozen:
-            self.encoder.eval()
+        for part in self._frozen_parts():
+            part.eval()
         return self
+
+    def _frozen_parts(self) -> list[nn.Module]:
+        return [self.encoder] * self.frozen + [self.connector] * self.frozen_connector
 
     def padding(self, cells: int) -> int:
         """Cells of zeros with which a row of so many is run; see ``kosmos.model.recurring``."""

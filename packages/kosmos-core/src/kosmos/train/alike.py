@@ -21,11 +21,11 @@ from kosmos.data.document import Source
 from kosmos.errors import ConfigError, DataError, KosmosError, TrainingError
 from kosmos.files import SEEN_S, is_seen
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.order import differences, shown, stated
+from kosmos.train.order import LEARNS, differences, shown, stated
 from kosmos.train.output import WORD
 
 SETTINGS = ("train", "guard", "parallel", "evaluate", "checkpoint")
-OF_STREAMS = ("freeze", "lora", "learning_rate", "connector_learning_rate")
+OF_STREAMS = (*LEARNS, "learning_rate", "connector_learning_rate")
 PROBE = "Naïve façades: 3.14 % of 1,024 tokens, 两 or три.\n"
 """Text of which two tokenizers hardly make the same tokens."""
 

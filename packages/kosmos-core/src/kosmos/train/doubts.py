@@ -138,6 +138,8 @@ def _frozen_encoders(streams: Iterable[tuple[str, Any]], by_updates: Collection[
         if (stream.frozen or name in by_updates) and _is_drawn(stream.encoder):
             given = _options(stream.encoder, f"streams.{name}.encoder", ("pretrained", "weights"))
             yield _never_learns(f"streams.{name}", "encoder", given, by_updates=name in by_updates)
+        if stream.frozen_connector and not getattr(stream.connector, "without_files", None):
+            yield _never_learns(f"streams.{name}", "connector", [], field="freeze_connector")
 
 
 def _frozen_backbone(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
@@ -216,8 +218,10 @@ def _idle_updates(place: str, part: nn.Module) -> Iterator[str]:
         )
 
 
-def _never_learns(place: str, what: str, given: Sequence[str], *, by_updates: bool) -> str:
-    field, learns = ("lora", "only updates to them are learned") if by_updates else ("freeze", "it never learns")
+def _never_learns(
+    place: str, what: str, given: Sequence[str], *, by_updates: bool = False, field: str = "freeze"
+) -> str:
+    field, learns = ("lora", "only updates to them are learned") if by_updates else (field, "it never learns")
     return (
         f"{place}.{field}: the {what}'s weights are drawn at random, and {learns}; leave {field} out, or give it "
         f"weights ({', '.join([*given, 'init'])})"

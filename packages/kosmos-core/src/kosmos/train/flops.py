@@ -129,8 +129,9 @@ class FlopMeter:
         head = cast(Any, model.backbone).output_weight()  # of which the loss counts the gradient itself
         self.times = {BACKBONE: times_of(model.backbone, passed=True, head=head), HEAD: Times(1, 1)}
         for name, stream in model.streams.items():
-            parts = {name: cast(Any, stream).encoder, name + CONNECTOR: cast(Any, stream).connector}
-            self.times |= {n: times_of(module) for n, module in parts.items()}
+            encoder, connector = cast(Any, stream).encoder, cast(Any, stream).connector
+            learns = any(p.requires_grad for p in encoder.parameters())
+            self.times |= {name: times_of(encoder), name + CONNECTOR: times_of(connector, passed=learns)}
         self._output_weight = cast(Any, model.backbone).output_weight
         self._model = model
         self.device, self.dtype = device, dtype

@@ -21,7 +21,8 @@ PARTS = ("encoder", "connector")
 FREE = ("workers", "quarantine", "sources")
 """Fields of ``data`` that change nothing of the order. Sources count by name and size: folders may move."""
 
-
+LEARNS = ("freeze", "freeze_connector", "lora")
+"""Fields that say what of a part is trained."""
 NO_OPTIONS = {*BackboneConfig.model_fields, "weights"}
 """What stands beside a component's options, or says where its weights lie."""
 FACTS = (".documents", ".blocks", ".fingerprint")
@@ -141,19 +142,30 @@ def why_not(path: str, order: str = "the order of samples would not go on") -> s
 def made_of(config: RunConfig) -> dict[str, Any]:
     """Settings that the weights of a run, and what its optimizer knows of them, belong to. Plain values."""
     dumped = config.model_dump(mode="json")
-    frozen = {name: True for name, stream in dumped["streams"].items() if stream["freeze"]}
-    lora = {name: stream["lora"] for name, stream in dumped["streams"].items() if stream["lora"]}
+    streams = dumped["streams"].items()
+    lora = {name: stream["lora"] for name, stream in streams if stream["lora"]}
     # Where a model of transformers lies may change: the checkpoint has its weights.
     backbone = _without(dumped["backbone"], "learning_rate", "model")
-    return {"backbone": backbone, "frozen": frozen, "lora": lora, "train": {"weights": dumped["train"]["weights"]}}
+    return {
+        "backbone": backbone,
+        "frozen": {name: True for name, stream in streams if stream["freeze"]},
+        "frozen_connectors": {name: True for name, stream in streams if stream["freeze_connector"]},
+        "lora": lora,
+        "train": {"weights": dumped["train"]["weights"]},
+    }
 
 
 def model_fields(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two of ``made_of`` as the fields of a run file that say them."""
-    streams = sorted({*saved["frozen"], *now["frozen"], *saved["lora"], *now["lora"]})
+    kinds = ("frozen", "frozen_connectors", "lora")
+    streams = sorted({name for made in (saved, now) for kind in kinds for name in made.get(kind, ())})
+
+    def of_stream(made: Mapping[str, Any], name: str) -> dict[str, Any]:  # of which older checkpoints have less
+        frozen, connectors, lora = (made.get(kind, {}) for kind in kinds)
+        return {"freeze": name in frozen, "freeze_connector": name in connectors, "lora": lora.get(name)}
 
     def fields(made: Mapping[str, Any]) -> dict[str, Any]:
-        of_streams = {name: {"freeze": name in made["frozen"], "lora": made["lora"].get(name)} for name in streams}
+        of_streams = {name: of_stream(made, name) for name in streams}
         return {"backbone": made["backbone"], "streams": of_streams, "train": made["train"]}
 
     return fields(saved), fields(now)
@@ -165,10 +177,9 @@ def check_same_model(saved: Mapping[str, Any], now: Mapping[str, Any], where: Pa
     Raises:
         CheckpointError: names the field that differs.
     """
-    saved = {"lora": {}, **saved}  # older ones lack it
 
     def why(path: str) -> str:
-        trained = {"freeze", "lora"}.isdisjoint(path.split("."))
+        trained = {*LEARNS}.isdisjoint(path.split("."))
         return "its weights are of another model" if trained else "its optimizer knows of other parameters"
 
     _refuse_first(other_model(saved, now, registry), where, why)
@@ -217,7 +228,7 @@ def _refuse_first(others: Iterator[tuple[str, Any, Any]], where: Path, why: Call
     """Raises CheckpointError of what differs, if anything does."""
     # A setting that was changed is the cause where what is there differs, too.
     for path, before, after in sorted(others, key=lambda found: found[0].endswith(FACTS)):
-        suits = path.startswith("data.") or {"freeze", "lora", "processor"} & set(path.split("."))  # its weights do
+        suits = path.startswith("data.") or {*LEARNS, "processor"} & set(path.split("."))  # its weights do
         with_its = f" that begins with its weights (init={where.parent.parent})"
         go_on = f"{with_its}; optimizer state, schedule and order of samples begin anew" if suits else ""
         raise CheckpointError(
