@@ -34,9 +34,7 @@ def test_nothing_left_to_train_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"backbone\.freeze: nothing is left to train"):
         compose(small_run(None, modalities=[], backbone={"freeze": True}), ticks_registry())
     every = {"freeze": True, "freeze_connector": True}
-    with pytest.raises(
-        ConfigError, match=r"nothing is left to train; a frozen backbone needs a stream that is"
-    ):
+    with pytest.raises(ConfigError, match=r"nothing is left to train; a frozen backbone needs a stream that is"):
         compose(small_run(None, backbone={"freeze": True}, streams={"ticks": every}), ticks_registry())
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from kosmos import load_run, make_run, resume_run, train_model
+from kosmos import SavedRun, load_run, make_run, open_sources, resume_run, score, train_model
 from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.config import ParallelConfig
@@ -63,6 +63,36 @@ def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(run: Path, tmp_pat
     losses = [[row["loss"] for row in rows_of(of / "metrics.jsonl")] for of in (run, tmp_path / "run")]
     assert losses[0] == losses[1]
     assert same(tensors(run), tensors(tmp_path / "run"))
+
+
+def test_dropout_of_updates_is_of_training_alone_and_goes_on_exactly(run: Path, tmp_path: Path) -> None:
+    drops = over_all(0.5)
+    for name, steps in (("whole", STEPS), ("two", 2)):
+        train_model(lora_run(tmp_path / name, train={"steps": steps}, **drops), registry=ticks_registry())
+    resume_run(tmp_path / "two", {"train": {"steps": STEPS}}, registry=ticks_registry())
+    first, second, without = ([row["loss"] for row in rows_of(of / "metrics.jsonl")] for of in (
+        tmp_path / "whole", tmp_path / "two", run
+    ))  # fmt: skip
+    assert first == second
+    assert first[0] == without[0] and first[1:] != without[1:]  # the first step is of updates that are zero
+    trained = tensors(tmp_path / "whole")
+    assert same(trained, tensors(tmp_path / "two")) and not same(trained, tensors(run))
+    merged, beside = (
+        scored(load_run(tmp_path / "whole", device="cpu", registry=ticks_registry(), merge=merge))
+        for merge in (True, False)
+    )
+    assert merged == pytest.approx(beside, abs=1e-5)
+    again = resume_run(tmp_path / "two", {**over_all(0.0), "train": {"steps": STEPS + 1}}, registry=ticks_registry())
+    assert again.step == STEPS + 1  # as another learning rate would do
+
+
+def over_all(dropout: float) -> dict[str, Any]:
+    return {"backbone": {"lora": {"dropout": dropout}}, "streams": {"ticks": {"lora": {"dropout": dropout}}}}
+
+
+def scored(saved: SavedRun) -> float:
+    parts = saved.composition
+    return score(parts, open_sources(parts.config, parts.registry, "held_out"), max_documents=8).overall.loss
 
 
 @pytest.mark.parametrize("over", [{"backbone": {"lora": {"alpha": 5}}}, {"streams": {"ticks": {"lora": {"alpha": 5}}}}])

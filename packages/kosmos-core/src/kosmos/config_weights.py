@@ -36,6 +36,8 @@ class LoRAConfig(Strict):
     """Rank of an update: beside a layer of ``in`` and ``out`` features it has ``rank * (in + out)`` parameters."""
     alpha: float = Field(default=32, gt=0)
     """An update counts ``alpha / rank`` times."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of what an update reads that is left out in training, drawn anew each time; the rest counts more."""
     layers: list[str] = Field(default_factory=list)
     """Linear layers that get one, by their names or the last parts of these, such as ``q_proj``; none named takes all
     but a backbone's projection to the vocabulary."""

@@ -32,7 +32,7 @@ ELSEWHERE = {
     "backbone.lora.alpha": "lora_alpha",
     "backbone.lora.layers": "lora_target lora_target_modules target_modules",
     "backbone.lora.whole": "modules_to_save additional_target",
-    "updates of backbone.lora have no dropout": "lora_dropout",
+    "backbone.lora.dropout": "lora_dropout",
     "evaluate.every_steps says how often, in steps": "eval_strategy evaluation_strategy",
     "weights in 4 or 8 bits are not trained here; train.weights is fp32 or bf16": (
         "quantization_bit load_in_4bit load_in_8bit quant_bits bnb_4bit_quant_type"

@@ -26,12 +26,13 @@ class LoRALinear(nn.Linear):
     """A linear layer, frozen, with an update of its own beside it: [.., in] -> [.., out]. ``begin`` makes one."""
 
     low_rank_scale: float
+    low_rank_dropout: float
     low_rank_a: nn.Parameter
     low_rank_b: nn.Parameter
     _low_rank_seed: int
 
     @classmethod
-    def begin(cls, layer: nn.Linear, rank: int, scale: float) -> None:
+    def begin(cls, layer: nn.Linear, rank: int, scale: float, dropout: float = 0.0) -> None:
         """Make a layer one of these, where it stands: whoever holds or watches it goes on with it.
 
         Where it has no memory yet, the update has none either.
@@ -41,7 +42,7 @@ class LoRALinear(nn.Linear):
         dtype, device = torch.promote_types(layer.weight.dtype, torch.float32), layer.weight.device
         own.low_rank_a = nn.Parameter(torch.empty(rank, layer.in_features, dtype=dtype, device=device))
         own.low_rank_b = nn.Parameter(torch.empty(layer.out_features, rank, dtype=dtype, device=device))
-        own.low_rank_scale, own._low_rank_seed = scale, new_seed()
+        own.low_rank_scale, own.low_rank_dropout, own._low_rank_seed = scale, dropout, new_seed()
         if not own.low_rank_a.is_meta:
             own.draw_weights()
 
@@ -49,7 +50,7 @@ class LoRALinear(nn.Linear):
     def merge(self) -> None:
         """Put the update into the weight: the layer is then one like others."""
         self.weight.copy_(plus(self.weight, change(self.low_rank_a, self.low_rank_b, self.low_rank_scale)))
-        del self.low_rank_a, self.low_rank_b, self.low_rank_scale, self._low_rank_seed
+        del self.low_rank_a, self.low_rank_b, self.low_rank_scale, self.low_rank_dropout, self._low_rank_seed
         self.__class__ = nn.Linear  # type: ignore[assignment]
 
     def draw_weights(self) -> None:
@@ -68,6 +69,8 @@ class LoRALinear(nn.Linear):
 
     def update(self, x: Tensor) -> Tensor:
         """What is added to the product with the frozen weight: [.., in] -> [.., out]."""
+        if self.low_rank_dropout and self.training:
+            x = F.dropout(x, self.low_rank_dropout)
         low = F.linear(x, self.low_rank_a.to(x.dtype)) * self.low_rank_scale
         return F.linear(low, self.low_rank_b.to(x.dtype))
 
@@ -89,6 +92,7 @@ def add_lora(
     *,
     rank: int,
     alpha: float,
+    dropout: float = 0.0,
     layers: Sequence[str] = (),
     whole: Sequence[str] = (),
     leave: Collection[Tensor] = (),
@@ -99,6 +103,7 @@ def add_lora(
         where: the settings' place in the run file, for errors.
         rank: of the updates.
         alpha: they count ``alpha / rank`` times.
+        dropout: share of what they read that is left out in training.
         layers: names of linear layers, or last parts of names; none takes all.
         whole: likewise, of modules.
         leave: weights whose layers are read without being called.
@@ -126,7 +131,7 @@ def add_lora(
     for parameter in learn:
         parameter.requires_grad_(True)
     for layer in taken:
-        LoRALinear.begin(cast(nn.Linear, layer), rank, alpha / rank)
+        LoRALinear.begin(cast(nn.Linear, layer), rank, alpha / rank, dropout)
     for module in part.modules():
         if isinstance(module, nn.TransformerEncoderLayer):
             module.activation_relu_or_gelu = 0  # else in evaluation it reads its layers without calling them
