@@ -171,7 +171,7 @@ def test_a_damaged_held_out_part_is_an_error_and_not_a_run_without_scores(monkey
 
 def test_of_several_sources_an_error_says_which_it_is_about(tmp_path: Path) -> None:
     paths = [write(tmp_path / name, [None] * 4) for name in "ab"]
-    wrong = {"columns": {"question": "text"}}, {"template": "{x"}, {"options": {"chunk_chars": 0}}, {"path": "c.csv"}
+    wrong = {"columns": {"qestion": "text"}}, {"template": "{x"}, {"options": {"chunk_chars": 0}}, {"path": "c.csv"}
     for entry in wrong:
         config = make_run({"data": {"sources": [{"path": paths[0]}, {"path": paths[1], **entry}]}})
         with pytest.raises((ConfigError, DataError), match=r"^data\.sources\.1: (?!data\.sources)"):

@@ -97,7 +97,22 @@ def test_a_row_with_nothing_to_ask_is_refused(asked, rows):
     with pytest.raises(SampleError, match="text is empty"):
         source.document(1)
     with pytest.raises(DataError, match="no column 'text'"):
-        asked(rows({"question": "What?"}))
+        asked(rows({"problem": "What?"}))
+
+
+def test_a_question_is_asked_and_never_passed_over(asked, rows):
+    source = asked(rows({"image": "a.png", "question": "What?", "answer": "A cat."}, {"question": "And?"}))
+    assert [said(source, number) for number in (0, 1)] == [
+        "<|user|> <a.png> What? <|end|> <|assistant|> [A cat.] <|end|>",
+        "<|user|> And? <|end|> <|assistant|> <|end|>",
+    ]
+    for row in (
+        {"question": "What?", "options": ["a", "b"]},
+        {"problem": "What?"},
+        {"question": "What?", "context": "x"},
+    ):
+        with pytest.raises(DataError, match=r"'(question|problem)' beside media is not read"):
+            asked(rows({"image": "a.png", **row}))
 
 
 def test_a_column_that_was_named_for_the_answer_may_be_absent(asked, rows):

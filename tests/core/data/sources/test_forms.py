@@ -68,6 +68,23 @@ def test_a_place_for_a_medium_that_the_row_lacks_is_none_for_another(open_, rows
         open_(rows({**asked, "image": "a.png"})).document(0)
 
 
+def test_question_and_answer(open_, rows):
+    source = open_(rows({"image": "a.png", "question": "What is it?", "answer": "A cat.", "id": 7}))
+    assert said(source) == "<|user|> <image> What is it? <|end|> <|assistant|> [A cat.] <|end|>"
+
+
+@pytest.mark.parametrize("more", [{"context": "It rained."}, {"choices": ["A cat.", "A dog."]}, {"text": "A caption."}])
+def test_a_question_is_no_form_beside_what_belongs_to_it(open_, rows, more):
+    row = {"image": "a.png", "question": "What is it?", "answer": "A cat.", **more}
+    if "text" in more:  # which is learned, as it always was
+        assert said(open_(rows(row))) == "<image> [A caption.]"
+    else:
+        with pytest.raises(
+            DataError, match=r"a question and its answer are columns: {query: question, response: answer}"
+        ):
+            open_(rows(row))
+
+
 def test_cauldron(open_, rows):
     texts = [{"user": "What?", "assistant": "A cat.", "source": "x"}, {"user": "And?", "assistant": "It sleeps."}]
     assert said(open_(rows({"images": ["a.png"], "texts": texts}))) == (

@@ -106,7 +106,7 @@ def test_lines_under_the_name_of_a_list_are_read_as_lines(open_, tmp_path):
         ('[{"text": "one"},]', r"Expecting value at byte 17"),
         ('[{"text": "one"}] and more', r"something behind the list at byte 18"),
         ("[" * 200_000, r"nested too deeply at byte 1"),
-        ('[{"question": "a", "answer": "b"}]', r"and its answer are columns: {query: question, response: answer}$"),
+        ('[{"problem": "a", "solution": "b"}]', r"and its answer are columns: {query: problem, response: solution}$"),
         ('{"images": [], "annotations": []}', r"rows.json:1: text: no column 'text'; there are: annotations, images"),
         ('{\n  "images": []\n}', r"expected a list of rows .* or a row a line; its first line is neither \(not JSON"),
         (

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.folders import MANIFEST, METADATA
-from kosmos.data.sources.forms import GOES_ON, ROLES, TEXTS, form_of
+from kosmos.data.sources.forms import BELONG, GOES_ON, ROLES, TEXTS, form_of
 from kosmos.data.sources.glance import KINDS, first_values
 from kosmos.data.sources.layouts import CHATS
 from kosmos.data.sources.ordered import is_interleaved
@@ -62,7 +62,7 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
         return False
     if first is None or first.suffix.lower() not in KINDS or not first.is_file():
         return False
-    roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES)}
+    roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES, *BELONG)}
     row = first_values(first, set(roles.values()))
 
     def there(role: str) -> bool:

@@ -4,10 +4,11 @@
 |---|---|---|
 | ``instruction``, ``input``, ``output`` | Alpaca, LLaMA-Factory | a chat |
 | ``query``, ``response`` | ms-swift | a chat |
+| ``question``, ``answer`` | benchmarks | a chat, unless what belongs to the question stands beside it |
 | ``texts``: a list of ``user`` and ``assistant`` | The Cauldron, FineVision | a chat |
 | ``prompt``, ``completion`` | TRL | a text that goes on |
 
-``history`` of the first two holds earlier turns, each a list of two. ``input`` may be missing, and so may the last
+``history`` of chats in columns holds earlier turns, each a list of two. ``input`` may be missing, and so may the last
 answer of a row that is asked.
 """
 
@@ -20,8 +21,11 @@ from kosmos.data.document import Text
 from kosmos.data.sources.columns import is_empty, kind_of, text_value
 from kosmos.errors import SampleError
 
-ASKS = {"instruction": "output", "query": "response", "prompt": "completion"}
+QUESTION = "question"
+ASKS = {"instruction": "output", "query": "response", "prompt": "completion", QUESTION: "answer"}
 """Role that asks to the role that answers; a row of the form has both."""
+BELONG = ("text", "context", "passage", "article", "support", "choices", "options", "endings")
+"""Columns beside which ``question`` is no form: it is not all that is asked, and nobody has said what else is."""
 TEXTS = "texts"
 GOES_ON = "prompt"
 """The form that is no chat."""
@@ -53,16 +57,20 @@ def half_form(columns: Collection[str], column: Callable[[str], str]) -> str:
     return ""
 
 
-def form_of(there: Callable[[str], bool], holds: Callable[[str], bool]) -> str | None:
+def form_of(
+    there: Callable[[str], bool], holds: Callable[[str], bool], answered: Callable[[str], bool] | None = None
+) -> str | None:
     """The role that tells a row's form, or None where it has none of these.
 
     Args:
         there: whether the row has a column for a role.
         holds: whether it holds something for it.
+        answered: whether a role that answers is there, or need not be; None is as ``there``.
     """
     if holds(TEXTS):
         return TEXTS
-    return next((ask for ask, answer in ASKS.items() if holds(ask) and there(answer)), None)
+    found = (ask for ask, answer in ASKS.items() if holds(ask) and (answered or there)(answer))
+    return next((ask for ask in found if ask != QUESTION or not any(map(there, BELONG))), None)
 
 
 def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool = False) -> list[Turn]:

@@ -29,7 +29,7 @@ from kosmos.data.sources.columns import (
 from kosmos.data.sources.media import holds_medium, read_media, resolve
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
-from kosmos.errors import SampleError
+from kosmos.errors import DataError, SampleError
 from kosmos.names import nearest
 
 CHATS = ("messages", "conversations")
@@ -122,9 +122,12 @@ class DefaultLayout:
         for role, path in self.columns.items():
             if not (self.asked and role in ANSWERS):
                 require_column(path, columns, f"columns.{role}")
-        if self.asked and (FILE_NAME in columns or self._media_tops(columns)):
+        if self._tops(("segments", *CHATS), columns) or self._form(columns):
             return
-        if not self._tops(("segments", *CHATS), columns) and not self._form(columns):
+        if self.asked and (FILE_NAME in columns or self._media_tops(columns)):
+            if not self._has_text(columns) and (unread := [name for name in forms.LIKE_ASKS if name in columns]):
+                raise DataError(f"{unread[0]!r} beside media is not read{self._likely(columns)}")
+        else:
             name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{self._likely(columns)}"
             advice = "" if "text" in self.columns else name_it
             require_column(self.column("text"), columns, "text", advice)
@@ -149,7 +152,8 @@ class DefaultLayout:
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named).intersection(columns)
-        tops = self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns)
+        belong = forms.BELONG if self._tops([forms.QUESTION], columns) else ()
+        tops = self._tops((*ROLES, *belong, FILE_NAME, messages.OBJECTS), columns)
         return {*tops, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
@@ -248,7 +252,7 @@ class DefaultLayout:
             # A question without an answer; beside a text, which is the answer there, it says nothing in training.
             return there(role) or (self.asked and not self._has_text(columns))
 
-        return forms.form_of(may_answer, lambda role: there(role) and holds(self._top(role, columns)))
+        return forms.form_of(there, lambda role: there(role) and holds(self._top(role, columns)), may_answer)
 
     def _has_text(self, columns: Collection[str]) -> bool:
         """Whether there is a column of texts, and where a row is given something in it."""
