@@ -61,7 +61,7 @@ REFUSED = {
     "modalities=ticks": "modalities.ticks: null in the run, ",
     "data.sources.0.template=a{text}": "data.sources.0.template: null in the run, 'a{text}' here: what the model is",
     "data.sources.0.columns.text=x": "data.sources.0.columns.text: null in the run, 'x' here: what the model is shown",
-    "data.held_out=0.5": "data.held_out: 0.05 in the run, 0.5 here: what is held out, or fills a row, would be another",
+    "data.held_out=0.5": "data.held_out: 0.05 in the run, 0.5 here: what is held out would be another",
     "tokenizer=other": "tokenizer: other in place of bytes: the run in ",
     "train.steps=9": "train.steps: has no effect on a trained run, as nothing is trained; leave it out",
     "backbone.learning_rate=1": "backbone.learning_rate: has no effect on a trained run",
@@ -77,6 +77,20 @@ def test_what_would_make_another_run_or_has_no_effect_is_refused(run: Path, caps
     assert main(["eval", str(run / "run"), field]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error[config]: {REFUSED[field]}")
+
+
+def test_chats_longer_than_a_row_are_told_of_and_scored_whole_in_longer_rows(run: Path, tmp_path: Path, capsys) -> None:
+    rows = [{"query": "x" * long, "response": "yes"} for long in (300, 5, 300)]
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ["eval", str(run / "run"), "--data", str(tmp_path / "long.jsonl"), "--json", "--workers", "0"]
+    assert main(given) == 0
+    cut = capsys.readouterr()
+    assert "warning: long: 2 of 3 documents take more than the 128 tokens of a row and are cut, so that" in cut.err
+    assert main([*given, "data.tokens_per_pack=512"]) == 0
+    whole = capsys.readouterr()
+    assert "are cut" not in whole.err
+    told = [json.loads(found.out)["overall"] for found in (cut, whole)]
+    assert [(one["documents"], one["answers"], one["torn"]) for one in told] == [(3, 1, 2), (3, 3, 0)]
 
 
 def test_what_states_the_default_that_the_run_has_is_no_other_model(run: Path) -> None:

@@ -174,10 +174,21 @@ def _score(run: SavedRun, sources: Sequence[Source], max_documents: int, workers
         run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers,
         allow_none=True,
     )  # fmt: skip
+    for name, found in scores.by_source.items():
+        if found.torn:
+            _warn(_torn(name, found, run.composition.planner.most))
     by = {"by_modality": scores.by_modality, "by_source": scores.by_source}
     result["overall"] = _told(scores.overall)
     result |= {name: {key: _told(one) for key, one in found.items()} for name, found in by.items()}
     result["incidents"] += scores.incidents
+
+
+def _torn(source: str, score: Score, most: int) -> str:
+    return (
+        f"{source}: {score.torn:,} of {score.documents:,} documents take more than the {most:,} tokens of a row and "
+        "are cut, so that their answers do not count; where the backbone has positions for them, "
+        "data.tokens_per_pack=N scores them whole"
+    )
 
 
 def _told(score: Score) -> dict[str, Any]:

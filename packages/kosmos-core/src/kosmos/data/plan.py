@@ -51,6 +51,7 @@ class DocumentPlan:
     """A piece that may have lost its sense, as of what is asked and answered; not one of a long text."""
     share: float = 1.0
     """Of its document, of which a piece is a part."""
+    piece_of: str = ""  # its origin; empty for a whole one
     let_go: bool = False
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
@@ -360,15 +361,14 @@ def _is_asked(plan: DocumentPlan) -> bool:
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
     """Rows of a long text. Each begins with the last token of the one before, so that every token is predicted once."""
     share = 1 / math.ceil((len(plan) - 1) / (most - 1))  # as pieces are counted where they wait to be given
-    torn = _is_asked(plan)
-    begin = 0
+    torn, begin = _is_asked(plan), 0
     while begin < len(plan) - 1 or begin == 0:
         end = min(begin + most, len(plan))
         train = plan.train[begin:end].copy()
         train[0] = False
         yield DocumentPlan(
             f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {},
-            is_torn=torn, share=share,
+            is_torn=torn, share=share, piece_of=plan.origin,
         )  # fmt: skip
         begin = end - 1
 

@@ -54,6 +54,7 @@ class Score:
     """Of the documents of one source or modality."""
 
     documents: int
+    """Those that were cut, as they are longer than a row, count once."""
     loss: float
     """Mean over target tokens, in nats; not a number where there are none."""
     perplexity: float
@@ -61,6 +62,8 @@ class Score:
     """Share of the documents with an answer whose answer greedy decoding gives; None where none has an answer."""
     answers: int = 0
     """Documents with an answer."""
+    torn: int = 0
+    """Documents that ask something and were cut: their answers are not among these."""
 
     @property
     def exact_match_standard_error(self) -> float | None:
@@ -86,15 +89,16 @@ class _Tally:
     targets: int = 0
     answers: int = 0
     right: int = 0
+    torn: int = 0
 
     def add(self, other: _Tally) -> None:
-        for name in ("documents", "loss", "targets", "answers", "right"):
+        for name in ("documents", "loss", "targets", "answers", "right", "torn"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def score(self) -> Score:
         mean = self.loss / self.targets if self.targets else math.nan
         share = self.right / self.answers if self.answers else None
-        return Score(self.documents, mean, perplexity(mean), share, self.answers)
+        return Score(self.documents, mean, perplexity(mean), share, self.answers, self.torn)
 
 
 def check_sources(sources: Sequence[Source]) -> None:
@@ -172,6 +176,7 @@ def score(
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     incidents: list[Incident] = []
+    seen: set[tuple[str, str]] = set()
     forward = losses or composition.model
     model = composition.model
     was_training = model.training
@@ -186,7 +191,7 @@ def score(
                 incidents += row.incidents if row else []
                 if count is not None:  # the row before, while a GPU computes this one
                     count()
-                count = _to_count(batch, found, tallies, told) if row and row.arrays.documents else None
+                count = _to_count(batch, found, tallies, seen, told) if row and row.arrays.documents else None
         if count is not None:
             count()
     finally:
@@ -223,20 +228,35 @@ def _one_token(composition: Composition) -> PackedArrays:
 
 
 def _to_count(
-    batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally], told: Told
+    batch: PackedBatch,
+    losses: TokenLosses,
+    tallies: dict[tuple[str, str], _Tally],
+    seen: set[tuple[str, str]],
+    told: Told,
 ) -> Callable[[], None]:
-    """Begin to copy what a row gave; what is returned waits for it and counts it."""
+    """Begin to copy what a row gave; what is returned waits for it and counts it.
+
+    Args:
+        seen: source and origin of the documents of which a piece was counted.
+    """
     per_token, predictions = on_its_way(losses.per_token), on_its_way(losses.predictions)
-    return lambda: _count(batch, per_token(), predictions(), tallies, told)
+    return lambda: _count(batch, per_token(), predictions(), tallies, seen, told)
 
 
 def _count(
-    batch: PackedBatch, per_token: Tensor, predictions: Tensor, tallies: dict[tuple[str, str], _Tally], told: Told
+    batch: PackedBatch,
+    per_token: Tensor,
+    predictions: Tensor,
+    tallies: dict[tuple[str, str], _Tally],
+    seen: set[tuple[str, str]],
+    told: Told,
 ) -> None:
     positions = batch.trained.numpy()
     losses = per_token.double().numpy()
     right = predictions.numpy() == batch.labels.numpy()[positions]
-    for document, tally in zip(batch.documents, _by_document(batch.documents, positions, losses, right), strict=True):
+    for document, tally in zip(
+        batch.documents, _by_document(batch.documents, positions, losses, right, seen), strict=True
+    ):
         for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
             tallies[key].add(tally)
     for document, (low, high) in zip(batch.documents, _spans(batch.documents, positions), strict=True):
@@ -248,8 +268,13 @@ def _by_document(
     positions: NDArray[np.int64],
     losses: NDArray[np.float64],
     right: NDArray[np.bool_],
+    seen: set[tuple[str, str]],
 ) -> list[_Tally]:
-    tallies = [_Tally(documents=1) for _ in documents]
+    tallies = []
+    for one in documents:
+        begins = not one.piece_of or (one.source, one.piece_of) not in seen
+        seen |= {(one.source, one.piece_of)} if one.piece_of else set()
+        tallies.append(_Tally(documents=int(begins), torn=int(begins and one.is_torn)))
     for document, tally, (low, high) in zip(documents, tallies, _spans(documents, positions), strict=True):
         tally.loss, tally.targets = float(losses[low:high].sum()), high - low
         if document.answer_start is not None:

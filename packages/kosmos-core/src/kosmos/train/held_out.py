@@ -33,7 +33,7 @@ def scores_of(row: Mapping[str, Any]) -> Scores | None:
 
 def _score(part: Mapping[str, Any]) -> Score:
     loss, perplexity = (math.nan if part[key] is None else part[key] for key in ("loss", "perplexity"))  # JSON: null
-    return Score(part["documents"], loss, perplexity, part["exact_match"], part.get("answers", 0))
+    return Score(part["documents"], loss, perplexity, part["exact_match"], part.get("answers", 0), part.get("torn", 0))
 
 
 def line_of(step: int, scores: Scores) -> str:

@@ -18,8 +18,10 @@ from kosmos.run_file import lay_over
 from kosmos.train.order import differences, made_of, other_model, other_order, settings_of, shown, why_not
 from kosmos.train.output import RunFolder
 
+ROWS = ("data.tokens_per_pack", "data.cells_per_pack", "data.long_chats")
+"""Fields that say what a row holds: which documents are scored whole, and not which they are."""
 TAKES_EFFECT = (
-    "data.sources", "evaluate.sources", "evaluate.metrics", "train.device", "train.precision", "train.hang_s",
+    *ROWS, "data.sources", "evaluate.sources", "evaluate.metrics", "train.device", "train.precision", "train.hang_s",
     "plugins", "backbone", "streams",
 )  # fmt: skip
 """Fields that count for a trained run, of which some would make it another one."""
@@ -48,8 +50,8 @@ def laid_over(
         return before, registry or load_plugins(before.plugins)
     stated = folder.goes_on_with(overrides)
     plugins = registry or load_plugins(stated.plugins)
-    length = next((name for name in LENGTHS if (overrides.get("train") or {}).get(name) is not None), "steps")
-    _check(lay_over(layers[:1], [], where=where, over=where), stated, plugins, f"train.{length}")
+    length = next((name for name in LENGTHS if (overrides.get("train") or {}).get(name) is not None), None)
+    _check(lay_over(layers[:1], [], where=where, over=where), stated, plugins, length)
     config = lay_over(layers, [overrides], where=where, over=f"changes to {where}")
     sources = [
         now if now.name is not None or now.path == then.path else now.model_copy(update={"name": _name(then)})
@@ -62,14 +64,18 @@ def _name(source: Any) -> str:
     return source.name or short_name(source.path)
 
 
-def _check(before: RunConfig, now: RunConfig, registry: Registry, length: str) -> None:
+def _check(before: RunConfig, now: RunConfig, registry: Registry, length: str | None) -> None:
     for path, one, other in other_order(settings_of(before), settings_of(now), registry):
-        why = MODEL if path.split(".")[0] == "modalities" else "what is held out, or fills a row, would be another"
+        if path.startswith(ROWS):
+            continue
+        why = MODEL if path.split(".")[0] == "modalities" else "what is held out would be another"
         _refuse(path, one, other, why_not(path, why))
     for path, one, other in other_model(made_of(before), made_of(now), registry):
         _refuse(path, one, other, MODEL)
     for found, _, _ in differences(_plain(before), _plain(now), ""):
-        path = length if found == "train.steps" else found  # to which the others come
+        if found == "train.steps" and length is None:  # of as many tokens, in rows of another length
+            continue
+        path = f"train.{length}" if found == "train.steps" else found  # to which the others come
         if path.split(".")[-1] in NO_EFFECT or not any(path == f or path.startswith(f"{f}.") for f in TAKES_EFFECT):
             use = f"; give {OPTIONS[path]}" if path in OPTIONS else ", as nothing is trained; leave it out"
             raise ConfigError(f"{path}: has no effect on a trained run{use}")
