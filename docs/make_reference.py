@@ -88,7 +88,8 @@ def run_file_reference() -> str:
         "- If a component gets another name, the options of the component before are dropped.\n"
         "- Relative paths start in the folder in which the command runs, wherever the run file is; `~` is the "
         "user's home folder.\n"
-        "- `OUTPUT/run.yaml` holds the run with every field filled in.\n",
+        "- `OUTPUT/run.yaml` holds the run with every field filled in; options of components stand there as far "
+        "as they were stated, and their defaults in `plugins.lock.json`.\n",
     ]
     for title, model in SECTIONS:
         about = inspect.cleandoc(model.__doc__ or "").replace("``", "`")

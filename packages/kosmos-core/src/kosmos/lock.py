@@ -17,6 +17,7 @@ from kosmos.components import KINDS
 from kosmos.discovery import CORE, PluginRecord
 from kosmos.errors import PluginError
 from kosmos.files import replace_text
+from kosmos.kept_defaults import Defaults, Keeping, defaults_of, other_defaults
 from kosmos.names import listed
 from kosmos.plugins import Registry
 
@@ -42,6 +43,8 @@ class PluginLock:
     plugins: tuple[LockedPlugin, ...]
     components: Mapping[str, str] = field(default_factory=dict)
     """Kind and name of each component that was used, such as ``encoder timm``, to the plugin that brought it."""
+    defaults: Defaults = field(default_factory=dict)
+    """Of the same components and core's own: what their options are where nothing is stated."""
 
     def text(self) -> str:
         """As JSON; ``read_lock`` reads it."""
@@ -60,7 +63,9 @@ def lock_of(registry: Registry, names: Collection[str] | None = None) -> PluginL
             loaded.setdefault(plugin.name, plugin)  # a second one of the same name was ignored
     owners = {f"{kind} {name}": registry.owner(kind, name).name for kind, name in registry.resolved}
     brought = {component: plugin for component, plugin in owners.items() if plugin in loaded}
-    return PluginLock(tuple(_locked(plugin) for plugin in loaded.values()), brought)
+    defaults = {f"{kind} {name}": found for kind, name in sorted(registry.resolved)
+                if (found := defaults_of(registry, kind, name))}  # fmt: skip
+    return PluginLock(tuple(_locked(plugin) for plugin in loaded.values()), brought, defaults)
 
 
 def _locked(plugin: PluginRecord) -> LockedPlugin:
@@ -125,11 +130,12 @@ def read_lock(file: str | Path) -> PluginLock:
         content: Any = json.loads(Path(file).read_text(encoding="utf-8"))
         plugins = tuple(LockedPlugin(**{**entry, "files": dict(entry["files"])}) for entry in content["plugins"])
         components = dict(content.get("components", {}))  # runs of before they were kept have none
+        defaults = {name: dict(of) for name, of in content.get("defaults", {}).items()}  # likewise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise PluginError(
             f"{file}: cannot be read as a lock of plugins ({error!r}); without the file nothing is compared"
         ) from error
-    return PluginLock(plugins, components)
+    return PluginLock(plugins, components, defaults)
 
 
 LOST = "is not loaded any more"
@@ -137,8 +143,15 @@ LOST = "is not loaded any more"
 
 def compare(old: PluginLock, new: PluginLock) -> list[str]:
     """One line for each plugin of ``old`` that is not the same in ``new``; what only ``new`` has does not count."""
+    return [line for _, line in _differences(old, new)]
+
+
+def _differences(old: PluginLock, new: PluginLock) -> Iterator[tuple[str, str]]:
+    """Names of plugins, and their lines as of ``compare``."""
     now = {plugin.name: plugin for plugin in new.plugins}
-    return [line for plugin in old.plugins if (line := _difference(plugin, now.get(plugin.name)))]
+    for plugin in old.plugins:
+        if line := _difference(plugin, now.get(plugin.name)):
+            yield plugin.name, line
 
 
 def _difference(old: LockedPlugin, new: LockedPlugin | None) -> str:
@@ -166,6 +179,13 @@ def _moved(old: PluginLock, registry: Registry) -> Iterator[str]:
             yield f"{kind} {called!r} of plugin {labels.get(name, name)} now comes from plugin {owner.label}"
 
 
+def keeping(folder: Path, registry: Registry) -> Registry:
+    """The registry, in which components have the defaults that they had when the run in ``folder`` began, where a newer
+    version of a plugin, or of Kosmos, has others. Raises PluginError as ``read_lock``."""
+    file = folder / LOCK_FILE
+    return Keeping(registry, read_lock(file).defaults) if file.exists() else registry
+
+
 def keep_lock(folder: Path, registry: Registry) -> None:
     """Write what a run uses to its folder. To be called once all its components have been resolved.
 
@@ -188,7 +208,12 @@ def check_lock(folder: Path, registry: Registry, *, accept: bool = False) -> lis
     if not file.exists():
         return []
     old = read_lock(file)
-    lines = [*compare(old, lock_of(registry, {plugin.name for plugin in old.plugins})), *_moved(old, registry)]
+    others = other_defaults(registry, old.defaults)
+    lines = [
+        "; ".join([line, *others.get(name, ())])
+        for name, line in _differences(old, lock_of(registry, {plugin.name for plugin in old.plugins}))
+    ]
+    lines += _moved(old, registry)
     if lines and not accept:
         lost = any(line.endswith(LOST) for line in lines)
         other = "where the run needs nothing of it" if lost else "or go on with what is there now"

@@ -20,6 +20,7 @@ from kosmos.config_turns import TurnsConfig
 from kosmos.data.foreign import called, first_line
 from kosmos.data.turns import TEMPLATE
 from kosmos.errors import ConfigError, KosmosError, PluginError
+from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
 from kosmos.train.saved import config_of, open_checkpoint
@@ -70,7 +71,9 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
     initial = Initial(loaded, config.train.optimizer.name, update_scales(config), config.tokenizer.turns)
     ours, theirs = _parts(model, initial)
     both = [part for part in ours if part in theirs]
-    first = First(folder.path, config, config_of(folder, folder.read_model()))
+    first = First(
+        folder.path, config, config_of(folder, folder.read_model()), keeping(folder.path, composition.registry)
+    )
     others = other_options(composition, first, both)
     resized: dict[str, dict[str, Any]] = {}
     for part in both:

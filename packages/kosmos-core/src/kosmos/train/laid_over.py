@@ -13,6 +13,7 @@ from kosmos.config import RunConfig
 from kosmos.config_length import LENGTHS
 from kosmos.data.sources.opening import short_name
 from kosmos.errors import ConfigError
+from kosmos.lock import keeping
 from kosmos.plugins import Registry, load_plugins
 from kosmos.run_file import lay_over
 from kosmos.train.order import differences, made_of, other_model, other_order, settings_of, shown, why_not
@@ -47,9 +48,9 @@ def laid_over(
     layers = [folder.read_config(), folder.read_model()]
     before = lay_over(layers, [], where=where, over=where)
     if not overrides:
-        return before, registry or load_plugins(before.plugins)
+        return before, keeping(folder.path, registry or load_plugins(before.plugins))
     stated = folder.goes_on_with(overrides)
-    plugins = registry or load_plugins(stated.plugins)
+    plugins = keeping(folder.path, registry or load_plugins(stated.plugins))
     length = next((name for name in LENGTHS if (overrides.get("train") or {}).get(name) is not None), None)
     _check(lay_over(layers[:1], [], where=where, over=where), stated, plugins, length)
     config = lay_over(layers, [overrides], where=where, over=f"changes to {where}")

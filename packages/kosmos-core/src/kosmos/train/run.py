@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig
-from kosmos.errors import ConfigError
+from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.given import A_RUN, path_of
-from kosmos.lock import check_lock
+from kosmos.lock import check_lock, keeping
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_run
@@ -70,10 +70,15 @@ def resume_run(
         check_same_run(config, parallel, resumed=True)
         plugins = registry or agreed_plugins(config, parallel)
         changed = parallel.agreed(lambda: check_lock(folder.path, plugins, accept=accept_plugins))[0]
-        run = Session(config, folder, plugins, reporter or Reporter(), parallel)
-        for line in changed:
-            run.reporter.say(f"warning: {line}")
-        return run.go()
+        try:
+            run = Session(config, folder, keeping(folder.path, plugins), reporter or Reporter(), parallel)
+            for line in changed:
+                run.reporter.say(f"warning: {line}")
+            return run.go()
+        except (ConfigError, PluginError, CheckpointError) as error:
+            if changed:  # which is likely why
+                error.args = (f"{error}; the run was trained with other code: {'; '.join(changed)}",)
+            raise
 
 
 def _check_given(registry: object, reporter: object) -> None:

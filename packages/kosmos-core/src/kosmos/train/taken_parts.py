@@ -31,6 +31,8 @@ class First(NamedTuple):
     """By its run file."""
     built: RunConfig
     """With what its files stated laid over it, which it keeps; see ``Composition.without_files``."""
+    registry: Registry
+    """Of the components of today, with the defaults that it keeps."""
 
 
 class Other(NamedTuple):
@@ -70,10 +72,8 @@ def other_processors(composition: Composition, first: First, paths: Iterable[str
         stream = now.stream_of(name)
         if name in then.modalities and stream == then.stream_of(name) and f"streams.{stream}.encoder" in taken:
             path = f"modalities.{name}.processor"
-            before, after = (
-                in_effect(composition.registry, "modality", name, of, path)
-                for of in (then.modalities[name].processor, settings.processor)
-            )
+            of_both = (first.registry, then.modalities[name].processor), (composition.registry, settings.processor)
+            before, after = (in_effect(registry, "modality", name, of, path) for registry, of in of_both)
             found += [Other(*one) for one in _differences(before, after, path)]
     return found
 
@@ -81,7 +81,7 @@ def other_processors(composition: Composition, first: First, paths: Iterable[str
 def options_there(composition: Composition, first: First, path: str) -> dict[str, Any]:
     """The options in effect of a part in the first run, by today's component."""
     there = _component(first.built, path, composition.registry)
-    return in_effect(composition.registry, path.rpartition(".")[2], there.name, there.options, path)
+    return in_effect(first.registry, path.rpartition(".")[2], there.name, there.options, path)
 
 
 def _others(composition: Composition, first: First, path: str) -> list[Other]:
@@ -96,7 +96,8 @@ def _others(composition: Composition, first: First, path: str) -> list[Other]:
             f"init: {path} of {first.folder} is another: {then.name} there, {by.name} here; name {then.name}, or {anew}"
         )
     options = {**by.options, **(getattr(part, "without_files", None) or {})}
-    before, after = (in_effect(registry, kind, by.name, of, path) for of in (then.options, options))
+    of_both = (first.registry, then.options), (registry, options)
+    before, after = (in_effect(known, kind, by.name, of, path) for known, of in of_both)
     files = _files(stated.options, then.options, by.options)
     found = []
     for where, one, other in _differences(before, after, path):
