@@ -19,7 +19,6 @@ from kosmos.cli import GLOBAL_OPTIONS, build_command
 from kosmos.components import Spec
 from kosmos.config import (
     BackboneConfig,
-    CheckpointConfig,
     ComponentConfig,
     DataConfig,
     DocumentsConfig,
@@ -34,6 +33,7 @@ from kosmos.config import (
     TokenizerConfig,
     TrainConfig,
 )
+from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
 from kosmos.plugins import PluginRecord, Registry, load_plugins

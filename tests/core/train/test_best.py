@@ -14,7 +14,7 @@ from kosmos.checkpoint.saver import Saver
 from kosmos.cli import main
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.best import best_step, losses, ranked
+from kosmos.train.best import best_step, ranked, values
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -58,7 +58,7 @@ def lowest(run):
 
 def test_the_best_is_the_first_of_the_lowest_among_those_that_compare():
     rows = [row(1, 0.1, documents=9), row(2, 3.0), row(3, 2.0), row(4, None), row(5, 2.0), {"step": 6}, row(7, 9.0)]
-    assert losses(rows) == {2: 3.0, 3: 2.0, 5: 2.0, 7: 9.0}
+    assert values(rows) == {2: 3.0, 3: 2.0, 5: 2.0, 7: 9.0}
     assert best_step(rows) == 3
     assert best_step(rows, [5, 7]) == 5
     assert best_step(rows, [1, 4, 6]) is None
@@ -68,12 +68,12 @@ def test_the_best_is_the_first_of_the_lowest_among_those_that_compare():
 
 def test_scorings_compare_where_the_same_was_tried_and_as_much_was_read():
     flaky = [row(1, 2.0), row(2, 0.5, documents=3, unread=1), row(3, 3.0)]
-    assert losses(flaky) == {1: 2.0, 3: 3.0}  # what one document less gives wins nothing
-    assert losses(flaky[:2]) == {1: 2.0}  # nor does it make what was before incomparable
+    assert values(flaky) == {1: 2.0, 3: 3.0}  # what one document less gives wins nothing
+    assert values(flaky[:2]) == {1: 2.0}  # nor does it make what was before incomparable
     always = [row(1, 2.0, documents=3, unread=1), row(2, 1.0, documents=3, unread=1)]
     assert best_step(always) == 2
     others = [row(1, 0.5, source="easy"), row(2, 3.0), row(3, 2.5)]
-    assert losses(others) == {2: 3.0, 3: 2.5}
+    assert values(others) == {2: 3.0, 3: 2.5}
 
 
 @pytest.fixture(scope="module")

@@ -83,11 +83,15 @@ def scored(loss, documents=7):
     return Score(documents, loss, perplexity(loss), None)
 
 
+def of_all(score):
+    return Scores(score, {}, {}, ())
+
+
 def test_early_stopping_counts_gains_of_the_least_size():
     early = EarlyStopping(EvaluateConfig(every_steps=1, patience=2, least_gain=0.1))
     seen = []
     for step, loss in enumerate([1.0, 0.95, 0.92], 1):
-        early.look(scored(loss), step)
+        early.look(of_all(scored(loss)), step)
         seen.append(early.wanted)
     assert seen == [False, False, True]
     assert early.best_step == 1
@@ -96,27 +100,27 @@ def test_early_stopping_counts_gains_of_the_least_size():
 def test_a_scoring_of_no_document_says_nothing():
     early = EarlyStopping(EvaluateConfig(every_steps=1, patience=2))
     for step, score in enumerate([scored(1.0), *[scored(math.nan, documents=0)] * 3], 1):
-        early.look(score, step)
+        early.look(of_all(score), step)
     assert not early.wanted
-    assert early.state() == {"best": 1.0, "best_step": 1, "since": 0, "looked": 4, "documents": 7}
+    assert early.state() == {"best": 1.0, "best_step": 1, "since": 0, "looked": 4, "documents": 7, "by": None}
     for step in (5, 6):
-        early.look(scored(2.0), step)
+        early.look(of_all(scored(2.0)), step)
     assert early.wanted
 
 
 def test_early_stopping_counts_a_loss_that_is_not_finite_as_one_that_is_no_lower():
     early = EarlyStopping(EvaluateConfig(every_steps=1, patience=2))
     for step, loss in enumerate([1.0, math.inf, math.nan], 1):
-        early.look(scored(loss), step)
+        early.look(of_all(scored(loss)), step)
     assert early.wanted
-    assert early.state() == {"best": 1.0, "best_step": 1, "since": 2, "looked": 3, "documents": 7}
+    assert early.state() == {"best": 1.0, "best_step": 1, "since": 2, "looked": 3, "documents": 7, "by": None}
 
 
 @pytest.mark.parametrize("loss", [0.5, 2.0, math.inf, math.nan])
 @pytest.mark.parametrize("documents", [0, 7])
 def test_a_scoring_counts_the_same_where_it_is_read_back(tmp_path, loss, documents):
     config = small_run(evaluate={"every_steps": 2, "patience": 3})
-    scores = Scores(scored(loss, documents=documents), {}, {}, ())
+    scores = of_all(scored(loss, documents=documents))
     folder = RunFolder(tmp_path)
 
     def scorings(score):

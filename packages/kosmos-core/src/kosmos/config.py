@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_length import LengthConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
@@ -272,9 +273,14 @@ class EvaluateConfig(Strict):
     every_steps: int | None = Field(default=None, ge=1)
     """Score every so many steps too; None scores only before the first step and after the last."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop early after so many scorings in turn without a lower held-out loss; None trains all steps."""
+    """Stop early after so many scorings in turn none of which is the best so far; None trains all steps."""
     least_gain: float = Field(default=0.0, ge=0)
-    """By how much a held-out loss has to be lower to count, in nats."""
+    """By how much a held-out loss has to be lower to count for ``patience``, in nats; an exact match higher, as a share
+    of 1."""
+    best: str | None = None
+    """By what scorings are compared, for ``patience``, ``checkpoint.keep_best`` and ``--step best``: the name of a
+    held-out source is its loss, ``NAME.exact_match`` the share of its answers that are right, ``loss`` and
+    ``exact_match`` are those of all documents. None is the loss of all, in which each target token counts the same."""
     max_documents: int = Field(default=512, ge=1)
     """Most held-out documents of each source that are scored."""
     sources: list[DocumentsConfig] = Field(default_factory=list)
@@ -291,21 +297,6 @@ class EvaluateConfig(Strict):
         if self.patience is not None and self.every_steps is None:
             raise ValueError("patience counts scorings during training: set evaluate.every_steps too")
         return self
-
-
-class CheckpointConfig(Strict):
-    """What is kept to go on from."""
-
-    every_steps: int = Field(default=200, ge=1)
-    """Save every so many steps, and after the last."""
-    keep_last: int = Field(default=2, ge=1)
-    """How many of the newest checkpoints are kept."""
-    keep_every: int | None = Field(default=None, ge=1)
-    """Also save every so many steps, whether or not ``every_steps`` does, and keep those checkpoints; None keeps no
-    others."""
-    keep_best: bool = False
-    """Save whenever the held-out loss is the lowest so far, and keep that checkpoint too, until one scores better:
-    ``--step best``. Needs ``evaluate.every_steps``."""
 
 
 class ProfileConfig(Strict):

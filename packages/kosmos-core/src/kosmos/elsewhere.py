@@ -52,7 +52,9 @@ ELSEWHERE = {
         "max_new_tokens do_sample temperature top_k top_p generation_config"
     ),
     "kosmos eval says the loss, whose exponential the perplexity is": "perplexity ppl",
-    "checkpoint.keep_best and kosmos eval --step best": "load_best_model_at_end metric_for_best_model",
+    "checkpoint.keep_best and kosmos eval --step best": "load_best_model_at_end",
+    "evaluate.best": "metric_for_best_model monitor",
+    "evaluate.best names a loss, of which lower is better, or an exact match, of which higher is": "greater_is_better",
     "attention is chosen by the hardware, and documents never see each other": (
         "attn_impl attn_implementation flash_attn use_flash_attention_2"
     ),

@@ -29,7 +29,7 @@ Step = Annotated[
     str | None,
     typer.Option(
         metavar="N|best",
-        help="Step of the checkpoint, or best: that of the lowest held-out loss; by default the newest whole one.",
+        help="Step of the checkpoint, or best: that of the best score by evaluate.best; by default the newest.",
     ),
 ]
 Data = Annotated[list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ import typer
 
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.names import listed
+from kosmos.train.measure import ALL, Measure
 from kosmos.visible import say
 
 Output = Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")]
@@ -35,6 +36,10 @@ class Found:
     """When, in ISO 8601 with the offset from UTC; empty where it cannot be told."""
     held_out_loss: float | None
     """What the run scored at its step; None where it did not, or scored other documents than last."""
+    measured: float | None
+    """Likewise what ``evaluate.best`` names: the same loss where it names nothing."""
+    best: bool
+    """Whether of the whole ones this is the best by it, which ``--step best`` takes."""
     problem: str | None
     """What is damaged; None where it is whole."""
 
@@ -43,20 +48,22 @@ class Found:
 def list_all(
     output: Output, as_json: Annotated[bool, typer.Option("--json", help="A JSON list on standard output.")] = False
 ) -> None:
-    """Step, size, time, held-out loss, and whether every file is as it was written. Newest last."""
-    found = _look_at_all(output, list(reversed(_committed(output))))
+    """Step, size, time, held-out score by evaluate.best, and whether every file is as it was written. Newest last."""
+    from kosmos.train.best import measure_of
+    from kosmos.train.output import RunFolder
+
+    measure = measure_of(RunFolder.open(Path(output)))
+    found = _look_at_all(output, list(reversed(_committed(output))), measure)
     if as_json:
         from kosmos.train.json_lines import rounded
 
         print(json.dumps(rounded([asdict(one) for one in found])))
         return
-    scored = {one.step: one.held_out_loss for one in found if one.held_out_loss is not None and not one.problem}
-    best = min(scored, key=lambda step: (scored[step], step), default=None)
-    for one in found:
+    scored = [_scored(one, measure) for one in found]
+    width = max((16, *map(len, scored))) if any(one.best for one in found) else 0
+    for one, words in zip(found, scored, strict=True):
         when = one.committed.replace("T", " ")[:19] or "-"
-        loss = "" if one.held_out_loss is None else f"loss {one.held_out_loss:.4f}"
-        loss += " best" if one.step == best else ""
-        told = f"  {loss:<16}" if scored else ""
+        told = f"  {words:<{width}}" if width else ""
         say(f"step {one.step:>10,}  {one.bytes / 2**20:>12,.1f} MiB  {when:<19}{told}  {one.problem or 'whole'}")
     if not found:
         say("no checkpoints yet")
@@ -88,7 +95,7 @@ def prune(
     ] = None,
     keep_best: Annotated[
         bool | None,
-        typer.Option(help="Also keep that of the lowest held-out loss; by default as the run file says."),
+        typer.Option(help="Also keep the one that scored best; by default as the run file says."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
 ) -> None:
@@ -189,10 +196,11 @@ def _to_keep(
     from kosmos.train.output import RunFolder
 
     run = RunFolder.open(Path(output))
-    settings = make_run(run.read_config(), where=str(run.run_file)).checkpoint
+    config = make_run(run.read_config(), where=str(run.run_file))
+    settings, measure = config.checkpoint, Measure.of(config.evaluate.best)
     wants_best = settings.keep_best if keep_best is None else keep_best
     there = {step_of(checkpoint): checkpoint for checkpoint in committed(run.checkpoints)} if wants_best else {}
-    best = next((step for step in ranked(run.scores(), there) if verify(there[step]) is None), None)
+    best = next((step for step in ranked(run.scores(), there, measure) if verify(there[step]) is None), None)
     return keep_last or settings.keep_last, keep_every or settings.keep_every, best
 
 
@@ -206,19 +214,33 @@ def _committed(output: str) -> list[Path]:
     return committed(folder.checkpoints)
 
 
-def _look_at_all(output: str, checkpoints: list[Path]) -> list[Found]:
-    from kosmos.train.best import losses
+def _scored(one: Found, measure: Measure) -> str:
+    """Such as ``loss 0.1234 best`` or ``captions exact match 91.20 %``."""
+    if one.measured is None:
+        return ""
+    of = "" if measure.source is None else f"{measure.source} "
+    figure = f"{of}{measure.name.replace('_', ' ')} {measure.shown(one.measured)}"
+    return f"{figure} best" if one.best else figure
+
+
+def _look_at_all(output: str, checkpoints: list[Path], measure: Measure = ALL) -> list[Found]:
+    """In their order."""
+    from kosmos.train.best import ranked, values
     from kosmos.train.output import RunFolder
 
-    scored = losses(RunFolder.open(Path(output)).scores())
-    return [_look(checkpoint, scored) for checkpoint in checkpoints]
+    rows = RunFolder.open(Path(output)).scores()
+    losses, measured = values(rows), values(rows, measure)
+    found = [_look(checkpoint, losses, measured) for checkpoint in checkpoints]
+    best = next(iter(ranked(rows, {one.step for one in found if not one.problem}, measure)), None)
+    return [replace(one, best=one.step == best) for one in found]
 
 
-def _look(checkpoint: Path, scored: Mapping[int, float]) -> Found:
+def _look(checkpoint: Path, losses: Mapping[int, float], measured: Mapping[int, float]) -> Found:
     from kosmos.checkpoint.folder import MANIFEST, size_bytes, step_of, verify
 
     manifest = checkpoint / MANIFEST
     when = datetime.fromtimestamp(manifest.stat().st_mtime, UTC).astimezone() if manifest.is_file() else None
     stated = when.isoformat(timespec="seconds") if when else ""
     step = step_of(checkpoint)
-    return Found(checkpoint.name, step, size_bytes(checkpoint), stated, scored.get(step), verify(checkpoint))
+    scored = losses.get(step), measured.get(step)
+    return Found(checkpoint.name, step, size_bytes(checkpoint), stated, *scored, False, verify(checkpoint))

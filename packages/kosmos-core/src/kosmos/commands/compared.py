@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kosmos.train.measure import ALL, Measure
+
 RUNS = "run"
 ABSENT = "-"
 
@@ -80,8 +82,9 @@ def _figures(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 for name, score in held_out[kind].items():
                     yield from _scores(f"{kind} {name}, ", score)
     if best:
-        yield "lowest held-out loss", _number(best["loss"])
-        yield "  at step", f"{best['step']:,}"
+        measure = Measure.told(best)
+        yield measure.best, measure.shown(best[measure.name])
+        yield f"  at step{'' if measure == ALL else f', {measure}'}", f"{best['step']:,}"
     if steps and steps["tokens_per_s_recent"]:
         yield "tokens a second, last steps", f"{steps['tokens_per_s_recent']:,.0f}"
     if steps and (peak := steps["meters"]["peak_memory_bytes"]) is not None:

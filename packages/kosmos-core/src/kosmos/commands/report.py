@@ -15,6 +15,7 @@ import typer
 from kosmos.commands.causes import alike
 from kosmos.commands.compared import beside, differences
 from kosmos.errors import ConfigError
+from kosmos.train.measure import Measure
 from kosmos.visible import visible
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def collect(folder: Path) -> dict[str, Any]:
         "steps": _steps(steps),
         "last_losses": _losses(steps[-1]) if steps else None,
         "held_out": {"step": held_out[-1]["step"], **held_out[-1]["held_out"]} if held_out else None,
-        "held_out_best": _best(held_out),
+        "held_out_best": _best(held_out, run),
         "changes": changes_of(run.changes),
         "goodput": _goodput(folder / "goodput.jsonl"),
         "guards": _guards(folder / "guards.jsonl"),
@@ -155,12 +156,15 @@ def _last_change(counts: list[tuple[int, int]]) -> int | None:
     return changed[-1] if changed else None
 
 
-def _best(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The lowest held-out loss and its step, of so many documents as were scored last."""
-    from kosmos.train.best import best_step, losses
+def _best(rows: list[dict[str, Any]], run: RunFolder) -> dict[str, Any] | None:
+    """The best scoring by ``evaluate.best`` and its step, of so many documents as were scored last."""
+    from kosmos.train.best import best_step, measure_of, values
 
-    step = best_step(rows)
-    return None if step is None else {"step": step, "loss": losses(rows)[step]}
+    measure = measure_of(run)
+    if (step := best_step(rows, measure=measure)) is None:
+        return None
+    source = {} if measure.source is None else {"source": measure.source}
+    return {"step": step, **source, measure.name: values(rows, measure)[step]}
 
 
 def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +244,8 @@ def table(result: Mapping[str, Any]) -> list[str]:
     if result["last_losses"]:
         lines += ["", *_loss_lines(result["last_losses"], result["held_out"])]
     if (best := result["held_out_best"]) and best["step"] != result["held_out"]["step"]:
-        lines.append(f"lowest held-out loss {best['loss']:.4f}, at step {best['step']:,}")
+        measure = Measure.told(best)
+        lines.append(f"{measure.best} {measure.shown(best[measure.name])}, at step {best['step']:,}")
     lines += ["", *_goodput_lines(result["goodput"]), "", *_bad_lines(result["bad_samples"])]
     lines += [f"guard      {g['steps']:,} steps: {g['kind']}, {g['action']}" for g in result["guards"]] + [""]
     return [*lines, *_checkpoint_lines(result["checkpoints"])]

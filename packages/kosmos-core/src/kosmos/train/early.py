@@ -1,40 +1,51 @@
-"""Early stopping on the held-out loss."""
+"""Early stopping on held-out scores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kosmos.config import EvaluateConfig
 from kosmos.evaluate.score import Score, Scores
+from kosmos.train.measure import Measure
 
 
 class EarlyStopping:
-    """Counts scorings since the held-out loss was last lower than ever, of so many documents as are scored now."""
+    """Counts scorings since the best one by ``evaluate.best``, of so many documents as are scored now."""
 
     def __init__(self, config: EvaluateConfig) -> None:
         self.patience, self.least_gain = config.patience, config.least_gain
-        self.best = math.inf
+        self.stated, self.measure = config.best, Measure.of(config.best)
+        self.looked: int | None = 0
+        """Step of the last scoring; None where an old checkpoint does not tell."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing was scored yet."""
+        self.best: float | None = None
+        """None where no scoring gave a finite figure."""
         self.best_step = 0
         self.since = 0
         self.documents: int | None = None
         """Of the last scoring; None where there was none, or an old checkpoint does not tell."""
-        self.looked: int | None = 0
-        """Step of the last scoring; None where an old checkpoint does not tell."""
 
-    def look(self, score: Score, step: int) -> None:
-        """Note a scoring of all documents. Of none it says nothing; a loss that is not finite is no lower one."""
+    def look(self, scores: Scores, step: int) -> None:
+        """Note a scoring. Where it measured nothing it says nothing; a loss that is not finite is no lower one."""
         self.looked = step
-        if not score.documents:
+        if (score := self.measure.score(scores)) is None:
             return
         if self.documents not in (None, score.documents):  # others were scored, which compare with none of these
-            self.best, self.best_step, self.since = math.inf, 0, 0
+            self._begin()
         self.documents = score.documents
-        if score.loss < self.best - self.least_gain:
-            self.best, self.best_step, self.since = score.loss, step, 0
+        if self._is_better(score, self.least_gain):
+            self.best, self.best_step, self.since = getattr(score, self.measure.name), step, 0
         else:
             self.since += 1
+
+    def _is_better(self, score: Score, by: float = 0.0) -> bool:
+        value = self.measure.cost(getattr(score, self.measure.name))
+        return value < (math.inf if self.best is None else self.measure.cost(self.best)) - by
 
     @property
     def wanted(self) -> bool:
@@ -46,24 +57,38 @@ class EarlyStopping:
         Args:
             before: scores before the first step, which do not count: a run may have to get worse first.
         """
-        score = before.overall if before else None
-        lower = score is not None and score.documents == self.documents and score.loss < self.best
-        return str(self) + (f"; before the first step it was lower ({score.loss:.4f})" if score and lower else "")
+        score = self.measure.score(before) if before else None
+        if score is None or score.documents != self.documents or not self._is_better(score):
+            return str(self)
+        value = self.measure.shown(getattr(score, self.measure.name))
+        return f"{self}; before the first step it was {self.measure.better} ({value})"
 
     def __str__(self) -> str:
         ago = f"{self.since} scoring{'s' * (self.since != 1)} ago"
+        what, value = self.measure, self.measure.shown(math.inf if self.best is None else self.best)
         if not self.least_gain:
-            return f"the held-out loss was lowest at step {self.best_step} ({self.best:.4f}), {ago}"
-        # It may have become lower since, by less.
+            return f"the {what} was {what.extreme} at step {self.best_step} ({value}), {ago}"
+        # It may have become better since, by less.
         least = f"evaluate.least_gain {self.least_gain:g}"
-        return f"the held-out loss was {self.best:.4f} at step {self.best_step}, {ago}, and none since lower by {least}"
+        return f"the {what} was {value} at step {self.best_step}, {ago}, and none since {what.better} by {least}"
 
     def state(self) -> dict[str, Any]:
-        best = self.best if self.best_step else None
         counts = {"best_step": self.best_step, "since": self.since, "looked": self.looked}
-        return {"best": best, **counts, "documents": self.documents}
+        return {"best": self.best, **counts, "documents": self.documents, "by": self.stated}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.best = math.inf if state["best"] is None else state["best"]
+        self.best = state["best"]
         self.best_step, self.since, self.looked = state["best_step"], state["since"], state.get("looked")
         self.documents = state.get("documents")
+
+    def counts_by(self, state: Mapping[str, Any]) -> bool:
+        """Whether what ``state`` counted is what is to be counted; older ones counted by the loss of all documents."""
+        return Measure.of(state.get("by")) == self.measure
+
+    def count_anew(self, scorings: Iterable[tuple[int, Scores]]) -> None:
+        """Count what was scored up to now, by step, whose state ``load`` took from a run that counted otherwise."""
+        looked = self.looked
+        self._begin()
+        for step, scores in scorings:
+            self.look(scores, step)
+        self.looked = looked

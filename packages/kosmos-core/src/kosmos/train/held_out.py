@@ -36,10 +36,16 @@ def _score(part: Mapping[str, Any]) -> Score:
     return Score(part["documents"], loss, perplexity, part["exact_match"], part.get("answers", 0), part.get("torn", 0))
 
 
-def line_of(step: int, scores: Scores) -> str:
-    """One line: the loss and the share of right answers, of all documents and, where there are several, by modality."""
+def line_of(step: int, scores: Scores, source: str | None = None) -> str:
+    """One line: the loss and the share of right answers, of all documents and, where there are several, by modality.
+
+    Args:
+        source: told beside them.
+    """
     parts = [f"{name} {_words(part)}" for name, part in scores.by_modality.items()]
-    return f"step {step}  held out: {_words(scores.overall)}" + (f" ({'; '.join(parts)})" if len(parts) > 1 else "")
+    line = f"step {step}  held out: {_words(scores.overall)}" + (f" ({'; '.join(parts)})" if len(parts) > 1 else "")
+    own = scores.by_source.get(source) if source is not None else None
+    return line + (f"; of {source} {_words(own)}" if own is not None else "")
 
 
 def _words(score: Score) -> str:

@@ -28,17 +28,25 @@ TAKES_EFFECT = (
 """Fields that count for a trained run, of which some would make it another one."""
 NO_EFFECT = ("learning_rate", "connector_learning_rate")
 """Fields among them that do not."""
+BEST = "evaluate.best"
 MODEL = "the model would be another"
-OPTIONS = {"data.workers": "--workers", "evaluate.max_documents": "--max-documents"}
+OPTIONS = {
+    "data.workers": "--workers", "evaluate.max_documents": "--max-documents", BEST: "--step best with it",
+}  # fmt: skip
 
 
 def laid_over(
-    folder: RunFolder, overrides: Mapping[str, Any], registry: Registry | None = None
+    folder: RunFolder,
+    overrides: Mapping[str, Any],
+    registry: Registry | None = None,
+    *,
+    chosen_by_best: bool = False,
 ) -> tuple[RunConfig, Registry]:
     """The run of a folder, as its model is built, with ``overrides``. A source whose path they change keeps its name.
 
     Args:
         registry: of components; None loads the plugins that the run names.
+        chosen_by_best: whether ``evaluate.best`` says which checkpoint is taken.
 
     Raises:
         ConfigError: one of them is wrong, would make another model, or would have no effect.
@@ -52,7 +60,8 @@ def laid_over(
     stated = folder.goes_on_with(overrides)
     plugins = keeping(folder.path, registry or load_plugins(stated.plugins))
     length = next((name for name in LENGTHS if (overrides.get("train") or {}).get(name) is not None), None)
-    _check(lay_over(layers[:1], [], where=where, over=where), stated, plugins, length)
+    more = (BEST,) if chosen_by_best else ()
+    _check(lay_over(layers[:1], [], where=where, over=where), stated, plugins, length, more)
     config = lay_over(layers, [overrides], where=where, over=f"changes to {where}")
     sources = [
         now if now.name is not None or now.path == then.path else now.model_copy(update={"name": _name(then)})
@@ -65,7 +74,8 @@ def _name(source: Any) -> str:
     return source.name or short_name(source.path)
 
 
-def _check(before: RunConfig, now: RunConfig, registry: Registry, length: str | None) -> None:
+def _check(before: RunConfig, now: RunConfig, registry: Registry, length: str | None, more: tuple[str, ...]) -> None:
+    takes_effect = (*TAKES_EFFECT, *more)
     for path, one, other in other_order(settings_of(before), settings_of(now), registry):
         if path.startswith(ROWS):
             continue
@@ -77,7 +87,7 @@ def _check(before: RunConfig, now: RunConfig, registry: Registry, length: str | 
         if found == "train.steps" and length is None:  # of as many tokens, in rows of another length
             continue
         path = f"train.{length}" if found == "train.steps" else found  # to which the others come
-        if path.split(".")[-1] in NO_EFFECT or not any(path == f or path.startswith(f"{f}.") for f in TAKES_EFFECT):
+        if path.split(".")[-1] in NO_EFFECT or not any(path == f or path.startswith(f"{f}.") for f in takes_effect):
             use = f"; give {OPTIONS[path]}" if path in OPTIONS else ", as nothing is trained; leave it out"
             raise ConfigError(f"{path}: has no effect on a trained run{use}")
 

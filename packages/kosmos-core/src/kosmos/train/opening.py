@@ -14,9 +14,13 @@ from kosmos.checkpoint.folder import committed
 from kosmos.compose import Composition, compose, make_feed
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
+from kosmos.data.foreign import calling
 from kosmos.data.lane import Feed
-from kosmos.errors import ConfigError
+from kosmos.data.mixture import Mixture
+from kosmos.data.plan import Planner
+from kosmos.errors import ConfigError, SampleError
 from kosmos.model.fp8 import check_fp8
+from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run, with_absolute_sources
 from kosmos.run_sources import following, open_both
@@ -26,6 +30,7 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.compiling import check_compile
 from kosmos.train.length import Report, in_steps
+from kosmos.train.measure import EXACT_MATCH, LOSS, Measure
 from kosmos.train.order import sample_order
 from kosmos.train.output import RunFolder
 from kosmos.train.settings import check_length, check_settings
@@ -120,6 +125,7 @@ def _open(
     with following() if folder else nullcontext():
         sources, held_out = open_both(config, registry)
     check_scored(config, held_out)
+    check_best(config, held_out, composition.planner)
     feed = make_feed(composition, sources)
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
@@ -130,6 +136,50 @@ def _open(
 
 def check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
     """Raises ConfigError where something waits for scores and there is nothing to score."""
-    waits = {"evaluate.patience": config.evaluate.patience, "checkpoint.keep_best": config.checkpoint.keep_best}
+    waits = {
+        "evaluate.patience": config.evaluate.patience,
+        "checkpoint.keep_best": config.checkpoint.keep_best,
+        "evaluate.best": config.evaluate.best is not None,
+    }
     if not held_out and (field := next((name for name, value in waits.items() if value), None)):
         raise ConfigError(f"{field}: nothing is held out to go by; raise data.held_out or leave it out")
+
+
+def check_best(config: RunConfig, held_out: Sequence[Source], planner: Planner) -> None:
+    """Raises ConfigError where ``evaluate.best`` names what no held-out document has."""
+    stated = config.evaluate.best
+    if stated is None:
+        return
+    measure, names = Measure.of(stated), [source.name for source in held_out]
+    if measure.source not in (None, *names):
+        known = [
+            LOSS,
+            EXACT_MATCH,
+            *(f"{name}{part}" for name in names for part in ("", f".{LOSS}", f".{EXACT_MATCH}")),
+        ]
+        near = did_you_mean(stated, known)
+        raise ConfigError(
+            f"evaluate.best: no held-out source is called {measure.source!r}; {f'{near} ' if near else ''}"
+            f"there are {listed(names)}: give NAME, NAME.{LOSS} or NAME.{EXACT_MATCH} of one of them"
+        )
+    if measure.name == EXACT_MATCH:
+        asked = [source for source in held_out if measure.source in (None, source.name)]
+        if not any(_may_be_answered(source, planner, config.evaluate.max_documents) for source in asked):
+            of, other = (f" of {measure.source}", f"{measure.source}.{LOSS}") if measure.source else ("", LOSS)
+            raise ConfigError(
+                f"evaluate.best: no held-out document{of} has an answer, so that it has no {EXACT_MATCH}; take {other}"
+            )
+
+
+def _may_be_answered(source: Source, planner: Planner, max_documents: int) -> bool:
+    """Whether a document that is scored has an answer, or none can be read, of which scoring tells."""
+    mixture, unread = Mixture((source,), (1.0,), True, 0, once=max_documents), 0
+    for draw in range(mixture.limit(0)):
+        try:
+            with calling(source, "document"):
+                document = source.document(mixture.row(0, draw))
+            if any(plan.answer_start is not None for plan in planner.plan(document)):
+                return True
+        except SampleError:
+            unread += 1
+    return unread == mixture.limit(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -36,8 +37,9 @@ from kosmos.plugins import Registry, check_registry
 from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
-from kosmos.train.best import losses, ranked
+from kosmos.train.best import measure_of, ranked, values
 from kosmos.train.laid_over import laid_over
+from kosmos.train.measure import ALL, Measure
 from kosmos.train.output import RunFolder, resume_command
 
 
@@ -103,7 +105,7 @@ def load_run(
 
     Args:
         output: the run's folder, or that of one of its checkpoints.
-        step: of which checkpoint; None is the newest whole one, ``best`` that of the lowest held-out loss.
+        step: of which checkpoint; None is the newest whole one, ``best`` that of the best score by ``evaluate.best``.
         overrides: laid over the run file, such as ``{"data": {"sources": {0: {"path": "moved"}}}}``; a stated
             ``train.device`` is that of ``auto``.
         merge: put low-rank updates (``lora``) into the weights that they stand beside, in whose type they are rounded.
@@ -116,8 +118,8 @@ def load_run(
     """
     check_registry(registry)
     collector.imported()
-    folder, loaded = open_checkpoint(path_of("output", output, A_RUN), step)
-    config, plugins = laid_over(folder, overrides or {}, registry)
+    folder, loaded = open_checkpoint(path_of("output", output, A_RUN), step, overrides or {})
+    config, plugins = laid_over(folder, overrides or {}, registry, chosen_by_best=step == "best")
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
     states_device = "device" in (overrides or {}).get("train", {})
@@ -152,7 +154,9 @@ def config_of(folder: RunFolder, *over: Mapping[str, Any]) -> RunConfig:
     return make_run(folder.read_config(), *over, where=str(folder.run_file))
 
 
-def open_checkpoint(output: Path, step: int | Literal["best"] | None = None) -> tuple[RunFolder, Loaded]:
+def open_checkpoint(
+    output: Path, step: int | Literal["best"] | None = None, overrides: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[RunFolder, Loaded]:
     """A run's folder and one of its checkpoints; arguments and errors as of ``load_run``."""
     given = output
     output, named = run_and_step(given)
@@ -161,7 +165,8 @@ def open_checkpoint(output: Path, step: int | Literal["best"] | None = None) -> 
     folder, step = RunFolder.open(output), named if step is None else step
     folder.check_checkpoints()
     if step == "best":
-        return folder, _load_best(folder)
+        by = Measure.of(folder.goes_on_with(overrides).evaluate.best) if overrides else measure_of(folder)
+        return folder, _load_best(folder, by)
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
     if loaded is None:
         again = resume_command(output)
@@ -169,18 +174,20 @@ def open_checkpoint(output: Path, step: int | Literal["best"] | None = None) -> 
     return folder, loaded
 
 
-def _load_best(folder: RunFolder) -> Loaded:
-    """Of the run's whole checkpoints the one of the lowest held-out loss."""
+def _load_best(folder: RunFolder, measure: Measure) -> Loaded:
+    """Of the run's whole checkpoints the one that scored best."""
     there = [step_of(checkpoint) for checkpoint in committed(folder.checkpoints)]
     rows, damaged = folder.scores(), list[str]()
-    for step in ranked(rows, there):
+    for step in ranked(rows, there, measure):
         try:
             return replace(load_step(folder.checkpoints, step), skipped=tuple(damaged))
         except CheckpointError as error:
             damaged.append(str(error))
     why = f"damaged: {'; '.join(damaged)}; " if damaged else ""
+    names = sorted({name for row in rows for name in (row.get("held_out") or {}).get("source") or {}})
+    by = "" if measure == ALL else f" by its {measure} (evaluate.best; scored were documents of {listed(names)})"
     raise CheckpointError(
-        f"{folder.checkpoints}: no whole checkpoint is of a step that was scored; {why}checkpoints: "
-        f"{listed(map(str, sorted(there)))}; scored: {listed(map(str, losses(rows)))}; checkpoint.keep_best saves and "
-        "keeps the best"
+        f"{folder.checkpoints}: no whole checkpoint is of a step that was scored{by}; {why}checkpoints: "
+        f"{listed(map(str, sorted(there)))}; scored: {listed(map(str, values(rows, measure)))}; checkpoint.keep_best "
+        "saves and keeps the best"
     )

@@ -47,6 +47,7 @@ class _Early(BaseModel):
     since: Count = 0
     looked: Count | None = None
     documents: Count | None = None
+    by: str | None = None
 
 
 class _State(BaseModel):

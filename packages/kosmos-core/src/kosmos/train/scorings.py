@@ -20,7 +20,7 @@ class Scorings:
 
     Args:
         score: takes a scoring and writes it down; None where nothing is held out.
-        written: the first and the last row of what was written down.
+        written: what was written down.
         say: what a person is told.
     """
 
@@ -35,6 +35,19 @@ class Scorings:
         self.early = EarlyStopping(config.evaluate)
         self._score, self._written, self._say = score, written, say
         self._looked: tuple[int, Scores] | None = None
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take up what a checkpoint counts towards early stopping, or count anew where it counts by something else.
+
+        Args:
+            state: the checkpoint's.
+        """
+        self.early.load(state["early"])
+        if not self.early.counts_by(state["early"]):
+            up_to = state["step"] if self.early.looked is None else self.early.looked
+            rows = {row["step"]: row for row in self._written() if 0 < row["step"] <= up_to}  # of a step the last
+            found = ((step, scores_of(row)) for step, row in rows.items())
+            self.early.count_anew((step, scores) for step, scores in found if scores is not None)
 
     def first(self) -> Scores | None:
         """The scoring before the first step."""
@@ -54,11 +67,11 @@ class Scorings:
         """
         rows = self._written()
         if self._follows(step) and self.early.looked != step:
-            scored = next((scores_of(row) for row in rows if row["step"] == step), None)
+            scored = next((scores_of(row) for row in reversed(rows) if row["step"] == step), None)
             if scored is None:
                 self._look(step, self._score())
             elif self.early.looked is not None:  # an old checkpoint's look is as good as taken
-                self.early.look(scored.overall, step)
+                self.early.look(scored, step)
         return scores_of(rows[0]) if rows and rows[0]["step"] == 0 else None
 
     def last(self, step: int, *, as_written: Callable[[], bool]) -> Scores | None:
@@ -83,9 +96,9 @@ class Scorings:
         if scores is None:
             return
         self._looked = step, scores
-        self._say(line_of(step, scores))
+        self._say(line_of(step, scores, self.early.measure.source))
         self._doubted(scores)
-        self.early.look(scores.overall, step)
+        self.early.look(scores, step)
 
     def _doubted(self, scores: Scores | None) -> Scores | None:
         """The same, with a warning where it is of no document, or of none of a source."""

@@ -84,7 +84,7 @@ class Session:
         self.folder.report = self.reporter.say
         self.config = made.config.model_copy(update={"output": self.folder.path})
         self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
-        self.best = Best(self.folder, wanted=self.config.checkpoint.keep_best)
+        self.best = Best(self.folder, self.config)
         self.changed: Changed = {}  # what it goes on with in place of what its run file has
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
         self.stop = StopRequest(asked=self.reporter.wants_stop)
@@ -194,7 +194,7 @@ class Session:
             for damaged in loaded.skipped:
                 self.reporter.say(f"warning: passed over a damaged checkpoint: {damaged}")
             self.trainer.load(loaded)
-            self.scorings.early.load(loaded.state["early"])
+            self.scorings.load(loaded.state)
         noted_parts = self.parallel.main_only(self.folder.noted_parts)
         if noted_parts > self.trainer.passes.parts:
             self.trainer.passes.parts = noted_parts
@@ -320,7 +320,7 @@ class Session:
         self.trainer.go_back(loaded)
         self.saver.newest = None  # none holds where the data are now
         self.saver.went_on_from(self.trainer.step)
-        self.scorings.early.load(loaded.state["early"])  # what the steps that are gone scored counts no more
+        self.scorings.load(loaded.state)  # what the steps that are gone scored counts no more
         self.parallel.main_only(lambda: self.folder.truncate(self.trainer.step, same_data=False))
         self.scorings.take_up(self.trainer.step)
         self.trackers.resume(self.trainer.step)
@@ -363,8 +363,7 @@ class Session:
             self.saver.wait()
 
     def _written_scores(self) -> list[dict[str, Any]]:
-        rows = self.parallel.main_only(self.folder.scores)
-        return [*rows[:1], *rows[-1:]]
+        return self.parallel.main_only(self.folder.scores)
 
     def _score(self) -> Scores | None:
         if not self.opened.held_out:
