@@ -20,6 +20,7 @@ SURFACE = {"visible", "errors", "names", "components", "hookspecs"}
 FOUND = SURFACE | {"options", "enabled", "discovery", "selection", "plugins"}
 RUN = FOUND | {
     "config",
+    "config_checkpoint",
     "config_length",
     "config_turns",
     "config_weights",
@@ -54,10 +55,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lock": FOUND | {"files", "kept_defaults"},
     "builtin": {"components", "hookspecs"},
     "strict": set(),
+    "config_checkpoint": {"strict"},
     "config_length": {"strict"},
     "config_turns": {"chats", "names", "strict"},
     "config_weights": {"strict"},
-    "config": FOUND | {"config_length", "config_turns", "config_weights", "strict"},
+    "config": FOUND | {"config_checkpoint", "config_length", "config_turns", "config_weights", "strict"},
     "mistakes": {"config", "elsewhere", "names"},
     "run_file": FOUND | {"config", "config_length", "given", "mistakes", "chats", "strict"},
     "runtime": SURFACE | {"collector", "ending"},
