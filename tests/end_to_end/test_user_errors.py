@@ -396,5 +396,5 @@ def test_columns_that_scoring_cannot_be_told_of_are_to_be_in_the_file(
     _, (line,) = call("eval", trained, "--data", "rows.csv")
     assert "name it (columns: {text: COLUMN})" in line
     assert line.endswith(
-        "take neither, only data.sources of a run do: write rows in which the columns have these names"
+        "have neither of themselves: say 'evaluate.sources=[{path: rows.csv, columns: ...}]' --data rows.csv"
     )

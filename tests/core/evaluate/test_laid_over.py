@@ -68,7 +68,11 @@ REFUSED = {
     "data.workers=3": "data.workers: has no effect on a trained run; give --workers",
     "train.devic=cpu": "changes to ",
     "extra": "extra: belongs to no option; one run is scored",
-    "--bogus": "--bogus: unknown option; ",
+    "--bogus": "--bogus: unknown option; options: ",
+    "--batch-size": "--batch-size: unknown option; documents are scored in rows",
+    "--seed": "--seed: unknown option; answers of --generate are greedy",
+    "--limit": "--limit: unknown option; --max-documents",
+    "--max-document": "--max-document: unknown option; did you mean --max-documents?",
 }
 
 

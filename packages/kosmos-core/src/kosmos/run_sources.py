@@ -255,8 +255,8 @@ def _open_as_it_is(
         if "columns: {" not in str(error):
             raise
         raise type(error)(
-            f"{error}; data that are named to be {'continued' if asked else 'scored'} take neither, only data.sources "
-            "of a run do: write rows in which the columns have these names"
+            f"{error}; data that are named to be {'continued' if asked else 'scored'} have neither of themselves: say "
+            f"'evaluate.sources=[{{path: {path}, columns: ...}}]' --data {path}"
         ) from error
 
 

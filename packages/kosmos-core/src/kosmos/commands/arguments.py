@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from kosmos.commands.elsewhere import called_elsewhere
 from kosmos.config import RunConfig
 from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError
@@ -42,12 +43,15 @@ _PATH = re.compile(r"[A-Za-z_]\w*(\.[\w-]+)*")
 """What the path of a field looks like, which hardly any word of a text does."""
 
 
-def split_extra(arguments: Sequence[str], options: Collection[str]) -> tuple[list[str], list[str]]:
+def split_extra(
+    arguments: Sequence[str], options: Collection[str], elsewhere: Mapping[str, str] | None = None
+) -> tuple[list[str], list[str]]:
     """Overrides (``a.b=1``, ``--a.b=1``, ``--a.b 1``) and the rest, which may be files.
 
     Args:
         arguments: what the command's own options left over.
         options: the command's own options, for the hint at a typo.
+        elsewhere: a table of ``kosmos.commands.elsewhere``, where fields of training are of no use.
 
     Raises:
         ConfigError: an unknown flag.
@@ -59,7 +63,8 @@ def split_extra(arguments: Sequence[str], options: Collection[str]) -> tuple[lis
         name, equals, _ = argument.partition("=")
         if argument.startswith("-"):
             if "." not in name:
-                hint = field_meant(name, options) or did_you_mean(name, options) or f"options: {listed(options)}"
+                meant = field_meant(name, options) if elsewhere is None else called_elsewhere(name, elsewhere)
+                hint = meant or did_you_mean(name, options) or f"options: {listed(options)}"
                 raise ConfigError(f"{name}: unknown option; {hint}")
             value = argument if equals else f"{argument}={next(pending, '')}"
             overrides.append(value.lstrip("-"))

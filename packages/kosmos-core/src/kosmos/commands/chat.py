@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kosmos.commands.arguments import Step, as_step, aside, refuse_empty, refuse_ranks, split_extra
+from kosmos.commands.elsewhere import GENERATE
 from kosmos.commands.writing import NewTokens, Seed, ShownText, Temperature, TopK, TopP, write_behind
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
@@ -53,7 +54,7 @@ def chat(
     next. Ctrl-C stops an answer, which then counts as far as it came. FIELD.PATH=VALUE is as of kosmos generate.
     """
     refuse_ranks("kosmos chat")
-    overrides, rest = split_extra(context.args, OPTIONS)
+    overrides, rest = split_extra(context.args, OPTIONS, GENERATE)
     if rest:
         raise ConfigError(f"{rest[0]}: belongs to no option; what is asked is typed once the model is loaded")
 

@@ -24,6 +24,7 @@ from kosmos.commands.arguments import (
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
+from kosmos.commands.elsewhere import EVAL
 from kosmos.commands.scored_answers import Wanted, check_options, named_metrics, write_answers
 from kosmos.commands.unfinished import made_by
 from kosmos.errors import ConfigError, DataError
@@ -155,10 +156,10 @@ def evaluate(
 def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:
     """What is laid over the run file. Raises ConfigError where an argument is neither a field nor an option."""
     if output.startswith("-"):
-        split_extra([output], OPTIONS)  # an option that is unknown
+        split_extra([output], OPTIONS, EVAL)  # an option that is unknown
     if split_fields([output])[0] and not Path(output).is_dir():
         raise ConfigError(f"{output}: the run's folder comes first: kosmos eval OUTPUT {output}")
-    overrides, rest = split_extra(arguments, OPTIONS)
+    overrides, rest = split_extra(arguments, OPTIONS, EVAL)
     if rest:
         raise ConfigError(
             f"{rest[0]}: belongs to no option; one run is scored, data are named as --data PATH, and fields are set as "

@@ -20,6 +20,7 @@ from kosmos.commands.arguments import (
     refuse_ranks,
     split_fields,
 )
+from kosmos.commands.elsewhere import GENERATE, called_elsewhere
 from kosmos.commands.unfinished import check_answers
 from kosmos.commands.writing import NewTokens, Seed, ShownText, Temperature, TopK, TopP, write_behind
 from kosmos.data.chat import chat_prompt
@@ -212,7 +213,7 @@ def read_segments(
                 has = listed(modalities) if modalities else "text alone"
                 raise ConfigError(f"--{name}: the run was not trained on {name}; it has {has}")
             known = [f"--{k}" for k in ("prompt", *modalities, *OPTIONS)]
-            hint = did_you_mean(f"--{name}", known) or f"options: {listed(known)}"
+            hint = called_elsewhere(name, GENERATE) or did_you_mean(f"--{name}", known) or f"options: {listed(known)}"
             raise ConfigError(f"{argument}: unknown option; {hint}")
         if not equals and (found := next(pending, None)) is None:
             raise ConfigError(f"--{name}: needs a value")

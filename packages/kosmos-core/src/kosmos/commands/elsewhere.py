@@ -1,0 +1,49 @@
+"""What other programs that score and generate call the options of ``kosmos eval``, ``generate`` and ``chat``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kosmos.names import plain
+
+_SAMPLING = {
+    "an end token ends a text, and --max-new-tokens": "stop stop_words stop_sequences eos_token_id",
+    "--max-new-tokens": "max_length max_tokens max_gen_toks",
+    "a text is sampled by --temperature, --top-k and --top-p, and is greedy without": (
+        "do_sample num_beams beams min_p repetition_penalty length_penalty gen_kwargs generation_kwargs"
+    ),
+    "--data PATH continues each document of it": "input input_file prompts prompts_file dataset",
+    "greedy texts are written up to 32 at once": "batch_size num_batches",
+    "--answers FILE takes the texts of --data": "output output_file output_path",
+    "once for each sample, with another --seed": "n num_return_sequences num_samples",
+    "generate writes in one process": "nproc num_processes gpus tensor_parallel_size",
+    "--step N, or best": "checkpoint ckpt",
+}
+GENERATE = _SAMPLING
+"""What to say, by the names that it answers. Of ``kosmos generate`` and ``chat``."""
+EVAL = {
+    "--data FILE scores documents, and --choices FILE questions with answers to choose from": (
+        "task tasks benchmark dataset eval_dataset"
+    ),
+    "documents are scored in rows of data.tokens_per_pack, however many there are": (
+        "batch_size per_device_eval_batch_size eval_batch_size"
+    ),
+    "--max-documents": "limit max_samples num_samples max_eval_samples",
+    "--answers FILE takes what --generate and --choices give": "log_samples predictions predict_with_generate",
+    "scores go to standard output: --json > FILE": "output output_path output_file out",
+    "answers of --generate are greedy, of at most --max-new-tokens": (
+        "gen_kwargs generation_kwargs temperature top_k top_p num_beams seed do_sample"
+    ),
+    "questions are asked as they stand": "num_fewshot few_shot fewshot",
+    "as a source of its own: 'evaluate.sources=[{path: PATH, template: ...}]' --data PATH": "template",
+    "as a source of its own: 'evaluate.sources=[{path: PATH, columns: {...}}]' --data PATH": "columns",
+    "eval scores in one process": "nproc num_processes gpus",
+    "--step N, or best": "checkpoint ckpt",
+}
+"""Likewise of ``kosmos eval``."""
+
+
+def called_elsewhere(option: str, table: Mapping[str, str]) -> str:
+    """What to say of an option that other programs have; empty where none has it."""
+    wanted = plain(option.lstrip("-"))
+    return next((said for said, names in table.items() if wanted in map(plain, names.split())), "")
