@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from kosmos import (
     ConfigError,
@@ -15,10 +19,12 @@ from kosmos import (
     generate_text,
     generate_texts,
     load_run,
+    open_choices,
     open_sources,
     read_run_file,
     resume_run,
     score,
+    score_answers,
     score_choices,
     train_model,
 )
@@ -194,13 +200,82 @@ def test_what_is_neither_reporter_nor_registry_leaves_no_folder_behind(given, sa
             load_run(tmp_path / "run", **given)
 
 
-@pytest.mark.parametrize("source", [None, [[1, 2]], torch.zeros(2, 2), 3])
+@pytest.mark.parametrize("source", [None, [[1, 2]], torch.zeros(2, 2), 3, Image.new("RGB", (2, 2))])
 def test_media_are_bytes_arrays_or_files(source):
-    with pytest.raises(TypeError, match=r"the source of a Media is a .*; give bytes, an array, or a file as Path"):
+    with pytest.raises(
+        ConfigError, match=r"^Media: the source is a \w+; expected a Path, bytes or an array of numpy; "
+    ):
         Media("ticks", source)
+
+
+def test_the_name_of_a_file_is_no_path():
+    with pytest.raises(ConfigError, match=r"^Media: the source is a string; write a file as Path\('a.png'\)$"):
+        Media("ticks", "a.png")
+    with pytest.raises(TypeError):  # which it was, and is
+        Media("ticks", "a.png")
+
+
+class OfNames:
+    """A source one of whose documents is made of the name of a file."""
+
+    name = "names"
+
+    def __len__(self):
+        return 2
+
+    def document(self, index):
+        part = Media("ticks", "a.png") if index else Text("b", train=True)
+        return Document(f"names {index}", (Text("a"), part))
+
+
+def test_a_document_of_what_is_no_part_of_one_costs_itself_alone():
+    found = score(compose(small_run(), ticks_registry()), [OfNames()], device="cpu", workers=0)
+    assert (found.overall.documents, [i.origin for i in found.incidents]) == (1, ["names: row 1"])
+    assert "OfNames.document raised NoSuchPart: Media: the source is a string" in found.incidents[0].cause
 
 
 @pytest.mark.parametrize("segments", [Text("a"), "a", Media("ticks", b"")])
 def test_one_segment_is_no_tuple_of_segments(segments):
-    with pytest.raises(TypeError, match=r"the segments of a Document are one .*; write \(segment,\)"):
+    with pytest.raises(ConfigError, match=r"the segments of a Document are one .*; write \(segment,\)"):
         Document("d", segments)
+
+
+@pytest.mark.parametrize("paths", ["/bench/copa.jsonl", Path("/bench/copa.jsonl"), None, 3, {"a": 1}, [3], b"/bench"])
+def test_a_path_is_no_list_of_paths(paths):
+    with pytest.raises(ConfigError, match=r"^paths: expected a list of paths, got .{1,40}$"):
+        open_choices(small_run(), ticks_registry(), paths, encode=list)
+
+
+def test_questions_may_be_named_by_paths(tmp_path):
+    (tmp_path / "asked.jsonl").write_text('{"query": "It is", "choices": ["a", "b"], "gold": 0}\n')
+    (source,) = open_choices(small_run(), ticks_registry(), (tmp_path / "asked.jsonl",), encode=list)
+    assert (source.name, len(source)) == ("asked", 2)
+
+
+@pytest.mark.parametrize(
+    ("answers", "metrics", "says"),
+    [
+        ([], ["bleu"], r"metrics: expected a mapping of names to functions, such as {\"bleu\": .*, got \['bleu'\]"),
+        ([], "bleu", "metrics: expected a mapping of names to functions, such as .*, got 'bleu'"),
+        ([], {"bleu": "bleu"}, "metrics: expected a mapping of names to functions"),
+        (["a"], {}, r"answers: expected a list of Generated, as list\(generate_answers.*, got \['a'\]"),
+        ("a", {}, "answers: expected a list of Generated"),
+        (iter([]), {}, "answers: expected a list of Generated"),
+        (None, {}, "answers: expected a list of Generated"),
+    ],
+)
+def test_answers_and_metrics_are_what_they_are_said_to_be(answers, metrics, says):
+    with pytest.raises(ConfigError, match=says):
+        score_answers(answers, metrics)
+
+
+@pytest.mark.parametrize("step", ["bst", "1", 1.0, True, -1, [1]])
+def test_what_is_no_step_is_not_said_to_have_no_checkpoint(run, step):
+    with pytest.raises(ConfigError, match=r"^step: expected the number of a step, or 'best', got "):
+        load_run(run, step=step, registry=ticks_registry())
+
+
+def test_steps_may_be_numbers_of_numpy_and_torch(run):
+    for step in (1, np.int64(1), torch.tensor(1)):
+        found = load_run(run, step=step, device="cpu", registry=ticks_registry()).step
+        assert (found, type(found)) == (1, int)

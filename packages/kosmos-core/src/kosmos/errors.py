@@ -52,6 +52,10 @@ class ConfigError(KosmosError):
     exit_status = 2
 
 
+class NoSuchPart(ConfigError, TypeError):
+    """A document is made of something that none is made of. Of a source's document, an error of that sample."""
+
+
 class PluginError(KosmosError):
     """A plugin is missing, broken or asked for something that it does not bring."""
 

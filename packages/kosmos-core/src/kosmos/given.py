@@ -6,6 +6,7 @@ Torch-free. What a run file says is checked where it is read.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import index
 from os import PathLike
 from pathlib import Path
@@ -45,3 +46,11 @@ def path_of(name: str, value: str | Path, what: str) -> Path:
     if not isinstance(value, str | PathLike):
         raise ConfigError(f"{name}: expected the path of {what}, got {value!r:.60}")
     return Path(value)
+
+
+def paths_of(name: str, value: Sequence[str | Path]) -> list[str]:
+    """Several paths. Raises ConfigError where they are no list of such; a single one is none."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if not is_list or not all(isinstance(path, str | PathLike) for path in value):
+        raise ConfigError(f"{name}: expected a list of paths, got {value!r:.100}")
+    return [str(path) for path in value]

@@ -19,6 +19,7 @@ from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
+from kosmos.given import paths_of
 from kosmos.plugins import Registry
 
 
@@ -201,7 +202,7 @@ def open_asked(
 def open_choices(
     config: RunConfig,
     registry: Registry,
-    paths: Sequence[str],
+    paths: Sequence[str | Path],
     *,
     encode: Callable[[str], Sequence[int]],
     root: Path | None = None,
@@ -219,11 +220,11 @@ def open_choices(
             chats.
         max_rows: most questions of each.
 
-    Raises: as ``open_sources``.
+    Raises: as ``open_sources``, and ConfigError where ``paths`` are no list of paths.
     """
     sources = []
     chat = chats_among(config.data.sources) is not None if chat is None else chat
-    for path in paths:
+    for path in paths_of("paths", paths):
         parts = open_parts(
             path, registry=registry, modalities=list(config.modalities), root=root, asked=True, choices=True
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.open_files import read_bytes
-from kosmos.errors import SampleError
+from kosmos.errors import NoSuchPart, SampleError
 
 MediaSource = bytes | Path | NDArray[Any]
 """An encoded file as bytes, a path to one, or decoded values in the modality's own form."""
@@ -48,9 +48,10 @@ class Media:
     def __post_init__(self) -> None:
         source: Any = self.source
         if not isinstance(source, _SOURCES):
-            path = repr(source) if isinstance(source, str) else "..."
-            raise TypeError(
-                f"the source of a Media is a {type(source).__name__}; give bytes, an array, or a file as Path({path}); "
+            if isinstance(source, str):
+                raise NoSuchPart(f"Media: the source is a string; write a file as Path({repr(source)[:80]})")
+            raise NoSuchPart(
+                f"Media: the source is a {type(source).__name__}; expected a Path, bytes or an array of numpy; "
                 "numpy.asarray makes arrays of pictures and tensors"
             )
 
@@ -121,7 +122,7 @@ class Document:
     def __post_init__(self) -> None:
         segments: Any = self.segments
         if isinstance(segments, Segment | str):  # a comma that is easily forgotten
-            raise TypeError(f"the segments of a Document are one {type(segments).__name__}; write (segment,)")
+            raise NoSuchPart(f"the segments of a Document are one {type(segments).__name__}; write (segment,)")
 
     @property
     def media(self) -> Iterator[Media | StoredMedia]:

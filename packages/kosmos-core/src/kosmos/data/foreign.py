@@ -5,14 +5,15 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from kosmos.errors import DataError, KosmosError, SampleError, own_line
+from kosmos.errors import DataError, KosmosError, NoSuchPart, SampleError, own_line
 
 
 class calling:  # noqa: N801  as ``contextlib.suppress``; a generator would cost several times as much at every sample
     """Around a call of a plugin: whatever it raises becomes an error of the sample at hand.
 
     Raises:
-        SampleError: it raised an exception that is neither ours nor a lack of memory, both of which pass.
+        SampleError: it raised an exception that is neither ours nor a lack of memory, both of which pass; or it made a
+            document of what none is made of.
     """
 
     __slots__ = ("giver", "method")
@@ -31,7 +32,9 @@ class calling:  # noqa: N801  as ``contextlib.suppress``; a generator would cost
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception | SystemExit) and not isinstance(error, KosmosError | MemoryError):
+        if error is None or (isinstance(error, KosmosError | MemoryError) and not isinstance(error, NoSuchPart)):
+            return
+        if isinstance(error, Exception | SystemExit):
             where = own_line(error, type(self.giver).__module__)
             raise SampleError(f"{called(self.giver, self.method)} raised {first_line(error)}{where}") from error
 

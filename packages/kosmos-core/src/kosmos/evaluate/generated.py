@@ -352,8 +352,14 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
             ``registry.build("metric", "word_error_rate")``.
 
     Raises:
+        ConfigError: ``answers`` or ``metrics`` are something else.
         PluginError: a metric raised something or gives no number; it is named.
     """
+    if not isinstance(answers, Sequence) or not all(isinstance(answer, Generated) for answer in answers):
+        raise ConfigError(f"answers: expected a list of Generated, as list(generate_answers(...)), got {answers!r:.60}")
+    if not isinstance(metrics, Mapping) or not all(map(callable, metrics.values())):
+        such = '{"bleu": registry.build("metric", "bleu")}'
+        raise ConfigError(f"metrics: expected a mapping of names to functions, such as {such}, got {metrics!r:.60}")
     found: dict[str, float] = {}
     for name, metric in metrics.items() if answers else ():
         try:

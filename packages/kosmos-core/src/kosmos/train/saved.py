@@ -28,7 +28,7 @@ from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.errors import CheckpointError, ConfigError, PluginError
-from kosmos.given import A_RUN, path_of
+from kosmos.given import A_RUN, path_of, whole
 from kosmos.lock import check_lock
 from kosmos.model.lora import merge_updates
 from kosmos.model.weights import materialize
@@ -111,8 +111,8 @@ def load_run(
         merge: put low-rank updates (``lora``) into the weights that they stand beside, in whose type they are rounded.
 
     Raises:
-        ConfigError: there is no run, ``output`` is the checkpoint of another step, or one of ``overrides`` is wrong,
-            would make another model or would have no effect.
+        ConfigError: there is no run, ``step`` is no step, ``output`` is the checkpoint of another step, or one of
+            ``overrides`` is wrong, would make another model or would have no effect.
         CheckpointError: there is no whole checkpoint, none of that step, or none that was scored.
         PluginError: a component that it uses is not installed.
     """
@@ -158,7 +158,7 @@ def open_checkpoint(
     output: Path, step: int | Literal["best"] | None = None, overrides: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[RunFolder, Loaded]:
     """A run's folder and one of its checkpoints; arguments and errors as of ``load_run``."""
-    given = output
+    given, step = output, _step_of(step)
     output, named = run_and_step(given)
     if None not in (step, named) and step != named:
         raise ConfigError(f"step {step}: {given} is the checkpoint of step {named}; leave one of them out")
@@ -172,6 +172,16 @@ def open_checkpoint(
         again = resume_command(output)
         raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with '{again}'")
     return folder, loaded
+
+
+def _step_of(given: int | Literal["best"] | None) -> int | Literal["best"] | None:
+    """A step as it may be asked for, also by a number of numpy or PyTorch. Raises ConfigError where it is none."""
+    if given is None or (isinstance(given, str) and given == "best"):
+        return given
+    try:
+        return whole("step", given, least=0)
+    except ConfigError as error:
+        raise ConfigError(f"step: expected the number of a step, or 'best', got {given!r:.60}") from error
 
 
 def _load_best(folder: RunFolder, measure: Measure) -> Loaded:
