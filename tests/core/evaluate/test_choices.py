@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -20,8 +22,8 @@ from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.choices import _space
 from kosmos.data.document import Document
 from kosmos.data.plan import decode_cells
-from kosmos.data.sources.choices import read_offer
-from kosmos.errors import DataError, SampleError
+from kosmos.data.sources.choices import Offer
+from kosmos.errors import DataError
 from kosmos.evaluate.choices import NOT_FINITE, Chosen, score_choices
 from kosmos.evaluate.score import score
 from kosmos.run_sources import open_choices
@@ -212,7 +214,13 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
         "too long": ({**good, "query": "word " * 40}, "answer 1: with its question it takes more than the 128 tokens"),
         "no medium": ({**good, "image": "none.png"}, "some.jsonl:3: "),
         "broken": ({**good, "image": "broken.png"}, "some.jsonl:4: "),
-        "one": ({**good, "choices": ["a"]}, "choices: expected a list of two answers or more, got a list"),
+        "one": ({**good, "choices": ["a"]}, "choices: expected a list of two answers or more, got a list of 1"),
+        "none": ({**good, "choices": []}, "choices: expected a list of two answers or more, got an empty list"),
+        "text": ({**good, "choices": "a or b"}, "choices: expected a list of two answers or more, got a string"),
+        "one label": ({**good, "choices": {"A": "a", "B": None}}, "of two answers or more by their labels, got 1"),
+        "one letter": ({"query": "?", "A": "a", "B": "", "gold": 0}, "A, B: expected two answers or more, got A alone"),
+        "no letter": ({"query": "?", "A": None, "B": None, "gold": 0}, "offers nothing (choices, options, endings, or"),
+        "nested": ({**good, "choices": {"A": "a", "B": ["b", []]}}, "choices.B: expected text, got a list"),
         "beyond": ({**good, "gold": 2}, "gold: 2 is none of its 2 answers"),
         "unsaid": ({**good, "gold": None}, "none of the answers is said to be right"),
         "empty": ({**good, "choices": ["a", ""]}, "choices[1] is empty"),
@@ -241,11 +249,32 @@ def test_questions_may_stand_in_a_table(run: Path, capsys) -> None:
     assert (found["documents"], found["chance"]) == (2, pytest.approx((1 / 2 + 1 / 3) / 2))
 
 
+def test_a_table_may_have_a_column_for_each_answer_or_an_object_of_them(run: Path) -> None:
+    composition = load_run(run, device="cpu").composition
+    asked = ("Is it?", "Which is it?")
+    letters: dict[str, list[Any]] = {"A": ["no", "a"], "B": ["yes", "b"], "C": [None, "c"], "D": [None, None]}
+    offered = [Offer(("no", "yes"), 1), Offer(("a", "b", "c"), 2)]
+    objects = [{"A": "no", "B": "yes"}, {"A": "a", "B": "b", "C": "c"}]
+    (run.parent / "tsv.tsv").write_text(
+        f"question\tA\tB\tC\tD\tanswer\n{asked[0]}\tno\tyes\t\t\tB\n{asked[1]}\ta\tb\tc\t\tC\n"
+    )
+    both = {"question": asked, "answer": ["B", "C"]}
+    pq.write_table(pa.table({**both, **letters}), run.parent / "letters.parquet")
+    pq.write_table(pa.table({**both, "choices": objects}), run.parent / "objects.parquet")
+    paths = [run.parent / name for name in ("tsv.tsv", "letters.parquet", "objects.parquet")]
+    for source in open_choices(composition.config, composition.registry, paths, encode=composition.tokenizer.encode):
+        assert (source.offers, source.incidents) == (offered, []), source.name
+        assert next(part.text for part in source.document(2).segments if isinstance(part, Text)) == asked[1]
+
+
 def test_a_file_without_one_usable_question_is_an_error(run: Path, capsys) -> None:
     status, out, err = asked(run, capsys, [{"query": "It is", "choices": ["a", "b"], "gold": 2}])
     assert status == 3 and "no document could be scored" in err and "gold: 2 is none of its 2 answers" in out
     status, out, err = asked(run, capsys, [{"context": "It is", "continuation": "a"}])
-    assert status == 3 and "no column says what is offered (choices, options, endings); there are context, cont" in err
+    assert (
+        status == 3
+        and "no column says what is offered (choices, options, endings, or A, B and so on); there are c" in err
+    )
     status, out, err = asked(run, capsys, [{"choices": ["a", "b"], "gold": 0}])
     assert status == 3 and "no column holds the question (question, query, prompt" in err
 
@@ -263,33 +292,6 @@ def test_questions_stand_beside_what_else_is_scored(run: Path, capsys) -> None:
     assert status == 2 and "is given twice" in err
     assert main(["eval", str(run), "--choices", "sums"]) == 3
     assert "a registered dataset has no rows with choices" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("row", "right"),
-    [
-        ({"gold": 1}, 1),
-        ({"gold": "1"}, 1),
-        ({"answer": "b"}, 1),
-        ({"answer": "C"}, 2),
-        ({"answer": "four"}, 0),
-        ({"answer": "2"}, 2),
-        ({"answer": 0, "label": 2}, 0),
-        ({"choices": {"text": ["a", "b"], "label": ["2", "1"]}, "answerKey": "1"}, 1),
-        ({"choices": ["2", "1"], "answer": "1"}, 1),
-        ({"choices": ["2", "1"], "answer": 0}, 0),
-        ({"label": 1.0}, 1),
-        ({"choices": [{"text": "a", "label": "X"}, {"text": "b", "label": "Y"}], "answerKey": "Y"}, 1),
-    ],
-)
-def test_the_right_answer_is_said_in_many_ways(row: dict[str, Any], right: int) -> None:
-    assert read_offer({"choices": ["four", "five", "six"], **row}).right == right
-
-
-@pytest.mark.parametrize("said", [True, -1, 3, "3", "D", "sixth", 1.5, ["a"]])
-def test_what_is_no_answer_is_not_taken_for_one(said: Any) -> None:
-    with pytest.raises(SampleError, match="is none of its 3 answers"):
-        read_offer({"choices": ["four", "five", "six"], "gold": said})
 
 
 def test_what_is_passed_over_is_told_and_held_out_parts_are_taken(run: Path, capsys) -> None:

@@ -19,11 +19,13 @@ NOT_THERE = ("no such file", "or the folder that holds them as root")
 """Words of causes that ``--root`` may mend."""
 _OF_ITS_OWN = re.compile(r"[^\s:,;()'\"]*[\d/.][^\s:,;()'\"]*")
 """Words of a cause that other documents have otherwise, such as a file's name, a place or a size."""
+_ANSWERS = re.compile(r"\S.{0,99} is none of its \d+ answers: .*")
+"""What a question says and offers, which is its own."""
 
 
 def alike(cause: str) -> str:
     """A cause as it is of all documents that have it: without the names and numbers of one."""
-    return _OF_ITS_OWN.sub("...", cause)
+    return _OF_ITS_OWN.sub("...", _ANSWERS.sub("what it says is none of its answers", cause))
 
 
 def incident_lines(incidents: Sequence[Incident], what: str, all_of_them: str = "--json names all") -> Iterator[str]:
