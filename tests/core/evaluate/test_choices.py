@@ -279,6 +279,28 @@ def test_a_file_without_one_usable_question_is_an_error(run: Path, capsys) -> No
     assert status == 3 and "no column holds the question (question, query, prompt" in err
 
 
+def test_a_file_of_which_nothing_is_scored_is_an_error_beside_others(run: Path, capsys) -> None:
+    unusable, rows = str(run.parent / "unusable.jsonl"), str(run.parent / "rows.jsonl")
+    Path(unusable).write_text('{"query": "It is", "choices": ["a", "b"], "gold": 2}\n')
+    good = [{"query": "It is", "choices": ["a", "b"], "gold": 0}]
+    status, out, err = asked(run, capsys, good, "--choices", unusable)
+    says = "no document could be scored; those left out are named with why\n"
+    assert (status, err) == (3, f"error[data]: {unusable}: {says}")
+    table = [line.split()[:2] for line in out.splitlines()[1:3]]
+    assert table == [["some", "1"], ["unusable", "0"]] and "gold: 2 is none of its 2 answers" in out
+    status, out, err = asked(run, capsys, [{**good[0], "gold": 2}], "--choices", unusable, "--json", "--data", rows)
+    assert (status, err) == (3, f"error[data]: {run.parent / 'some.jsonl'}, {unusable}: {says}")
+    assert json.loads(out)["overall"]["documents"] > 0
+
+    broken = run.parent / "other.jsonl"
+    broken.write_text('{"image": "none.png", "text": "red"}\n')
+    assert main(["eval", str(run), "--data", str(broken), "--data", rows, "--workers", "0"]) == 3
+    said = capsys.readouterr()
+    assert said.err.endswith(
+        f"error[data]: {broken}: {says[:-1]}; if their media are in another folder, name it with --root\n"
+    )
+
+
 def test_questions_stand_beside_what_else_is_scored(run: Path, capsys) -> None:
     rows = [{"query": "It is", "choices": ["a", "b"], "gold": 0}] * 9
     status, out, _ = asked(

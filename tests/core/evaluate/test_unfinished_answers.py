@@ -84,8 +84,13 @@ def test_a_file_that_was_killed_within_a_line_ends_as_one_that_was_not(run: Path
     assert main(generate(run, cut.name, "--resume")) == 2
     rows.write_text(before)
     said = capsys.readouterr().err
-    assert "was begun with files.0.hash '" in said
-    assert f"was begun with sources.0.documents {ROWS}, and this is {ROWS + 1}" in said
+    size = len(before)
+    changes = f"from {size:,} to {size + 23:,} bytes", f"of {size:,} bytes as before, but with another content"
+    assert said.splitlines()[-2:] == [
+        f"error[config]: --resume: {rows} has changed ({change}) since {cut} was begun; go on with the data as they "
+        "were, or name another file for the answers"
+        for change in changes
+    ]
     progress_of(cut).write_text("no JSON")
     assert main(generate(run, cut.name, "--resume")) == 2
     assert f"{progress_of(cut)} cannot be read; name another file than {cut}, or remove it" in capsys.readouterr().err

@@ -54,15 +54,18 @@ class AnswerLines:
         """Rows up to the last answer that could not be used, those of earlier calls among them."""
         return self._reached.left_out
 
-    def begin(self, by: Mapping[str, Any]) -> None:
+    def begin(self, by: Mapping[str, Any], paths: Sequence[str]) -> None:
         """Say what the answers are made by, before the first of them.
+
+        Args:
+            paths: of the data, as they were named.
 
         Raises:
             ConfigError: the file that is gone on with was made by something else.
         """
         self._made_by = by
         if self._resumed and self._progress is not None:
-            self._reached = self._progress.read(by)
+            self._reached = self._progress.read(by, paths)
             self._hash = hash_of(self._kept())
 
     def answered(self, source: int) -> int:

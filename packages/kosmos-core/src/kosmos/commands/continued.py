@@ -96,7 +96,7 @@ def continue_data(
         _say(line for source in sources for line in _of_texts(source))
         _hint_at_chats(run, sources, asking)
         settings = {"command": "generate", "max_documents": max_documents, **asdict(how)}
-        lines.begin(made_by(run, sources, paths, settings | asking.settings()))
+        lines.begin(made_by(run, sources, paths, settings | asking.settings()), paths)
         before = lines.left_out
         try:
             for number, source in enumerate(sources):

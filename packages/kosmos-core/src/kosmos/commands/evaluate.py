@@ -136,7 +136,7 @@ def evaluate(
         lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(choices or ())]
         asked = [short_name(path) for path in choices or ()]
         settings = {"command": "eval", "choices": asked, "max_documents": max_documents}
-        lines.begin(made_by(run, sources, paths, settings | wanted.settings()))
+        lines.begin(made_by(run, sources, paths, settings | wanted.settings()), paths)
         chosen = _score_choices(run, choices, root, max_documents, helpers, result) if choices else []
         if sources:
             _score(run, sources, max_documents, helpers, result)
@@ -150,7 +150,7 @@ def evaluate(
         say("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
     if unwritten is not None:
         raise unwritten
-    _refuse_nothing(result, paths, root)
+    _refuse_nothing(result, sources, data or (), choices or (), root)
 
 
 def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -209,18 +209,31 @@ def _score_choices(
     return chosen
 
 
-def _refuse_nothing(result: Mapping[str, Any], named: Sequence[str], root: str | None) -> None:
-    """Raises DataError where neither a document nor a question was scored; warns where media were not found."""
-    questions = sum(found["documents"] for found in result.get("choices", {}).values())
-    advice = root_advice(result["incidents"], root) if named else ""
-    if questions or result.get("overall", {}).get("documents"):
-        if advice:
-            _warn(f"some are left out for want of their media{advice}")
-        return
-    from kosmos.evaluate.score import NONE_SCORED
+def _refuse_nothing(
+    result: Mapping[str, Any], sources: Sequence[Source], data: Sequence[str], choices: Sequence[str], root: str | None
+) -> None:
+    """Warns where media were not found.
 
-    of = ", ".join(named or [result["output"]])
-    raise DataError(f"{of}: {NONE_SCORED}; those left out are named with why{advice}")
+    Args:
+        sources: those of ``data``, where there are any.
+
+    Raises:
+        DataError: nothing was scored of one that was named, or of the run's own data together.
+    """
+    named = [*data, *choices]
+    documents = [result["by_source"].get(source.name, {}).get("documents", 0) for source in sources if data]
+    documents += [found["documents"] for found in result.get("choices", {}).values()]
+    if named:
+        without = [path for path, count in zip(named, documents, strict=True) if not count]
+    else:
+        without = [] if result["overall"]["documents"] else [result["output"]]
+    advice = root_advice(result["incidents"], root) if named else ""
+    if without:
+        from kosmos.evaluate.score import NONE_SCORED
+
+        raise DataError(f"{', '.join(without)}: {NONE_SCORED}; those left out are named with why{advice}")
+    if advice:
+        _warn(f"some are left out for want of their media{advice}")
 
 
 def _warn(line: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -226,8 +227,11 @@ class Progress:
             self._lines.close()
             self._lines = None
 
-    def read(self, by: Mapping[str, Any]) -> Reached:
+    def read(self, by: Mapping[str, Any], paths: Sequence[str]) -> Reached:
         """Up to where the answers are whole.
+
+        Args:
+            paths: of the data, for errors.
 
         Raises:
             ConfigError: it cannot be read, the answers were made by something else, or the file holds something else.
@@ -239,7 +243,7 @@ class Progress:
             raise ConfigError(
                 f"--resume: {self._file} cannot be read; name another file than {self._answers}, or remove it"
             ) from error
-        self._refuse_other(before, by)
+        self._refuse_other(before, by, paths)
         fitting = [number for number, reached in enumerate(noted) if reached.bytes <= len(content)]
         place = fitting[-1] if fitting else -1
         reached = noted[place] if fitting else Reached()
@@ -251,10 +255,15 @@ class Progress:
             )
         return reached
 
-    def _refuse_other(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    def _refuse_other(self, before: Mapping[str, Any], now: Mapping[str, Any], paths: Sequence[str]) -> None:
         from kosmos.train.order import differences, shown
 
         for path, one, other in differences(before, now, ""):
+            if (place := _same_data(path)) is not None and (changed := _changed(before, now, paths, place)):
+                raise ConfigError(
+                    f"--resume: {changed} since {self._answers} was begun; go on with the data as they were, or name "
+                    "another file for the answers"
+                )
             what = f"{path} {shown(one)}, and this is {shown(other)}"
             if path == "checkpoint":
                 what = "another checkpoint of this step"
@@ -262,6 +271,29 @@ class Progress:
                 f"--resume: {self._answers} was begun with {what}; go on with what it was begun with, or name another "
                 "file"
             )
+
+
+_OF_DATA = re.compile(r"(?:sources\.(\d+)\.documents|files\.(\d+)\..+)")
+
+
+def _same_data(path: str) -> int | None:
+    """Of data of one name that are others now the number, where a difference is one between the two."""
+    found = _OF_DATA.fullmatch(path)
+    return int(found[1] or found[2]) if found else None
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any], paths: Sequence[str], place: int) -> str:
+    """Which file or folder has changed and how, in words; empty where that is not known."""
+    try:
+        one, other = before["files"][place], now["files"][place]
+        if one == other or place >= len(paths):
+            return ""
+        sizes = one["bytes"], other["bytes"]
+    except (LookupError, TypeError):
+        return ""
+    if sizes[0] == sizes[1]:
+        return f"{paths[place]} has changed (of {sizes[0]:,} bytes as before, but with another content)"
+    return f"{paths[place]} has changed (from {sizes[0]:,} to {sizes[1]:,} bytes)"
 
 
 def _is_cut_group(rest: bytes, by: Mapping[str, Any], most: int | None) -> bool:
