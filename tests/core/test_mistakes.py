@@ -9,6 +9,7 @@ import pytest
 
 from kosmos.compose import check_components, check_parts
 from kosmos.config import RunConfig
+from kosmos.data.sources.request import read_options
 from kosmos.errors import ConfigError
 from kosmos.names import nearest
 from kosmos.plugins import load_plugins
@@ -49,12 +50,26 @@ def check(over: dict[str, Any]) -> None:
         ("backbone.zzz=1", "dropout, name, freeze, lora, learning_rate)"),
         ("streams.image.encoder.lr=1", "unknown field; did you mean streams.image.learning_rate? ("),
         ("train.optimizer.fused=true", "train.optimizer.fused: unknown field (fields: betas, "),
+        (
+            "evaluate.sources=[{path:x.jsonl,weight:2}]",
+            "evaluate.sources.0.path:x.jsonl: unknown field; YAML wants a space after the colon: path: x.jsonl; eval",
+        ),
+        ("train.schedule={name:wsd,decay:2}", "train.schedule.name:wsd: unknown field; YAML wants a space after the c"),
+        ("backbone={width:32}", "backbone.width:32: unknown field; YAML wants a space after the colon: width: 32"),
+        ("train={steps:3}", "train.steps:3: unknown field; YAML wants a space after the colon: steps: 3"),
+        ("evaluate.metrics=[{name:bleu}]", "got {'name:bleu': None}; YAML wants a space after the colon: name: bleu"),
+        ("data.sources=[{path: a, columns: {text:b}}]", "got None; YAML wants a space after the colon: text: b"),
     ],
 )
 def test_what_was_meant_is_said(override: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check(parse_overrides([override]))
     assert hint in str(caught.value)
+
+
+def test_options_of_files_want_a_space_after_a_colon_too() -> None:
+    with pytest.raises(ConfigError, match="chunk_chars:5: unknown field; YAML wants a space after the colon: chunk_ch"):
+        read_options({"chunk_chars:5": None}, "data.sources.0")
 
 
 @pytest.mark.parametrize(

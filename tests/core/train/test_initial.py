@@ -111,12 +111,30 @@ def test_a_file_in_the_place_of_a_run_is_refused_and_the_run_that_it_is_of_is_na
     exported.write_bytes((first / "run.yaml").read_bytes())
     inside = next(first.glob("checkpoints/step-*/manifest.json"))
     for file, which in (
-        (exported, ": an exported model cannot stand in its place; begin with the run that it was exported from, .*"),
-        (first / "run.yaml", f", {first}"),
-        (inside, f", {first}"),
+        (
+            exported,
+            "a run, the output of 'kosmos train': an exported model cannot stand in its place; begin with the .*",
+        ),
+        (first / "run.yaml", f"the run, {first}"),
+        (inside, f"the run, {first}"),
     ):
-        with pytest.raises(ConfigError, match=rf"^init: {file}: is a file; give the folder of the run{which}$"):
+        with pytest.raises(ConfigError, match=rf"^init: {file}: is a file; give the folder of {which}$"):
             trained(tmp_path / "second", init=str(file))
+
+
+def test_a_folder_with_a_run_file_is_no_run_of_a_file_in_it(
+    first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.yaml").write_bytes((first / "run.yaml").read_bytes())
+    (tmp_path / "model.safetensors").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"^model\.safetensors: is a file; give the folder of a run, the output of 'k"
+    ):
+        load_run("model.safetensors")
+    monkeypatch.chdir(first)
+    with pytest.raises(ConfigError, match=rf"^run\.yaml: is a file; give the folder of the run, {first}$"):
+        load_run("run.yaml")
 
 
 def test_a_folder_of_transformers_is_said_to_be_a_backbone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from kosmos.config import RunConfig
 from kosmos.elsewhere import elsewhere, here, value_elsewhere
-from kosmos.names import did_you_mean, plain
+from kosmos.names import did_you_mean, plain, unspaced
 
 AT_MOST = 4
 """Mistakes that are told."""
@@ -33,7 +33,7 @@ def explain(error: ValidationError) -> str:
         path = _field_of(one["loc"])
         said = by_field.setdefault((path, _shown(one["input"])), [])
         said.append(_told(one["type"], path, one["msg"], one["input"]))
-        if hint := _choice_meant(one, path):
+        if hint := _choice_meant(one, path) or _unspaced_beside(one):
             hints[path] = f"; {hint}"
         if one["type"] == "value_error" and isinstance(one["input"], dict):
             of_several.add(path)
@@ -73,6 +73,13 @@ def _choice_meant(error: Any, path: Sequence[int | str]) -> str:
     return value_elsewhere(".".join(map(str, path)), value) or did_you_mean(value, choices)
 
 
+def _unspaced_beside(error: Any) -> str:
+    """Which colon without a space may be why something is missing or null. An unknown field tells it itself."""
+    nothing = error["loc"][-1:] if error["input"] is None and error["type"] != "extra_forbidden" else ()
+    keys = list(error["input"]) if error["type"] == "missing" else nothing
+    return next((said for key in keys if (said := unspaced(str(key)))), "")
+
+
 def _as_sources(found: str | list[Any]) -> str:
     """How to write what stands in the place of all fields of the data."""
     paths = found if isinstance(found, list) else [found]
@@ -105,6 +112,8 @@ def _is_key(model: Any, field: str) -> bool:
 
 def _meant(name: str, location: Sequence[int | str]) -> str:
     """The field that is most likely meant by a name that none has at its place."""
+    if said := unspaced(name):
+        return said
     if "." in name:  # a path is for the command line
         first, *rest = name.split(".")
         return f"fields are nested here: {first}: {': '.join(f'{{{part}' for part in rest)}: ...{'}' * len(rest)}"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", re.IGNORECASE | re.ASCII)
+_UNSPACED = re.compile(r"(\w[\w.-]*):(\S.*)", re.DOTALL)
 
 
 def unfit(name: str) -> str:
@@ -32,6 +33,12 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """``"did you mean patch_size?"``, or an empty string where no candidate is near."""
     match = nearest(name, candidates)
     return f"did you mean {match}?" if match else ""
+
+
+def unspaced(key: str) -> str:
+    """What to write for a key of YAML such as ``name:wsd``, of which the colon wants a space; else an empty string."""
+    found = _UNSPACED.fullmatch(key)
+    return f"YAML wants a space after the colon: {found[1]}: {found[2]}" if found else ""
 
 
 def listed(names: Iterable[str], *, at_most: int = 12) -> str:

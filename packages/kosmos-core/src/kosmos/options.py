@@ -16,7 +16,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from kosmos.elsewhere import around, beside, elsewhere, size_elsewhere
 from kosmos.errors import ConfigError, PluginError
-from kosmos.names import did_you_mean, listed
+from kosmos.names import did_you_mean, listed, unspaced
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -237,6 +237,8 @@ def _mistyped(name: str, value: Any, annotation: Any, path: str) -> str:
 
 
 def _unknown(name: str, fields: Mapping[str, inspect.Parameter], path: str, owner: Callable[[str], str | None]) -> str:
+    if said := unspaced(str(name)):
+        return f"{path}.{name}: unknown field; {said}"
     ours = size_elsewhere(str(name))
     hint = f"did you mean {ours}?" if ours in fields else did_you_mean(str(name), fields)
     if ours and not hint and "config" in fields:

@@ -200,8 +200,10 @@ class RunFolder:
         folder = RunFolder(path)
         run, step = run_and_step(path.parent if path.is_file() else path)
         if path.is_file():
-            which = f", {run}" if RunFolder(run).run_file.is_file() else ": an exported model cannot stand in its place"
-            raise ConfigError(f"{path}: is a file; give the folder of the run{which}")
+            which = f"the run, {run if run.name else run.absolute()}"
+            if not RunFolder(run).checkpoints.is_dir() or not RunFolder(run).run_file.is_file():
+                which = "a run, the output of 'kosmos train': an exported model cannot stand in its place"
+            raise ConfigError(f"{path}: is a file; give the folder of {which}")
         if step is not None and RunFolder(run).run_file.is_file():
             raise ConfigError(f"{path}: is a checkpoint; give the folder of its run, {run}")
         if not folder.run_file.is_file():

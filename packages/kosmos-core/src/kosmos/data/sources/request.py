@@ -32,7 +32,7 @@ from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.data.sources.wishes import WishesOf
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
-from kosmos.names import listed
+from kosmos.names import listed, unspaced
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ def read_options(options: Mapping[str, Any], where: str) -> FileOptions:
     for option in options:
         if option not in known:
             before = f"{where}." if where else ""
-            raise ConfigError(f"{before}options.{option}: unknown field{did_you_mean(option, known)}")
+            hint = f"; {said}" if (said := unspaced(str(option))) else did_you_mean(option, known)
+            raise ConfigError(f"{before}options.{option}: unknown field{hint}")
     return FileOptions(**options)
 
 
