@@ -54,11 +54,11 @@ class AnswerLines:
         """Rows up to the last answer that could not be used, those of earlier calls among them."""
         return self._reached.left_out
 
-    def begin(self, by: Mapping[str, Any], paths: Sequence[str]) -> None:
+    def begin(self, by: Mapping[str, Any], paths: Sequence[str] = ()) -> None:
         """Say what the answers are made by, before the first of them.
 
         Args:
-            paths: of the data, as they were named.
+            paths: of the data, as they were named; empty where they are those of the run.
 
         Raises:
             ConfigError: the file that is gone on with was made by something else.
