@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": FOUND | {"data", "runtime"},
     "encoder_inputs": FOUND | {"options"},
     "compose": (RUN | {"encoder_inputs"}) - {"run_sources"},
-    "run_sources": FOUND | {"config", "data"},
+    "run_sources": FOUND | {"config", "data", "given"},
     "checkpoint": SURFACE | {"runtime", "files"},
     "reference": FOUND | {"options", "config", "mistakes", "elsewhere", "names"},
     "generate": RUN,

@@ -38,6 +38,16 @@ class Renamed(Scaled):
         super().__init__(scale=factor, plus=plus)
 
 
+class Undone(Scaled):
+    """Its gradients are no numbers."""
+
+    def forward(self, values: Tensor, grids: Tensor) -> Tensor:
+        cells = super().forward(values, grids)
+        if cells.requires_grad:
+            cells.register_hook(lambda gradient: gradient * float("nan"))
+        return cells
+
+
 def version(of: type[Scaled]) -> Registry:
     @hookimpl
     def kosmos_encoders() -> Any:

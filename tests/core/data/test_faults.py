@@ -164,7 +164,7 @@ def test_states_of_old_checkpoints_still_load():
     lane = {key: value for key, value in state["lanes"]["0"].items() if key != "fruitless"}
     rows, after = take(feed, 6, state={"lanes": {"0": lane}, "deadly": [[0, 8]]})
     assert {i.origin for i in incidents(rows)} == {"numbered: row 8"}
-    assert after["deadly"] == [[0, 8, PLAN, "its decoder died; the file is broken"]]
+    assert after["deadly"] == [[0, 8, PLAN, "its decoder died; the file, or what reads it, is broken"]]
 
 
 def killed_elsewhere(worker):

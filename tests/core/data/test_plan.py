@@ -310,6 +310,12 @@ def test_a_slot_count_may_give_numbers_of_numpy():
     assert plan.token_ids.tolist() == same.token_ids.tolist()
 
 
+def test_a_plan_of_more_slots_than_any_row_holds_costs_its_sample_and_no_memory():
+    document = Document("d", (ticks(10), Text("up", train=True)))
+    with pytest.raises(SampleError, match=r"takes 1,099,511,627,776 slots of stream ticks, which no row can hold"):
+        planner_of(slots=Fixed(2**40)).plan(document)
+
+
 def test_a_document_may_fill_a_row():
     [plan] = planner_of(max_cells={"ticks": 10}).plan(Document("d", (ticks(40), Text("x", train=True))))
     assert plan.cells("ticks") == 10

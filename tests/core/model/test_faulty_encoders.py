@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from kosmos import ConnectorSpec, EncoderSpec, Grid, hookimpl, make_run, train_model
 from kosmos.compose import compose
 from kosmos.data.batch import DocumentInfo, MediaArrays, PackedBatch
-from kosmos.errors import ConfigError, PluginError
+from kosmos.errors import ConfigError, PluginError, TrainingError
 from kosmos.model.omni import OmniModel
 from kosmos.plugins import Registry
 from kosmos.train.doubts import doubts, learns_nothing
 from kosmos.train.progress import Reporter
-from support.runs import SMALL, ticks_registry
+from support.runs import SMALL, small_run, ticks_registry
+from support.scaled import Undone, version
 
 
 class Faulty(nn.Module):
@@ -255,3 +256,9 @@ def test_a_run_ends_with_the_name_of_the_encoder_that_failed(tmp_path: Path) -> 
     run = make_run(SMALL, {"streams": {"ticks": parts}, "output": str(tmp_path / "run")})
     with pytest.raises(PluginError, match=r"^streams\.ticks\.encoder: faulty \(Faulty\): forward failed: ValueError"):
         train_model(run, registry=faulty_registry())
+
+
+def test_gradients_that_are_no_numbers_are_told_of_with_their_part(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", streams={"ticks": {"encoder": "scaled"}}, train={"steps": 1})
+    with pytest.raises(TrainingError, match=r"not finite \(the gradients of streams\.ticks alone are not finite\)"):
+        train_model(run, registry=version(Undone))

@@ -216,18 +216,18 @@ class Registry:
         near = nearest(name, there) or nearest(component_elsewhere(kind, name), there)
         likely, doubts = self._likely(kind, name), self._doubts(kind, name)
         if near:
-            said = f"{kind} {name!r}: unknown; did you mean {near}? ({_plural(kind)}: {listed(there)})"
+            said = f"{kind} {name!r}: unknown; did you mean {near}? ({plural(kind)}: {listed(there)})"
         elif likely and likely.off:
             return (
-                f"{kind} {name!r}: no plugin that is loaded brings it ({_plural(kind)}: {listed(there)}); "
+                f"{kind} {name!r}: no plugin that is loaded brings it ({plural(kind)}: {listed(there)}); "
                 f"plugin {likely.label} may, and is {likely.off.why}; {likely.off.remedy}"
             )
         elif meant := self._meant(kind, name):
-            said = f"{kind} {name!r}: unknown; {meant} ({_plural(kind)}: {listed(there)})"
+            said = f"{kind} {name!r}: unknown; {meant} ({plural(kind)}: {listed(there)})"
         else:
             install = _install_hint(kind, name)
             said = (
-                f"{kind} {name!r}: no installed plugin brings it ({_plural(kind)}: {listed(there)}); "
+                f"{kind} {name!r}: no installed plugin brings it ({plural(kind)}: {listed(there)}); "
                 f"install the package that does ({install}){'' if doubts else self._of_models(kind, name)}"
             )
         return said + doubts
@@ -339,7 +339,8 @@ def _at(path: str, error: ConfigError, factory: Any) -> ConfigError:
     return type(error)(f"{path}{between}{said}")
 
 
-def _plural(kind: str) -> str:
+def plural(kind: str) -> str:
+    """Several components of a kind, in words."""
     return "modalities" if kind == "modality" else f"{kind}s"
 
 

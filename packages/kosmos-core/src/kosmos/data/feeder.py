@@ -97,7 +97,9 @@ def as_known(feed: Feed, state: Mapping[str, Any]) -> Feed:
 
 def _deadly(entry: Sequence[Any]) -> tuple[Touch, str]:
     """A deadly sample from a state. Those of old checkpoints say neither what was done to it nor how it ended."""
-    source, row, action, cause = entry if len(entry) == 4 else (*entry, PLAN, "its decoder died; the file is broken")
+    source, row, action, cause = (
+        entry if len(entry) == 4 else (*entry, PLAN, "its decoder died; the file, or what reads it, is broken")
+    )
     return (int(source), int(row), int(action)), str(cause)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from kosmos.data.foreign import first_line
 from kosmos.data.processor import Grid
-from kosmos.errors import KosmosError, PluginError, own_line
+from kosmos.errors import KosmosError, PluginError, SampleError, own_line
 
 
 class SlotCount(Protocol):
@@ -51,11 +51,16 @@ class Fixed:
         return self.slots
 
 
+MOST = 2**26
+"""Slots of an item, of which a plan holds the places: more than any row has tokens."""
+
+
 def count_slots(slots: SlotCount, grid: Grid, stream: str) -> int:
     """The slots that an item fills, by the count of a stream's connector.
 
     Raises:
         PluginError: the count fails, or gives no whole number.
+        SampleError: there are more than any row could hold.
     """
     try:
         count = slots(grid)
@@ -64,7 +69,10 @@ def count_slots(slots: SlotCount, grid: Grid, stream: str) -> int:
             raise
         said = f"failed: {first_line(error)}{own_line(error, getattr(slots, '__module__', None))}"
         raise PluginError(f"{_who(slots, grid, stream)} {said}") from error
-    return count if type(count) is int else _whole(count, slots, grid, stream)
+    count = count if type(count) is int else _whole(count, slots, grid, stream)
+    if count > MOST:
+        raise SampleError(f"takes {count:,} slots of stream {stream}, which no row can hold; make the medium smaller")
+    return count
 
 
 def _whole(count: Any, slots: SlotCount, grid: Grid, stream: str) -> int:

@@ -215,9 +215,10 @@ class Supervisor:
         if hung:
             return touch, f"its decoder hung for {self.hang_s:g} s"
         if status >= 0 or -status in FAULTS:
-            return touch, f"its decoder died ({_how(status)}); the file is broken"
+            return touch, f"its decoder died ({_how(status)}); the file, or what reads it, is broken"
         if touch == suspect:
-            return touch, f"its decoder died twice ({_how(status)}); it takes too much memory, or the file is broken"
+            why = "it takes too much memory, or the file, or what reads it, is broken"
+            return touch, f"its decoder died twice ({_how(status)}); {why}"
         self.suspect = touch
         return None
 

@@ -15,7 +15,7 @@ from kosmos.elsewhere import component_elsewhere, elsewhere, size_elsewhere, val
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.mistakes import paths_in, paths_of
 from kosmos.names import did_you_mean
-from kosmos.plugins import Registry
+from kosmos.plugins import Registry, plural
 from kosmos.reference.entries import Entry, entries_of_fields, entries_of_options, entry_of_field
 
 KIND_AT = {
@@ -182,7 +182,7 @@ def _field(path: str, entry: Entry, inner: type[BaseModel] | None, kind: str, re
     inside = tuple(entries_of_fields(inner, _named)) if inner is not None else ()
     meaning = inspect.getdoc(inner) if inner is not None and not entry.meaning else entry.meaning
     names = ", ".join(registry.specs(kind)) if kind else ""
-    more = f"{kind}s: {names}; kosmos explain NAME tells the options of one" if names else ""
+    more = f"{plural(kind)}: {names}; kosmos explain NAME tells the options of one" if names else ""
     return Topic(path, _alone(path, entry._replace(meaning=meaning or "")).about, inside, more)
 
 

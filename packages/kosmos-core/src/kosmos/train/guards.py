@@ -16,6 +16,7 @@ from kosmos.config import GuardConfig
 from kosmos.data.batch import PackedBatch
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
+from kosmos.names import listed
 from kosmos.runtime.devices import autocast
 from kosmos.runtime.parallel import Parallel
 
@@ -36,11 +37,19 @@ class Finding:
 
 
 def whence(
-    model: OmniModel, batches: Iterable[PackedBatch], device: torch.device, dtype: torch.dtype, parallel: Parallel
+    model: OmniModel,
+    batches: Iterable[PackedBatch],
+    norms: Mapping[str, float],
+    device: torch.device,
+    dtype: torch.dtype,
+    parallel: Parallel,
 ) -> str:
     """In brackets, where numbers of a step that are not finite came from; empty where that cannot be told.
 
     Every rank looks at its own rows, and all are told the same. A collective.
+
+    Args:
+        norms: of the gradients of each part of the model.
     """
 
     def look() -> str | None:
@@ -50,6 +59,9 @@ def whence(
         return None
 
     found = next(filter(None, parallel.agreed(look)), None)
+    wrong = [part for part, norm in norms.items() if not math.isfinite(norm)]
+    if not found and 0 < len(wrong) < len(norms):  # going backward they come to all parts in front
+        found = f"the gradients of {listed(wrong)} alone are not finite"
     return f" ({found})" if found else ""
 
 

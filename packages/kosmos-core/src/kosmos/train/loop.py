@@ -144,7 +144,7 @@ class Trainer:
             if self.tokens is not None:
                 metrics["tokens_so_far"] = self.tokens = self.tokens + metrics["tokens"]
             norm, *by_part = norms_on_device.tolist()
-            skipped = self._is_wrong(metrics["loss"], norm, batches)
+            skipped = self._is_wrong(metrics["loss"], norm, batches, dict(zip(self.parts, by_part, strict=False)))
             if not skipped and self.release is None:
                 if (most := self.config.train.clip_norm) is not None:
                     gradients.clip(self.optimizer, norm, most)
@@ -203,7 +203,7 @@ class Trainer:
             raise_as_its_own(error, f"train.optimizer: {self.config.train.optimizer.name}", "step")
             raise
 
-    def _is_wrong(self, loss: float, norm: float, batches: list[PackedBatch]) -> bool:
+    def _is_wrong(self, loss: float, norm: float, batches: list[PackedBatch], norms: dict[str, float]) -> bool:
         """Whether to leave the update out. Raises as ``train_step``."""
         found = self.guard.look(loss, norm)
         if found is None:
@@ -219,7 +219,7 @@ class Trainer:
         if found.action == "stop":
             changed = "were not" if self.release is None else "may have been"
             if found.kind == "non_finite":
-                text += whence(self.model, batches, self.device, self.dtype, self.parallel)
+                text += whence(self.model, batches, norms, self.device, self.dtype, self.parallel)
             wrong = TrainingError(
                 f"{text}; parameters {changed} changed. Lower train.learning_rate or look at the documents "
                 f"({self.folder.guards}): {listed(origins, at_most=3)}"
