@@ -35,7 +35,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         else:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file, or one that wants to run code: each reader has errors of its own
-        raise ConfigError(f"weights {file}: cannot be read as tensors: {_first_line(error)}") from error
+        raise ConfigError(f"weights {file}: cannot be read as tensors: {_why(error, file)}") from error
     while isinstance(state, dict) and (inner := [state[key] for key in _INSIDE if isinstance(state.get(key), dict)]):
         state = inner[0]
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
@@ -58,6 +58,8 @@ def _find(path: Path) -> Path:
     raise ConfigError(f"weights {path}: the folder holds {several}")
 
 
-def _first_line(error: Exception) -> str:
-    """PyTorch's refusal to unpickle goes on with how to do it all the same."""
+def _why(error: Exception, file: Path) -> str:
+    if file.suffix != ".safetensors" and not isinstance(error, OSError):
+        # PyTorch fails of other files in any way, and says how to unpickle, which runs whatever is there.
+        return "neither safetensors nor what torch.save writes of tensors alone; save the model's state_dict()"
     return str(error).split("\n")[0].strip() or type(error).__name__
