@@ -71,6 +71,11 @@ def test_each_answer_is_that_of_the_whole_chat(ask: Ask, folder: Path) -> None:
     assert "\n".join(answers) == "\n".join(map(visible, expected))
 
 
+def test_the_largest_seed_is_followed_by_the_first(ask: Ask) -> None:
+    status, answers, told = ask(b"One\nTwo\n", *FEW, "--temperature", 1, "--seed", 2**64 - 1)
+    assert (status, told) == (0, []) and answers
+
+
 def test_what_is_taken_back_was_never_said(ask: Ask) -> None:
     status, answers, told = ask(b"One\nTwo\n/undo\nTwo\n/new\nOne\n/undo\n/undo\n", *FEW)
     assert status == 0

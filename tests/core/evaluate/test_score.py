@@ -186,7 +186,7 @@ def test_counting_a_row_looks_at_each_position_once_however_many_documents_it_ha
     losses, right = np.arange(len(positions), dtype=np.float64), np.ones(len(positions), np.bool_)
     right[[0, -1]] = False  # before the first document's answer, and within the last one's
     Looked.values = 0
-    found = _by_document(documents, positions.view(Looked), losses, right, set())
+    found = _by_document(documents, positions.view(Looked), losses, right)
     assert [tally.right for tally in found] == [1] * (many - 1) + [0]
     assert [tally.targets for tally in found] == [trained] * many
     assert [tally.loss for tally in found] == [losses[at : at + trained].sum() for at in range(0, len(losses), trained)]

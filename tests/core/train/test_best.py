@@ -76,6 +76,16 @@ def test_scorings_compare_where_the_same_was_tried_and_as_much_was_read():
     assert values(others) == {2: 3.0, 3: 2.5}
 
 
+def test_scorings_of_before_cut_documents_counted_once_compare_by_their_pieces():
+    def cut(step, loss):
+        part = {"documents": 3, "pieces": 9, "loss": loss}
+        return {"step": step, "held_out": {"overall": part, "source": {"a": part}}}
+
+    rows = [row(1, 1.0, documents=9), cut(2, 2.0), cut(3, 1.5)]
+    assert values(rows) == {1: 1.0, 2: 2.0, 3: 1.5}
+    assert best_step(rows) == 1
+
+
 @pytest.fixture(scope="module")
 def worse(tmp_path_factory):
     """A run that was good and became worse, and what it said."""

@@ -24,6 +24,15 @@ def test_scores_of_another_number_of_documents_begin_anew() -> None:
     assert (after.best_step, after.wanted) == (4, False)
 
 
+def test_pieces_of_cut_documents_are_compared_with_what_was_counted_as_documents_before() -> None:
+    before = EarlyStopping(EvaluateConfig(patience=2, every_steps=1))
+    before.look(scored(Score(20, 1.0, 2.7, None)), 1)
+    before.look(scored(Score(8, 1.5, 4.4, None, pieces=20)), 2)
+    assert (before.best, before.best_step, before.since) == (1.0, 1, 1)
+    before.look(scored(Score(8, 1.5, 4.4, None, pieces=21)), 3)
+    assert (before.best, before.best_step, before.since) == (1.5, 3, 0)
+
+
 def test_a_loss_that_is_lower_by_too_little_is_not_said_to_be_higher() -> None:
     early = EarlyStopping(EvaluateConfig(patience=1, every_steps=1, least_gain=0.5))
     early.look(scored(Score(8, 1.0, 2.7, None)), 1)

@@ -73,7 +73,10 @@ def test_question_and_answer(open_, rows):
     assert said(source) == "<|user|> <image> What is it? <|end|> <|assistant|> [A cat.] <|end|>"
 
 
-@pytest.mark.parametrize("more", [{"context": "It rained."}, {"choices": ["A cat.", "A dog."]}, {"text": "A caption."}])
+@pytest.mark.parametrize("more", [
+    {"context": "It rained."}, {"choices": ["A cat.", "A dog."]}, {"A": "A cat.", "B": "A dog."}, {"option_a": "A cat."},
+    {"story": "It rained."}, {"hint": "It has a tail."}, {"text": "A caption."},
+])  # fmt: skip
 def test_a_question_is_no_form_beside_what_belongs_to_it(open_, rows, more):
     row = {"image": "a.png", "question": "What is it?", "answer": "A cat.", **more}
     if "text" in more:  # which is learned, as it always was

@@ -46,6 +46,9 @@ from kosmos.errors import SampleError
         ({"choices": ["(B)", "(A)"], "answer": "(b)"}, 0),
         ({"choices": ["B", "A"], "answer": "b"}, 1),  # a letter goes before another case
         ({"choices": ["x", "Y"], "answer": "X"}, 0),
+        ({"choices": [], "A": "Tomato", "B": "Apple", "answer": "B"}, 1),
+        ({"answer": "(B) five"}, 1),
+        ({"answer": "c. Six"}, 2),
     ],
 )
 def test_the_right_answer_is_said_in_many_ways(row: dict[str, Any], right: int | None) -> None:
@@ -56,7 +59,9 @@ def test_the_right_answer_is_said_in_many_ways(row: dict[str, Any], right: int |
     assert read_offer({"choices": ["four", "five", "six"], **row}).right == right
 
 
-@pytest.mark.parametrize("said", [True, -1, 3, "3", "D", "sixth", 1.5, ["a"], "(D)", "D.", "9" * 5000, "A or B", "(4)"])
+@pytest.mark.parametrize(
+    "said", [True, -1, 3, "3", "D", "sixth", 1.5, ["a"], "(D)", "D.", "9" * 5000, "A or B", "(4)", "(A) five"]
+)
 def test_what_is_no_answer_is_not_taken_for_one(said: Any) -> None:
     with pytest.raises(SampleError, match=r"^gold: .{1,60} is none of its 3 answers: 'four', 'five', 'six'$"):
         read_offer({"choices": ["four", "five", "six"], "gold": said})
@@ -68,6 +73,7 @@ def test_what_is_no_answer_is_not_taken_for_one(said: Any) -> None:
         ({"choices": ["No", "no"]}, "NO"),
         ({"choices": {"A": "a", "B": None, "C": "c"}}, "B"),  # no place, as letters are labels
         ({"choices": None, "A": "red", "B": "blue", "D": "green"}, "C"),
+        ({"choices": {"1": "x", "2": "y"}}, "0"),  # nor where they are numbers
     ],
 )
 def test_what_may_be_two_answers_or_is_not_offered_is_none(row: dict[str, Any], said: str) -> None:

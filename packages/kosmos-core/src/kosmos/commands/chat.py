@@ -19,6 +19,7 @@ from kosmos.commands.writing import NewTokens, Seed, ShownText, Temperature, Top
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, KosmosError, SampleError
+from kosmos.given import MAX_SEED
 from kosmos.interrupts import answered
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import parse_overrides
@@ -150,7 +151,9 @@ class Talk:
         """Let the model answer, and keep both. What cannot be asked is as if it had not been said."""
         content, self._content = self._content, []
         prompt = chat_prompt(content, system=self._system, history=self._turns)
-        how = replace(self._how, seed=self._how.seed + self._asked)  # asked again, it may answer otherwise
+        how = replace(
+            self._how, seed=(self._how.seed + self._asked) % (MAX_SEED + 1)
+        )  # asked again, it may answer otherwise
         shown = ShownText(sys.stdout)
         self._asked += 1
         try:

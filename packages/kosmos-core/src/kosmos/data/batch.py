@@ -39,8 +39,8 @@ class DocumentInfo(NamedTuple):
     """Position in the row where its last trained text begins."""
     is_torn: bool = False
     """See ``kosmos.data.plan.DocumentPlan``."""
-    piece_of: str = ""
-    """Origin of the document that it is a piece of; empty for a whole one."""
+    counts: bool = True
+    """Likewise."""
 
 
 @dataclass(slots=True)
@@ -239,7 +239,7 @@ def lay_out(plans: Sequence[DocumentPlan], sources: Sequence[str], values: Mappi
 
 def _info(plan: DocumentPlan, source: str, start: int) -> DocumentInfo:
     answer = None if plan.answer_start is None else start + plan.answer_start
-    return DocumentInfo(plan.origin, source, plan.modalities, start, len(plan), answer, plan.is_torn, plan.piece_of)
+    return DocumentInfo(plan.origin, source, plan.modalities, start, len(plan), answer, plan.is_torn, plan.counts)
 
 
 def _labels(

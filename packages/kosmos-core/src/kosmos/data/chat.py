@@ -62,8 +62,8 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
         return False
     if first is None or first.suffix.lower() not in KINDS or not first.is_file():
         return False
-    roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES, *BELONG)}
-    row = first_values(first, set(roles.values()))
+    roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES)}
+    row = first_values(first, {*roles.values(), *BELONG})
 
     def there(role: str) -> bool:
         return roles[role] in row
@@ -75,7 +75,7 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
         return False
     if any(map(holds, CHATS)):
         return True
-    form = None if "text" in columns else form_of(there, holds)
+    form = None if "text" in columns else form_of(there, holds, row)
     return form not in (None, GOES_ON) and not (form == TEXTS and is_interleaved(row[roles[TEXTS]]))
 
 

@@ -51,7 +51,7 @@ class DocumentPlan:
     """A piece that may have lost its sense, as of what is asked and answered; not one of a long text."""
     share: float = 1.0
     """Of its document, of which a piece is a part."""
-    piece_of: str = ""  # its origin; empty for a whole one
+    counts: bool = True  # as its document: of pieces it is the first that something is learned of
     let_go: bool = False
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
@@ -361,16 +361,16 @@ def _is_asked(plan: DocumentPlan) -> bool:
 def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
     """Rows of a long text. Each begins with the last token of the one before, so that every token is predicted once."""
     share = 1 / math.ceil((len(plan) - 1) / (most - 1))  # as pieces are counted where they wait to be given
-    torn, begin = _is_asked(plan), 0
+    torn, begin, first = _is_asked(plan), 0, True
     while begin < len(plan) - 1 or begin == 0:
         end = min(begin + most, len(plan))
         train = plan.train[begin:end].copy()
-        train[0] = False
+        train[0], learned = False, bool(train[1:].any())
         yield DocumentPlan(
             f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {},
-            is_torn=torn, share=share, piece_of=plan.origin,
+            is_torn=torn, share=share, counts=first and learned,
         )  # fmt: skip
-        begin = end - 1
+        begin, first = end - 1, first and not learned
 
 
 def decode_cells(

@@ -64,6 +64,13 @@ class Score:
     """Documents with an answer."""
     torn: int = 0
     """Documents that ask something and were cut: their answers are not among these."""
+    pieces: int = 0
+    """Documents, those that were cut as often as they have pieces; 0 where that was not counted."""
+
+    @property
+    def compared(self) -> int:
+        """As many have two scorings that compare: pieces, or documents of before those were told apart."""
+        return self.pieces or self.documents
 
     @property
     def exact_match_standard_error(self) -> float | None:
@@ -84,6 +91,7 @@ class Scores:
 
 @dataclass
 class _Tally:
+    pieces: int = 0
     documents: int = 0
     loss: float = 0.0
     targets: int = 0
@@ -92,13 +100,13 @@ class _Tally:
     torn: int = 0
 
     def add(self, other: _Tally) -> None:
-        for name in ("documents", "loss", "targets", "answers", "right", "torn"):
+        for name in ("pieces", "documents", "loss", "targets", "answers", "right", "torn"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def score(self) -> Score:
         mean = self.loss / self.targets if self.targets else math.nan
         share = self.right / self.answers if self.answers else None
-        return Score(self.documents, mean, perplexity(mean), share, self.answers, self.torn)
+        return Score(self.documents, mean, perplexity(mean), share, self.answers, self.torn, self.pieces)
 
 
 def check_sources(sources: Sequence[Source]) -> None:
@@ -176,7 +184,6 @@ def score(
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     incidents: list[Incident] = []
-    seen: set[tuple[str, str]] = set()
     forward = losses or composition.model
     model = composition.model
     was_training = model.training
@@ -191,7 +198,7 @@ def score(
                 incidents += row.incidents if row else []
                 if count is not None:  # the row before, while a GPU computes this one
                     count()
-                count = _to_count(batch, found, tallies, seen, told) if row and row.arrays.documents else None
+                count = _to_count(batch, found, tallies, told) if row and row.arrays.documents else None
         if count is not None:
             count()
     finally:
@@ -228,35 +235,20 @@ def _one_token(composition: Composition) -> PackedArrays:
 
 
 def _to_count(
-    batch: PackedBatch,
-    losses: TokenLosses,
-    tallies: dict[tuple[str, str], _Tally],
-    seen: set[tuple[str, str]],
-    told: Told,
+    batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally], told: Told
 ) -> Callable[[], None]:
-    """Begin to copy what a row gave; what is returned waits for it and counts it.
-
-    Args:
-        seen: source and origin of the documents of which a piece was counted.
-    """
+    """Begin to copy what a row gave; what is returned waits for it and counts it."""
     per_token, predictions = on_its_way(losses.per_token), on_its_way(losses.predictions)
-    return lambda: _count(batch, per_token(), predictions(), tallies, seen, told)
+    return lambda: _count(batch, per_token(), predictions(), tallies, told)
 
 
 def _count(
-    batch: PackedBatch,
-    per_token: Tensor,
-    predictions: Tensor,
-    tallies: dict[tuple[str, str], _Tally],
-    seen: set[tuple[str, str]],
-    told: Told,
+    batch: PackedBatch, per_token: Tensor, predictions: Tensor, tallies: dict[tuple[str, str], _Tally], told: Told
 ) -> None:
     positions = batch.trained.numpy()
     losses = per_token.double().numpy()
     right = predictions.numpy() == batch.labels.numpy()[positions]
-    for document, tally in zip(
-        batch.documents, _by_document(batch.documents, positions, losses, right, seen), strict=True
-    ):
+    for document, tally in zip(batch.documents, _by_document(batch.documents, positions, losses, right), strict=True):
         for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
             tallies[key].add(tally)
     for document, (low, high) in zip(batch.documents, _spans(batch.documents, positions), strict=True):
@@ -268,13 +260,8 @@ def _by_document(
     positions: NDArray[np.int64],
     losses: NDArray[np.float64],
     right: NDArray[np.bool_],
-    seen: set[tuple[str, str]],
 ) -> list[_Tally]:
-    tallies = []
-    for one in documents:
-        begins = not one.piece_of or (one.source, one.piece_of) not in seen
-        seen |= {(one.source, one.piece_of)} if one.piece_of else set()
-        tallies.append(_Tally(documents=int(begins), torn=int(begins and one.is_torn)))
+    tallies = [_Tally(1, int(one.counts), torn=int(one.counts and one.is_torn)) for one in documents]
     for document, tally, (low, high) in zip(documents, tallies, _spans(documents, positions), strict=True):
         tally.loss, tally.targets = float(losses[low:high].sum()), high - low
         if document.answer_start is not None:

@@ -46,12 +46,18 @@ def _scoring(row: Mapping[str, Any], measure: Measure) -> _Scoring | None:
     told = row.get("held_out") or {}
     if (value := measure.value(told)) is None:
         return None
-    read = {name: part["documents"] for name, part in (told.get("source") or {}).items()}
+    read = {name: _compared(part) for name, part in (told.get("source") or {}).items()}
     unread: Mapping[str, int] = told.get("unread") or {}  # older rows lack it
     names = {**read, **unread} if measure.source is None else (measure.source,)
     return _Scoring(
-        value, measure.part(told)["documents"], {name: read.get(name, 0) + unread.get(name, 0) for name in names}
+        value, _compared(measure.part(told)), {name: read.get(name, 0) + unread.get(name, 0) for name in names}
     )
+
+
+def _compared(part: Mapping[str, Any]) -> int:
+    """As ``Score.compared``, of a row."""
+    number: int = part.get("pieces") or part["documents"]
+    return number
 
 
 def ranked(

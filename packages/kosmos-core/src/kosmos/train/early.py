@@ -35,9 +35,9 @@ class EarlyStopping:
         self.looked = step
         if (score := self.measure.score(scores)) is None:
             return
-        if self.documents not in (None, score.documents):  # others were scored, which compare with none of these
+        if self.documents not in (None, score.compared):  # others were scored, which compare with none of these
             self._begin()
-        self.documents = score.documents
+        self.documents = score.compared
         if self._is_better(score, self.least_gain):
             self.best, self.best_step, self.since = getattr(score, self.measure.name), step, 0
         else:
@@ -58,7 +58,7 @@ class EarlyStopping:
             before: scores before the first step, which do not count: a run may have to get worse first.
         """
         score = self.measure.score(before) if before else None
-        if score is None or score.documents != self.documents or not self._is_better(score):
+        if score is None or score.compared != self.documents or not self._is_better(score):
             return str(self)
         value = self.measure.shown(getattr(score, self.measure.name))
         return f"{self}; before the first step it was {self.measure.better} ({value})"

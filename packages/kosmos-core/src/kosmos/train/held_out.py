@@ -33,7 +33,15 @@ def scores_of(row: Mapping[str, Any]) -> Scores | None:
 
 def _score(part: Mapping[str, Any]) -> Score:
     loss, perplexity = (math.nan if part[key] is None else part[key] for key in ("loss", "perplexity"))  # JSON: null
-    return Score(part["documents"], loss, perplexity, part["exact_match"], part.get("answers", 0), part.get("torn", 0))
+    return Score(
+        part["documents"],
+        loss,
+        perplexity,
+        part["exact_match"],
+        part.get("answers", 0),
+        part.get("torn", 0),
+        part.get("pieces", 0),
+    )
 
 
 def line_of(step: int, scores: Scores, source: str | None = None) -> str:
@@ -60,7 +68,7 @@ def closing_table(before: Scores | None, after: Scores) -> list[str]:
         **({f"  {n}": s for n, s in after.by_source.items()} if len(after.by_source) > 1 else {}),
     }
     earlier = {**before.by_modality, **{f"  {n}": s for n, s in before.by_source.items()}} if before else {}
-    others = {n: earlier[n].documents for n, s in parts.items() if n in earlier and earlier[n].documents != s.documents}
+    others = {n: earlier[n].documents for n, s in parts.items() if n in earlier and earlier[n].compared != s.compared}
     lines = [_line(name, None if name in others else earlier.get(name), score) for name, score in parts.items()]
     told = ", ".join(f"{count} of {name.strip()}" for name, count in others.items())
     why = [f"before, other documents were scored ({told}), which compare with none of these"] if told else []

@@ -145,6 +145,10 @@ def check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
         raise ConfigError(f"{field}: nothing is held out to go by; raise data.held_out or leave it out")
 
 
+LOOKED_AT = 64
+"""Documents of a source among which one with an answer is looked for."""
+
+
 def check_best(config: RunConfig, held_out: Sequence[Source], planner: Planner) -> None:
     """Raises ConfigError where ``evaluate.best`` names what no held-out document has."""
     stated = config.evaluate.best
@@ -167,14 +171,15 @@ def check_best(config: RunConfig, held_out: Sequence[Source], planner: Planner) 
         if not any(_may_be_answered(source, planner, config.evaluate.max_documents) for source in asked):
             of, other = (f" of {measure.source}", f"{measure.source}.{LOSS}") if measure.source else ("", LOSS)
             raise ConfigError(
-                f"evaluate.best: no held-out document{of} has an answer, so that it has no {EXACT_MATCH}; take {other}"
+                f"evaluate.best: no held-out document{of} has an answer that is whole in a row, so that there is no "
+                f"{EXACT_MATCH}; take {other}"
             )
 
 
 def _may_be_answered(source: Source, planner: Planner, max_documents: int) -> bool:
-    """Whether a document that is scored has an answer, or none can be read, of which scoring tells."""
+    """Whether one of the first documents that are scored has an answer, or none can be read, of which scoring tells."""
     mixture, unread = Mixture((source,), (1.0,), True, 0, once=max_documents), 0
-    for draw in range(mixture.limit(0)):
+    for draw in range(looked := min(mixture.limit(0), LOOKED_AT)):
         try:
             with calling(source, "document"):
                 document = source.document(mixture.row(0, draw))
@@ -182,4 +187,4 @@ def _may_be_answered(source: Source, planner: Planner, max_documents: int) -> bo
                 return True
         except SampleError:
             unread += 1
-    return unread == mixture.limit(0)
+    return unread == looked

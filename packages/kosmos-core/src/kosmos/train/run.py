@@ -69,9 +69,16 @@ def resume_run(
     with ranks(config) as parallel:
         check_same_run(config, parallel, resumed=True)
         plugins = registry or agreed_plugins(config, parallel)
-        changed = parallel.agreed(lambda: check_lock(folder.path, plugins, accept=accept_plugins))[0]
+        kept: list[Registry] = []  # each rank's own
+
+        def compared() -> list[str]:
+            lines = check_lock(folder.path, plugins, accept=accept_plugins)
+            kept.append(keeping(folder.path, plugins))
+            return lines
+
+        changed = parallel.agreed(compared)[0]
         try:
-            run = Session(config, folder, keeping(folder.path, plugins), reporter or Reporter(), parallel)
+            run = Session(config, folder, kept[0], reporter or Reporter(), parallel)
             for line in changed:
                 run.reporter.say(f"warning: {line}")
             return run.go()

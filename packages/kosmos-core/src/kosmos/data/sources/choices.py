@@ -21,6 +21,7 @@ import numpy as np
 
 from kosmos.data.document import Media, Segment, StoredMedia
 from kosmos.data.sources.columns import Row, is_empty, kind_of, text_value
+from kosmos.data.sources.forms import LETTERS
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -31,11 +32,10 @@ BESIDE = ("system", "history")
 """What a question may not have beside it."""
 WHOLE = ("messages", "conversations", "segments")
 OFFERS = ("choices", "options", "endings")
-LETTERS = tuple("ABCDEFGHIJ")
-"""Columns of an answer each; the first two are there."""
 RIGHT = ("gold", "answer", "answer_index", "answerKey", "label", "target")
 OFFERED = f"{listed(OFFERS)}, or A, B and so on"
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\]]?[.:]?")
+_LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)", re.DOTALL)
 NAMED, LONGEST = 6, 30
 """Answers that an error names, and most characters of each."""
 
@@ -114,7 +114,7 @@ class _Offered(NamedTuple):
 
 def _offered(row: Row) -> _Offered:
     name = next((name for name in OFFERS if not is_empty(row.get(name))), None)
-    if name is None:
+    if name is None or (kind_of(row[name]) == "an empty list" and _letters(row)):
         return _of_letters(row)
     found, labels = row[name], None
     if isinstance(found, Mapping) and "text" in found:
@@ -173,6 +173,8 @@ def _number(said: Any, answers: Sequence[str], labels: Sequence[str] | None) -> 
     text = str(said).strip()
     if labels is not None and text in labels:
         return labels.index(text)
+    if labels is not None and all(label.isdecimal() for label in labels) and text.isdecimal():
+        return None  # a label that is not there, and no place
     if isinstance(said, int | np.integer) or (isinstance(said, float) and said.is_integer()):
         return int(said)
     if text in answers:
@@ -184,6 +186,10 @@ def _number(said: Any, answers: Sequence[str], labels: Sequence[str] | None) -> 
     number = _place_of(letter[1], labels) if letter and (len(text) == 1 or not alike) else None
     if number is not None and number < len(answers):
         return number
+    if both := _LETTER_AND_TEXT.fullmatch(text):
+        number = _place_of(both[1], labels)
+        if number is not None and number < len(answers) and _plain(answers[number]) == _plain(both[2]):
+            return number
     return alike[0] if len(alike) == 1 else None
 
 

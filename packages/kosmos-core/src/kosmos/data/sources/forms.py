@@ -15,6 +15,7 @@ answer of a row that is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from string import ascii_uppercase
 from typing import Any
 
 from kosmos.data.document import Text
@@ -24,7 +25,14 @@ from kosmos.errors import SampleError
 QUESTION = "question"
 ASKS = {"instruction": "output", "query": "response", "prompt": "completion", QUESTION: "answer"}
 """Role that asks to the role that answers; a row of the form has both."""
-BELONG = ("text", "context", "passage", "article", "support", "choices", "options", "endings")
+LETTERS = tuple(ascii_uppercase)
+"""Columns of an answer each, which a question offers."""
+_OFFERED = (f"{one}{between}{n}" for one in ("option", "choice") for between in ("", "_") for n in "abcdeABCDE012345")
+BELONG = frozenset((
+    *"text context contexts passage passages article support story document documents paragraph background".split(),
+    *"hint lecture content dialogue dialog conversation instruction query prompt problem table".split(),
+    *("choices", "options", "endings", *LETTERS[:2], *_OFFERED),
+))  # fmt: skip
 """Columns beside which ``question`` is no form: it is not all that is asked, and nobody has said what else is."""
 TEXTS = "texts"
 GOES_ON = "prompt"
@@ -57,20 +65,18 @@ def half_form(columns: Collection[str], column: Callable[[str], str]) -> str:
     return ""
 
 
-def form_of(
-    there: Callable[[str], bool], holds: Callable[[str], bool], answered: Callable[[str], bool] | None = None
-) -> str | None:
+def form_of(there: Callable[[str], bool], holds: Callable[[str], bool], columns: Collection[str]) -> str | None:
     """The role that tells a row's form, or None where it has none of these.
 
     Args:
-        there: whether the row has a column for a role.
+        there: whether the row has a column for a role, or for one that answers needs none.
         holds: whether it holds something for it.
-        answered: whether a role that answers is there, or need not be; None is as ``there``.
+        columns: of the row.
     """
     if holds(TEXTS):
         return TEXTS
-    found = (ask for ask, answer in ASKS.items() if holds(ask) and (answered or there)(answer))
-    return next((ask for ask in found if ask != QUESTION or not any(map(there, BELONG))), None)
+    found = (ask for ask, answer in ASKS.items() if holds(ask) and there(answer))
+    return next((ask for ask in found if ask != QUESTION or BELONG.isdisjoint(columns)), None)
 
 
 def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool = False) -> list[Turn]:

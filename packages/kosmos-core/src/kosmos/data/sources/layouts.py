@@ -152,9 +152,9 @@ class DefaultLayout:
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named).intersection(columns)
-        belong = forms.BELONG if self._tops([forms.QUESTION], columns) else ()
-        tops = self._tops((*ROLES, *belong, FILE_NAME, messages.OBJECTS), columns)
-        return {*tops, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
+        belong = forms.BELONG.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
+        tops = self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns)
+        return {*tops, *belong, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         light = self._tops(("id", "split", "segments", *CHATS, FILE_NAME), columns)
@@ -252,7 +252,7 @@ class DefaultLayout:
             # A question without an answer; beside a text, which is the answer there, it says nothing in training.
             return there(role) or (self.asked and not self._has_text(columns))
 
-        return forms.form_of(there, lambda role: there(role) and holds(self._top(role, columns)), may_answer)
+        return forms.form_of(may_answer, lambda role: there(role) and holds(self._top(role, columns)), columns)
 
     def _has_text(self, columns: Collection[str]) -> bool:
         """Whether there is a column of texts, and where a row is given something in it."""
