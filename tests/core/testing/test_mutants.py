@@ -250,6 +250,21 @@ MUTANTS = [
         "no-leak", "item 1 changes the features of item 2",
     ),
     Mutant(
+        "a mean over the row where it is of full size", "encoder.py", RETURN,
+        "return self.transform(x, grids) + (values.mean() if len(x) > 200 else 0.0)",
+        "no-leak", "cells in all): item 33 changes the features of item 1 by",
+    ),
+    Mutant(
+        "the row that is lifted in one go where it is of full size", "encoder.py", RETURN,
+        "return self.transform(x - x.mean(0) if len(grids) > 60 else x, grids)",
+        "packed-equals-alone", "cells in all): the features of item 1 differ by",
+    ),
+    Mutant(
+        "a lost cell where there are many items", "encoder.py", RETURN,
+        "return self.transform(x, grids)[: -1 if len(grids) > 7 else None]",
+        "width-and-count", "cells in all) gives float32 [",
+    ),
+    Mutant(
         "padding that is refused", "encoder.py", LIFT,
         f"self.takes_padding = True\n        assert not len(values) or values[-1].any()\n        {LIFT}",
         "no-leak", "AssertionError",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,22 +24,53 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+FULL_ITEMS, FULL_CELLS = 64, 2048
+"""Of a row as large as runs make them: ``data.tokens_per_pack`` is 512 by default, and cells may be pooled."""
+
+
 @dataclass(frozen=True, eq=False)
 class Item:
     """One item: its cells [n, *cell] and their grid."""
 
     values: NDArray[Any]
     grid: Grid
-
-    def altered(self) -> Item:
-        """Other values in the same grid, none as before."""
-        if np.issubdtype(self.values.dtype, np.floating):
-            return replace(self, values=(self.values * -0.7 + 0.3).astype(self.values.dtype))
-        most = np.iinfo(self.values.dtype).max if self.values.dtype != np.bool_ else 1
-        return replace(self, values=(most - self.values).astype(self.values.dtype))
+    made_up: bool = False
+    """Its values are of no processor."""
 
     def __str__(self) -> str:
         return "x".join(map(str, self.grid))
+
+
+def exchanged(item: Item, items: Sequence[Item]) -> Item:
+    """Other values in the same grid, and such as a processor makes, where they are to be had: an encoder may look
+    something up by them.
+
+    Args:
+        items: of the same encoder.
+    """
+    cells = item.values
+    own = cells[[*[-1] * (len(cells) - 1), 0]]  # all but the last are the last, whose mean is another
+    alike = [other.values for other in items if other.grid == item.grid]
+    single = [other.values[:1] for other in items if len(cells) == 1]
+    for values in (own, *alike, *single):
+        if not np.array_equal(values, cells, equal_nan=cells.dtype.kind == "f"):
+            return replace(item, values=values)
+    if np.issubdtype(cells.dtype, np.floating):
+        return replace(item, values=(cells * -0.7 + 0.3).astype(cells.dtype), made_up=True)
+    most = np.iinfo(cells.dtype).max if cells.dtype != np.bool_ else 1
+    return replace(item, values=(most - cells).astype(cells.dtype), made_up=True)
+
+
+def full_row(items: Sequence[Item]) -> list[Item]:
+    """As many as a row of a run holds, repeated as often as it takes; two or more."""
+    found: list[Item] = []
+    cells = 0
+    for item in cycle(items):
+        cells += item.grid.cells
+        if len(found) == FULL_ITEMS or (len(found) > 1 and cells > FULL_CELLS):
+            return found
+        found.append(item)
+    raise AssertionError("no items")
 
 
 def planned(processor: Any, medium: Media) -> MediaPlan:
@@ -69,8 +101,11 @@ def cut_items(cells: NDArray[Any], grids: Sequence[Grid]) -> list[Item]:
 
 
 def told(items: Sequence[Item]) -> str:
-    """``"a row of 2 items (3x1x1, 5x1x1 cells)"``."""
-    return f"a row of {len(items)} items ({', '.join(map(str, items))} cells)"
+    """``"a row of 2 items (3x1x1, 5x1x1 cells)"``; of many, the first and how many cells they have in all."""
+    shown = ", ".join(map(str, items[:8]))
+    rest = f", ...; {sum(item.grid.cells for item in items)} cells in all" if len(items) > 8 else " cells"
+    made_up = ", values made up by the kit: its media give no others" if any(item.made_up for item in items) else ""
+    return f"a row of {len(items)} items ({shown}{rest}{made_up})"
 
 
 def row(items: Sequence[Item], like: Item, *, exact: bool = False) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,9 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor
 
 from kosmos.data.processor import Grid
+from kosmos.errors import cause, own_line
 from kosmos.testing.interrupted import undisturbed
-from kosmos.testing.items import Item, apart, comparable, gradients, row, silence, told
+from kosmos.testing.items import Item, apart, comparable, exchanged, full_row, gradients, row, silence, told
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.search import rows_of, search
 from kosmos.testing.subjects import EncoderUnderTest
@@ -37,8 +38,8 @@ def width_and_count(encoder: EncoderUnderTest) -> None:
     for autocast in (False, True):
         module = encoder.fresh()
         types = _types_of(module, autocast)
-        for items in (encoder.items[:1], encoder.items[:3]):
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        for items in (encoder.items[:1], encoder.items[:3], *([] if autocast else [full_row(encoder.items)])):
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                 out = module(*row(items, encoder.items[0]))
             expected = (sum(item.grid.cells for item in items), module.width)
             if tuple(out.shape) != expected or out.dtype not in types:
@@ -60,14 +61,26 @@ def _named(dtype: torch.dtype) -> str:
 @rule("encoder", "given-stays", "values and grids are after its forward pass what they were before")
 def given_stays(encoder: EncoderUnderTest) -> None:
     module, like = encoder.fresh(), encoder.items[0]
-    for items in (encoder.items[:4], [item.altered() for item in encoder.items[:2]]):
+    for items in (encoder.items[:4], [exchanged(item, encoder.items) for item in encoder.items[:2]]):
         for autocast, gradients_on in ((False, True), (True, True), (False, False)):
             given = dict(zip(("values", "grids"), row(items, like), strict=True))
             before = {name: tensor.clone() for name, tensor in given.items()}
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast), torch.set_grad_enabled(gradients_on):
-                module.train(gradients_on)(*given.values())
+                _forward(module.train(gradients_on), items, *given.values())
             if changed := [name for name, tensor in given.items() if not _same(tensor, before[name])]:
                 raise BrokenPromise(f"{told(items)}: forward changed {' and '.join(changed)}; work on a copy")
+
+
+def _forward(module: Any, items: Sequence[Item], values: Tensor, grids: Tensor) -> Tensor:
+    """An error is told with the row where some of its values are made up: it may be of them."""
+    try:
+        out: Tensor = module(values, grids)
+    except Exception as error:  # a seam: the plugin's own code
+        if not any(item.made_up for item in items):
+            raise
+        where = own_line(error, type(module).__module__)
+        raise BrokenPromise(f"{told(items)} raised {cause(error)}{where}") from error
+    return out
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -119,6 +132,18 @@ def packed_equals_alone(encoder: EncoderUnderTest) -> None:
                 raise BrokenPromise(f"{told(items)}: the gradient of {name} differs by {error:.2g} of the largest")
 
     search(rows_of(encoder.items, least=2), check, most=10)
+    _full_equals_alone(module, encoder.items, exact)
+
+
+def _full_equals_alone(module: Any, items: Sequence[Item], exact: bool) -> None:
+    """In a row of the size that runs make: where an encoder may take another way."""
+    alone = {item: _features(module, [item], exact)[0] for item in items}
+    full = full_row(items)
+    for number, (item, mine) in enumerate(zip(full, _features(module, full, exact), strict=True), 1):
+        theirs = alone[item]
+        if not apart(mine, theirs) <= TOLERANCE[mine.dtype if mine.dtype in TOLERANCE else torch.float32]:
+            off = f"the features of item {number} differ by {apart(mine, theirs):.2g} of the largest"
+            raise BrokenPromise(f"{told(full)}: {off}")
 
 
 def _weights(out: Tensor) -> Tensor:
@@ -131,6 +156,8 @@ def _weights(out: Tensor) -> Tensor:
 def nothing_leaks(encoder: EncoderUnderTest) -> None:
     module, exact = comparable(encoder.fresh, encoder.items)
     _changes_reach_no_other(encoder, module, exact)
+    full = full_row(encoder.items)
+    _change_reaches_no_other(encoder, module, exact, full, [len(full) // 2])
     if module.training:
         _changes_reach_no_other(encoder, module.eval(), exact)  # where it may compute something else
     if getattr(module, "takes_padding", False):
@@ -139,16 +166,21 @@ def nothing_leaks(encoder: EncoderUnderTest) -> None:
 
 def _changes_reach_no_other(encoder: EncoderUnderTest, module: Any, exact: bool) -> None:
     def check(items: Sequence[Item]) -> None:
-        before = _features(module, items, exact)
-        for changed, item in enumerate(items):
-            others = [*items[:changed], item.altered(), *items[changed + 1 :]]
-            after = _features(module, others, exact)
-            for number in (number for number in range(len(items)) if number != changed):
-                if not (found := apart(before[number], after[number])) <= LEAK:
-                    who = f"item {changed + 1} changes the features of item {number + 1} by {found:.2g} of the largest"
-                    raise BrokenPromise(f"{told(items)}: {who}")
+        _change_reaches_no_other(encoder, module, exact, items, range(len(items)))
 
     search(rows_of(encoder.items, least=2, most=3), check, most=6)
+
+
+def _change_reaches_no_other(
+    encoder: EncoderUnderTest, module: Any, exact: bool, items: Sequence[Item], places: Sequence[int]
+) -> None:
+    before = _features(module, items, exact)
+    for place in places:
+        others = [*items[:place], exchanged(items[place], encoder.items), *items[place + 1 :]]
+        for number, after in enumerate(_features(module, others, exact)):
+            if number != place and not (found := apart(before[number], after)) <= LEAK:
+                who = f"item {place + 1} changes the features of item {number + 1} by {found:.2g} of the largest"
+                raise BrokenPromise(f"{told(others)}: {who}")
 
 
 def _padding_leaves_features(encoder: EncoderUnderTest, module: Any, exact: bool) -> None:
@@ -163,7 +195,9 @@ def _padding_leaves_features(encoder: EncoderUnderTest, module: Any, exact: bool
 
 def _features(module: Any, items: Sequence[Item], exact: bool) -> Sequence[Tensor]:
     with torch.no_grad():
-        out: Tensor = module(*row(items, items[0], exact=exact))
+        out = _forward(module, items, *row(items, items[0], exact=exact))
+    if len(out) != (cells := sum(item.grid.cells for item in items)):
+        raise BrokenPromise(f"{told(items)} gives {len(out)} features for {cells} cells")
     return torch.split(out, [item.grid.cells for item in items])
 
 
