@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any, NamedTuple
 
 import pytest
@@ -76,6 +77,19 @@ def late_draw(self: Any) -> None:
         torch.nn.init.normal_(parameter)
 
 
+def noisy_slots(self: Any, features: torch.Tensor, grids: torch.Tensor) -> Any:
+    return self.linear(features[: len(grids)]) + random.random()
+
+
+def noisy_tokens(self: Any, tokens: torch.Tensor) -> Any:
+    return self.embedding(tokens) + random.random()
+
+
+def other_weights(self: Any) -> None:
+    for parameter in self.parameters():
+        torch.nn.init.constant_(parameter, random.random())
+
+
 MUTANTS = [
     Mutant("Mean.counted", 2, "connector average", "slots-as-counted", "slots counts [2, 32]"),
     Mutant("Mean.counted", 1.0, "connector average", "slots-as-counted", "slots counts 1.0 for an item of"),
@@ -101,6 +115,9 @@ MUTANTS = [
     Mutant("Small.draw_weights", late_draw, "backbone little", "drawn-later", "embedding.weight has other values"),
     Mutant("Small.looks", True, "backbone little", "drawn-later", "norm is a module of another class"),
     Mutant("Small.elsewhere", True, "backbone little", "gpu", "at smaller.py:"),
+    Mutant("Mean.forward", noisy_slots, "connector average", "draws-by-seed", "gives something else when it runs"),
+    Mutant("Small.embed", noisy_tokens, "backbone little", "draws-by-seed", "gives something else when it runs"),
+    Mutant("Small.draw_weights", other_weights, "backbone little", "weights-by-seed", "has other values when"),
     Mutant("descent", made_of(smaller.Ascent), "optimizer momentum", "lowers-a-loss", "the loss went from"),
     Mutant("descent", made_of(smaller.OwnRate), "optimizer momentum", "obeys-the-rate", "parameters moved"),
     Mutant("descent", one_group, "optimizer momentum", "obeys-the-rate", "param_groups has 1"),

@@ -24,6 +24,7 @@ from kosmos.testing.rules import (
     gpu,
     modality,
     plugin,
+    seeds,
     training,
     training_run,
 )
@@ -32,7 +33,7 @@ from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest, Modali
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    for module in (plugin, modality, training_run, builds, encoder, connector, backbone, gpu, dataset, training)
+    for module in (plugin, modality, training_run, builds, encoder, connector, backbone, seeds, gpu, dataset, training)
     for rule in module.RULES
 )
 """Every rule, in the order in which they are checked."""

@@ -189,3 +189,10 @@ def apart(one: Tensor, other: Tensor) -> float:
         return 0.0
     scale = max(float(one.abs().max()), float(other.abs().max()), 1e-30)
     return float((one - other).abs().max()) / scale
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """To the bit; NaN is as it was: cells may hold it where a medium knows no value."""
+    import torch
+
+    return bool(torch.equal(one, other) or torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))

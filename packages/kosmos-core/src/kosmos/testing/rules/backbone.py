@@ -38,7 +38,7 @@ def some_tokens() -> Tensor:
     return torch.randint(0, VOCABULARY, (sum(LENGTHS),), generator=torch.Generator().manual_seed(0))
 
 
-def _run(module: Any, tokens: Tensor, lengths: Sequence[int]) -> Tensor:
+def hidden_states(module: Any, tokens: Tensor, lengths: Sequence[int]) -> Tensor:
     positions = torch.cat([torch.arange(length) for length in lengths])
     hidden: Tensor = module(module.embed(tokens), positions, Segments(tuple(lengths)))
     return hidden
@@ -49,7 +49,7 @@ def shapes(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone), some_tokens()
     found = {
         "embed": (module.embed(tokens), (len(tokens), module.width)),
-        "hidden states": (_run(module, tokens, LENGTHS), (len(tokens), module.width)),
+        "hidden states": (hidden_states(module, tokens, LENGTHS), (len(tokens), module.width)),
         "output weight": (module.output_weight(), (module.vocab_size, module.width)),
     }
     for name, (tensor, expected) in found.items():
@@ -63,9 +63,9 @@ def shapes(backbone: ComponentUnderTest) -> None:
 @rule("backbone", "packed-equals-alone", "documents of one row have the hidden states that they have one by one")
 def packed_equals_alone(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone), some_tokens()
-    packed = torch.split(_run(module, tokens, LENGTHS), list(LENGTHS))
+    packed = torch.split(hidden_states(module, tokens, LENGTHS), list(LENGTHS))
     for number, (document, mine) in enumerate(zip(torch.split(tokens, list(LENGTHS)), packed, strict=True)):
-        if not (error := apart(mine, _run(module, document, [len(document)]))) <= TOLERANCE:
+        if not (error := apart(mine, hidden_states(module, document, [len(document)]))) <= TOLERANCE:
             who = f"document {number + 1} of a row of {LENGTHS} tokens"
             raise BrokenPromise(f"{who} differs by {error:.2g} of the largest from itself alone")
 
@@ -73,11 +73,11 @@ def packed_equals_alone(backbone: ComponentUnderTest) -> None:
 @rule("backbone", "causal", "a token does not change the hidden states of those before it")
 def causal(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone), some_tokens()[:12]
-    before = _run(module, tokens, [12])
+    before = hidden_states(module, tokens, [12])
     for place in (1, 6, 11):
         changed = tokens.clone()
         changed[place] = (changed[place] + 1) % VOCABULARY
-        if not (error := apart(before[:place], _run(module, changed, [12])[:place])) <= TOLERANCE:
+        if not (error := apart(before[:place], hidden_states(module, changed, [12])[:place])) <= TOLERANCE:
             raise BrokenPromise(f"token {place + 1} of 12 changes those before it by {error:.2g} of the largest")
 
 
@@ -85,7 +85,7 @@ def causal(backbone: ComponentUnderTest) -> None:
 def cache_changes_nothing(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone).eval(), some_tokens()[:12]
     with torch.no_grad():
-        whole, cache, parts = _run(module, tokens, [12]), module.new_cache(), []
+        whole, cache, parts = hidden_states(module, tokens, [12]), module.new_cache(), []
         for begin, end in ((0, 5), (5, 6), (6, 7), (7, 12)):
             x, positions = module.embed(tokens[begin:end]), torch.arange(begin, end)
             parts.append(module(x, positions, Segments((end - begin,)), cache))
@@ -102,7 +102,7 @@ def together_equals_alone(backbone: ComponentUnderTest) -> None:
         raise Unchecked("the backbone has no new_batch_cache")
     documents = [tokens.repeat(4) for tokens in torch.split(some_tokens(), list(LENGTHS))]
     with torch.no_grad():
-        alone = [_run(module, document, [len(document)]) for document in documents]
+        alone = [hidden_states(module, document, [len(document)]) for document in documents]
         cpu, as_graphs = torch.device("cpu"), getattr(module, "capturable", False)
         if as_graphs and not isinstance(module.new_batch_cache(), KeyValueBatch):
             raise BrokenPromise("it says capturable, and its new_batch_cache gives no KeyValueBatch")
@@ -138,7 +138,7 @@ def _continued(module: Any, steps: Continuing, documents: Sequence[Tensor]) -> I
 @rule("backbone", "gradient-everywhere", "every trainable parameter gets a gradient")
 def gradient_reaches_everything(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone), some_tokens()
-    logits = _run(module, tokens, LENGTHS) @ module.output_weight().T
+    logits = hidden_states(module, tokens, LENGTHS) @ module.output_weight().T
     torch.autograd.backward(torch.nn.functional.cross_entropy(logits, tokens.roll(1)))
     missing = [n for n, p in module.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
     if missing:
@@ -150,10 +150,10 @@ def threads(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone), some_tokens()
 
     def mine() -> Tensor:
-        return _run(module, tokens, LENGTHS)
+        return hidden_states(module, tokens, LENGTHS)
 
     def other() -> Tensor:
-        return _run(module, tokens.flip(0), LENGTHS[::-1])
+        return hidden_states(module, tokens.flip(0), LENGTHS[::-1])
 
     undisturbed(module, mine, other, "the hidden states")
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from kosmos.data.processor import Grid
 from kosmos.errors import cause, own_line
 from kosmos.testing.interrupted import undisturbed
-from kosmos.testing.items import Item, apart, comparable, exchanged, full_row, gradients, row, silence, told
+from kosmos.testing.items import Item, apart, comparable, exchanged, full_row, gradients, row, same, silence, told
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.search import rows_of, search
 from kosmos.testing.subjects import EncoderUnderTest
@@ -67,7 +67,7 @@ def given_stays(encoder: EncoderUnderTest) -> None:
             before = {name: tensor.clone() for name, tensor in given.items()}
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast), torch.set_grad_enabled(gradients_on):
                 _forward(module.train(gradients_on), items, *given.values())
-            if changed := [name for name, tensor in given.items() if not _same(tensor, before[name])]:
+            if changed := [name for name, tensor in given.items() if not same(tensor, before[name])]:
                 raise BrokenPromise(f"{told(items)}: forward changed {' and '.join(changed)}; work on a copy")
 
 
@@ -81,11 +81,6 @@ def _forward(module: Any, items: Sequence[Item], values: Tensor, grids: Tensor) 
         where = own_line(error, type(module).__module__)
         raise BrokenPromise(f"{told(items)} raised {cause(error)}{where}") from error
     return out
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """NaN is as it was: cells may hold it where a medium knows no value."""
-    return bool(torch.equal(one, other) or torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
 
 
 @rule("encoder", "zero-length", "no items at all give [0, width], forward and backward, in fp32 and bf16")
