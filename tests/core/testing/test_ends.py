@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from kosmos.cli import main
+from kosmos.data.free_memory import Memory
 from kosmos.errors import PluginError
-from kosmos.testing import Promise, ScoreCard, check_plugin, child, limit, promises_of
+from kosmos.testing import Promise, ScoreCard, apart, check_plugin, child, limit, promises_of
 from kosmos.testing.promise import Rule
 from support import ticks
 from support.command import command, environment, install_plugin, kosmos
@@ -173,3 +175,44 @@ def test_rows_are_shown_as_they_are_done_with_the_promise_at_hand_and_ctrl_c_end
             break
     assert status == 130
     os.close(ours)
+
+
+# what ends the process, or fills the memory
+
+
+FATAL = """
+import os, signal, time
+from kosmos import ObserverSpec, hookimpl
+KOSMOS_API = 1
+KEPT = []
+
+@hookimpl
+def kosmos_observers():
+    for name in ("dies", "fills", "sees"):
+        yield ObserverSpec(name=name, target=f"{__name__}:{name}", summary="Odd.")
+
+def dies(): return lambda row: os.kill(os.getpid(), signal.SIGSEGV)
+def sees(): return lambda row: None
+def fills():
+    def see(row):
+        for _ in range(100):  # 1.6 GiB
+            KEPT.append(bytearray(2**24))
+            time.sleep(0.02)
+    return see
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the memory of a process is not known")
+def test_what_ends_the_process_or_fills_the_memory_has_failed_and_the_rest_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(install_plugin(tmp_path / "site", "odd", FATAL)))
+    monkeypatch.setattr(apart, "memory", lambda: Memory(2**29, 2**33))
+    assert main(["plugin", "test", "acme-odd", "--fast", "--plugins", "odd"]) == 1
+    printed = capsys.readouterr().out
+    assert "leaves the row as it is): the process that checked it was killed by SIGSEGV\n" in printed
+    assert re.search(
+        r": the process that checked it took 0\.\d+ GiB of memory since .*, of 0\.5 GiB that were", printed
+    )
+    assert re.search(r"observer sees +sees-rows +passed", printed)
+    assert printed.splitlines()[-1] == "acme-odd 1.2: 13 passed, 3 failed, 0 skipped"

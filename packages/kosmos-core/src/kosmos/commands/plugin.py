@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kosmos.commands.arguments import aside, refuse_empty
+from kosmos.commands.arguments import refuse_empty
 from kosmos.errors import ConfigError, PluginError
 from kosmos.visible import visible
 
 if TYPE_CHECKING:
-    from kosmos.testing import Promise, ScoreCard, Verdict
+    from kosmos.testing import ScoreCard, Verdict
+    from kosmos.testing.apart import Stated
 
 EXTRA = "pip install 'kosmos-core[testing]>=26.11'"
 
@@ -63,19 +64,20 @@ def check(
         plugins_of(distribution)
     except PluginError as error:
         raise ConfigError(str(error)) from error
-    try:
-        from kosmos.testing import check_distribution, promises_of
-    except ModuleNotFoundError as error:
-        raise PluginError(f"kosmos plugin test needs {error.name}: {EXTRA}") from error
+    from kosmos.testing.apart import check_apart
+
     try:
         if as_json:
-            with aside():
-                card = check_distribution(distribution, fast=fast, limit_s=limit_s)
+            card = check_apart(distribution, fast=fast, limit_s=limit_s)
             print(card.to_json())
         else:
-            rows = _Rows(promises_of(distribution, fast=fast))
-            card = check_distribution(distribution, fast=fast, watch=rows.begin, done=rows.end, limit_s=limit_s)
+            rows = _Rows()
+            card = check_apart(
+                distribution, fast=fast, limit_s=limit_s, begin=rows.open, watch=rows.begin, done=rows.end
+            )
             _print_messages(card)
+    except ModuleNotFoundError as error:
+        raise PluginError(f"kosmos plugin test needs {error.name}: {EXTRA}") from error
     except PluginError as error:
         raise ConfigError(str(error)) from error
     raise typer.Exit(1 if card.failed else 0)
@@ -84,10 +86,14 @@ def check(
 class _Rows:
     """The score card as it grows: a row as soon as there is a verdict, and on a terminal what is being checked."""
 
-    def __init__(self, promises: Sequence[Promise]) -> None:
+    def __init__(self) -> None:
         from rich.console import Console
 
         self.console = Console(highlight=False)
+        self.widths: list[int] = []
+
+    def open(self, promises: Sequence[Stated]) -> None:
+        """Print the heads of columns as wide as these need."""
         self.widths = [
             max(map(len, [head, *names])) + 2
             for head, names in (
@@ -98,7 +104,7 @@ class _Rows:
         ]
         self._print("component", "promise", "outcome", "s")
 
-    def begin(self, promise: Promise) -> None:
+    def begin(self, promise: Stated) -> None:
         """Say what is being checked, on a line that the next one overwrites."""
         if sys.stderr.isatty():
             line = f"{promise.component} {promise.id}: {promise.says}"[: shutil.get_terminal_size().columns - 1]

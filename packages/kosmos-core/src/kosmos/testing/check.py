@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
@@ -92,8 +92,11 @@ def check_distribution(
     """
     promises = promises_of(name, conditions=conditions, fast=fast)
     records = _found(name, None)[1]
-    verdicts = tuple(_verdicts(promises, watch, done, limit_s))
-    return ScoreCard(records[0].distribution, records[0].version, verdicts)
+    verdicts = []
+    for verdict in verdicts_of(promises, watch, limit_s):
+        done(verdict)
+        verdicts.append(verdict)
+    return ScoreCard(records[0].distribution, records[0].version, tuple(verdicts))
 
 
 def check_plugin(
@@ -112,24 +115,27 @@ def check_plugin(
     return ScoreCard(names, "", tuple(promise.verdict() for promise in promises))
 
 
-def _verdicts(
+def verdicts_of(
     promises: Sequence[Promise],
-    watch: Callable[[Promise], None],
-    done: Callable[[Verdict], None],
-    limit_s: float | None,
+    watch: Callable[[Promise], None] = lambda promise: None,
+    limit_s: float | None = None,
+    stopped: Mapping[str, str] | None = None,
 ) -> Iterator[Verdict]:
-    """What came of each promise. After one that was stopped no other of its component is tried: each might wait."""
-    stopped: dict[str, str] = {}
+    """What came of each promise. After one that was stopped no other of its component is tried: each might wait.
+
+    Args:
+        stopped: components whose promises are not tried, and the promise that was stopped before.
+    """
+    known = dict(stopped or {})
     for promise in promises:
         watch(promise)
-        if (by := stopped.get(promise.component)) is not None and not promise.left_out:
+        if (by := known.get(promise.component)) is not None and not promise.left_out:
             verdict = Verdict(promise.id, promise.component, "skipped", f"not tried: {by} was stopped", 0.0)
         else:
             # What is slow runs in processes of its own, which have limits by the plugin's conditions.
             verdict = promise.verdict(limit_s=None if promise.rule.slow else limit_s)
         if verdict.stopped:
-            stopped[promise.component] = promise.id
-        done(verdict)
+            known[promise.component] = promise.id
         yield verdict
 
 

@@ -58,7 +58,7 @@ def finish(process: subprocess.Popen[bytes], *, folder: Path, seconds: float) ->
     if process.returncode:
         said = (folder / "said").read_text(errors="replace")
         last = said.strip().splitlines()[-1:] or ["without a word"]
-        raise ChildFailed(f"{_end(process.returncode)}{_at(folder)}: {last[0]}")
+        raise ChildFailed(f"{ended(process.returncode)}{_at(folder)}: {last[0]}")
     worked, value = pickle.loads((folder / "result").read_bytes())  # noqa: S301  written by our own child
     if not worked:
         raise ChildFailed(value)
@@ -77,7 +77,8 @@ def tell(what: str) -> None:
     Path(sys.argv[2] + PARTIAL).write_text(what, encoding="utf-8")
 
 
-def _end(status: int) -> str:
+def ended(status: int) -> str:
+    """How a process came to its end, as a part of a sentence."""
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 

@@ -150,4 +150,9 @@ class Promise:
         return Verdict(self.id, self.component, outcome, message, round(perf_counter() - begin, 3), stopped)
 
     def _told(self, what: str) -> str:
-        return f"{self.component} breaks {self.id} ({self.says}): {what}"
+        return told(self.component, self.id, self.says, what)
+
+
+def told(component: str, id: str, says: str, what: str) -> str:
+    """A broken promise in a line."""
+    return f"{component} breaks {id} ({says}): {what}"
