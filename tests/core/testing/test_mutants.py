@@ -298,6 +298,16 @@ MUTANTS = [
         "threads", "another row in between changes the features",
     ),
     Mutant(
+        "values that are kept on the encoder for a moment", "encoder.py", LIFT,
+        f"self.given = values\n        {LIFT.replace('values', 'self.given')}",
+        "threads", "another row in between makes it raise",
+    ),
+    Mutant(
+        "a row that is kept in a list for a moment", "encoder.py", LIFT,
+        f"kept = self.__dict__.setdefault('kept', [0])\n        kept[0] = len(grids)\n        {LIFT} * kept[0]",
+        "threads", "another row in between changes the features; keep nothing of a row on self, or say takes_threads",
+    ),
+    Mutant(
         "weights by a generator that no run seeds", "encoder.py", ENCODER_INIT,
         f"import random\n\n        {ENCODER_INIT}\n        self.norm.bias.data += random.random()",
         "weights-by-seed", "norm.bias has other values when it is built again after the same seed; draw by",
