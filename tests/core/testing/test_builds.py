@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from kosmos import MediaPlan
 from kosmos.plugins import Registry
 from kosmos.testing import Conditions, Verdict, check_plugin, promises_of
+from support import ticks
 
 from .conftest import Plugin
 
@@ -113,6 +116,17 @@ def test_a_broken_encoder_of_another_plugins_modality_is_caught(plugin: Plugin) 
     registry = an_encoder(plugin, broken, modalities=modalities)
     card = check_plugin(registry, plugins=odd(registry), fast=True)
     assert {"width-and-count", "zero-length"} <= {verdict.id for verdict in card.failed}
+
+
+def test_promises_of_cells_are_skipped_where_media_become_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ticks.TicksProcessor, "plan", lambda self, media: MediaPlan(("<ticks>", "a few", "</ticks>")))
+    monkeypatch.setattr(ticks.TicksProcessor, "decode", lambda self, media, plan: np.zeros((0, 4), np.float32))
+    kept = [p for p in promises_of(ticks) if p.component == "encoder ticks" or p.id in ("builds", "two-ranks")]
+    verdicts = [promise.verdict() for promise in kept]
+    assert [verdict.message for verdict in verdicts if verdict.outcome == "failed"] == []
+    skipped = {f"{v.component} {v.id}": v.message for v in verdicts if v.outcome == "skipped"}
+    assert {"modality ticks two-ranks", "encoder ticks builds", "encoder ticks no-leak"} <= skipped.keys()
+    assert "ticks: its media become text and no cells" in skipped["encoder ticks builds"]
 
 
 def test_an_encoder_that_no_modality_fits_breaks_builds(plugin: Plugin) -> None:

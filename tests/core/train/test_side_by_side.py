@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.compose import compose
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, PluginError
 from kosmos.train.progress import Reporter
 from kosmos.train.run import train_model
 from kosmos.train.side_by_side import SideBySide, check_at_once, open_side_by_side
@@ -129,6 +129,15 @@ def test_an_encoder_that_takes_one_row_at_a_time_is_named(tmp_path: Path, monkey
     run = small_run(tmp_path / "run", train={"lanes_at_once": 2})
     with pytest.raises(ConfigError, match=r"train\.lanes_at_once: streams\.ticks\.encoder: .* takes one row at a time"):
         train_model(run, registry=ticks_registry())
+
+
+def test_a_part_that_fails_beside_other_rows_is_told_with_what_to_say_of_it() -> None:
+    def fails() -> tuple[torch.Tensor, None]:
+        raise PluginError("streams.ticks.encoder: forward failed")
+
+    says = r"forward failed\. .* takes_threads = False; train\.lanes_at_once=1 computes"
+    with threads_of_torch(2), pytest.raises(PluginError, match=says):
+        SideBySide([torch.nn.Parameter(torch.zeros(()))], 2).backward([fails] * 2, seed=0)
 
 
 def test_parameters_that_are_added_have_a_gradient_each() -> None:

@@ -181,14 +181,18 @@ class EncoderUnderTest(ComponentUnderTest):
         """Items of a modality's media, as they would come in a row.
 
         Raises:
-            NotBuilt: no modality's processor makes cells for this encoder.
+            NotBuilt: no modality's processor makes cells for this encoder; ``Lacking`` where its media become text.
         """
         module = self.fresh()
         made: list[tuple[Item, ...]] = []
         refused: list[str] = []
+        lacking: list[str] = []
         for modality in self.modalities:
             try:
                 items = _items_of(modality, module.input)
+            except Lacking as error:
+                lacking.append(f"{modality.spec.name}: {error}")
+                continue
             except (Exception, SystemExit) as error:  # a seam: it may not be made for such an input
                 said = str(error) if isinstance(error, NotBuilt | BrokenPromise) else cause(error)
                 refused.append(f"{modality.spec.name}: {said}")
@@ -198,6 +202,9 @@ class EncoderUnderTest(ComponentUnderTest):
             made.append(items)
         if made:
             return made[0]
+        if lacking and not refused:
+            raise Lacking("; ".join(lacking))
+        refused += lacking
         if any(modality.spec.encoder == self.spec.name for modality in self.modalities):
             raise NotBuilt(f"no cells are made for it; {refused[0]}")
         what = "install the modality that its input is made for, or bring one"
@@ -208,12 +215,16 @@ def _items_of(modality: ModalityUnderTest, encoder_input: Any) -> tuple[Item, ..
     """Items of the media of a modality whose processor was made for ``encoder_input``."""
     processor = modality.build(encoder_input)
     found: list[Item] = []
+    as_text = False
     for medium in modality.media:
         try:
             plan = planned(processor, medium)
+            as_text = as_text or not plan.grids
             found += cut_items(decode_cells(PlannedMedia(medium, plan, ""), processor), plan.grids)
         except SampleError:
             continue
+    if not found and as_text:
+        raise Lacking("its media become text and no cells, by the options of its processor")
     if not found:
         raise NotBuilt("none of its media gives a cell")
     return tuple(found)

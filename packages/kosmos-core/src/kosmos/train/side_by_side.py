@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from kosmos.config import RunConfig
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, PluginError
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import seed_here
 from kosmos.runtime.native import WORTH
@@ -129,6 +129,7 @@ class SideBySide:
             What is wanted of each.
 
         Raises:
+            PluginError: a part failed; with what to do if it was for rows that are computed at once.
             ConfigError: random numbers were drawn, which are in no order between threads.
             Exception: what the first of the rows raised that failed. Those under way are done by then, no other begins.
         """
@@ -164,7 +165,13 @@ class SideBySide:
 
     def _take(self, running: deque[Future[tuple[Gradients, T]]], waits_for: Callable[[int], None], number: int) -> T:
         waits_for(number)
-        gradients, wanted = running.popleft().result()
+        try:
+            gradients, wanted = running.popleft().result()
+        except PluginError as error:
+            raise PluginError(
+                f"{error}. Rows are computed at once: an encoder that keeps something of its row on self says "
+                f"takes_threads = False; {WHERE}=1 computes them one after another"
+            ) from error
         self._add(gradients)
         return wanted
 

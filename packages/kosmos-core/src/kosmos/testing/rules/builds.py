@@ -78,6 +78,8 @@ def encoder_builds(encoder: EncoderUnderTest) -> None:
             if not isinstance(found := getattr(module, name, None), kind) or found is None:
                 raise BrokenPromise(f"{type(module).__name__}.{name} is {found!r:.80}; expected {kind.__name__}")
         _ = encoder.items
+    except Lacking:
+        raise
     except NotBuilt as error:
         raise BrokenPromise(str(error)) from error
 
