@@ -59,4 +59,4 @@ def test_a_metric_that_gives_no_number_is_named(given: object):
 def test_of_nothing_there_is_no_loss():
     empty = _Tally().score()
     assert empty.documents == 0 and math.isnan(empty.loss) and math.isnan(empty.perplexity)
-    assert _Tally(1, 2.0, 2).score().loss == 1.0
+    assert _Tally(documents=1, loss=2.0, targets=2).score().loss == 1.0

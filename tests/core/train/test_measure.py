@@ -211,7 +211,7 @@ def test_what_is_kept_listed_loaded_and_reported_is_best_by_it(
         ),
         ("ticks.exactmatch", r"no held-out source is called 'ticks.exactmatch'; did you mean ticks.exact_match\? "),
         ("captions", "no held-out source is called 'captions'; there are ticks, text: give NAME, NAME.loss or NAME"),
-        ("text.exact_match", "no held-out document of text has an answer, .* take text.loss"),
+        ("text.exact_match", "no held-out document of text has an answer that is whole .* take text.loss"),
     ],
 )
 def test_what_no_held_out_document_has_is_refused_before_anything_is_made(

@@ -261,7 +261,7 @@ def _by_document(
     losses: NDArray[np.float64],
     right: NDArray[np.bool_],
 ) -> list[_Tally]:
-    tallies = [_Tally(1, int(one.counts), torn=int(one.counts and one.is_torn)) for one in documents]
+    tallies = [_Tally(pieces=1, documents=int(one.counts), torn=int(one.counts and one.is_torn)) for one in documents]
     for document, tally, (low, high) in zip(documents, tallies, _spans(documents, positions), strict=True):
         tally.loss, tally.targets = float(losses[low:high].sum()), high - low
         if document.answer_start is not None:
