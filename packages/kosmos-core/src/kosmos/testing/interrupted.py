@@ -22,7 +22,6 @@ import hypothesis
 import torch
 from torch import Tensor, nn
 
-import kosmos.testing
 from kosmos.errors import KosmosError, cause, own_line
 from kosmos.testing.items import gradients
 from kosmos.testing.promise import BrokenPromise
@@ -32,7 +31,7 @@ STORES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR")
 KEEP = "keep nothing of a row on self, or say takes_threads = False if it is an encoder"
 LOCKED_S = 5.0
 """After which it goes on beside the other row, which may wait for a lock that it holds."""
-_OTHERS = tuple(f"{os.path.dirname(str(module.__file__))}{os.sep}" for module in (torch, hypothesis, kosmos.testing))
+_OTHERS = tuple(f"{os.path.dirname(file)}{os.sep}" for file in (str(torch.__file__), hypothesis.__file__, __file__))
 
 
 def undisturbed(module: nn.Module, forward: Callable[[], Tensor], other: Callable[[], Tensor], what: str) -> None:
