@@ -18,12 +18,10 @@ from kosmos.testing.rules import backbone as backbones
 from kosmos.testing.rules import connector as connectors
 from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest
 
-BUILT = "built again after the same seed it has the same weights, and goes on with PyTorch's generator as it finds it"
-RUN = (
-    "in training mode it gives the same again after the same seed, and goes on with PyTorch's generator as it finds it"
-)
-REMEDY = "draw by PyTorch's generator, as a run seeds it, or by one of your own with a seed that is an option"
-SEEDING = "leave seeding to the run"
+BUILT = "built again after the same seed of PyTorch's generator it has the same weights, and never seeds it itself"
+RUN = "in training it gives the same again after the same seed of PyTorch's generator, and never seeds it itself"
+REMEDY = "draw by PyTorch's generator, and leave its seed to the run"
+SEEDING = "leave its seed to the run"
 TRIED = ((1, 1), (1, 2), (2, 1))
 """Seeds of PyTorch, and of Python's and numpy's generators, which no run seeds."""
 
