@@ -117,5 +117,5 @@ def test_a_file_that_has_become_shorter_costs_the_media_that_are_lost(archive):
 
 
 def test_a_medium_named_by_a_str_is_refused_as_it_is_made():
-    with pytest.raises(TypeError, match=r"give bytes, an array, or a file as Path\('a.jpg'\)"):
+    with pytest.raises(TypeError, match=r"the source is a string; write a file as Path\('a\.jpg'\)"):
         Media("image", "a.jpg")
