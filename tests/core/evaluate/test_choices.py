@@ -27,6 +27,7 @@ from kosmos.errors import DataError
 from kosmos.evaluate.choices import NOT_FINITE, Chosen, score_choices
 from kosmos.evaluate.score import score
 from kosmos.run_sources import open_choices
+from kosmos.runtime.parallel import Parallel
 from kosmos.train.run import train_model
 from support.runs import rows_of
 
@@ -344,10 +345,10 @@ def test_what_was_scored_stays_where_a_question_cannot_be_read_again(run: Path) 
     asked.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     saved = load_run(run, device="cpu")
     chosen: list[Chosen] = []
-    scored_choices(saved, [str(asked)], None, 100, 0, chosen.append)
+    scored_choices(saved, [str(asked)], None, 100, 0, chosen.append, Parallel())
     asked.write_bytes(b"x" * asked.stat().st_size)
     lines, result = AnswerLines(str(answers)), {"choices": "scored"}
-    error = write_answers(saved, [], chosen, Wanted(0, 1, {}), lines, result)
+    error = write_answers(saved, [], chosen, Wanted(0, 1, {}), lines, result, Parallel())
     assert isinstance(error, DataError) and result == {"choices": "scored"} and not answers.exists()
     assert str(error).startswith(f"--answers {answers}: not written, as a question can no more be read: ")
 

@@ -9,7 +9,8 @@ import torch
 
 from kosmos.config import ComponentConfig
 from kosmos.errors import PluginError
-from kosmos.evaluate.generated import Generated, score_answers, text_metrics
+from kosmos.evaluate.answer_scores import score_answers, text_metrics
+from kosmos.evaluate.generated import Generated
 from kosmos.evaluate.score import _Tally
 from kosmos.plugins import load_core
 

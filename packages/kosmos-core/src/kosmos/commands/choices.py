@@ -13,6 +13,7 @@ from kosmos.visible import say
 if TYPE_CHECKING:
     from kosmos.data.quarantine import Incident
     from kosmos.evaluate.choices import ChoiceScore, Chosen
+    from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
 
 
@@ -23,11 +24,13 @@ def scored_choices(
     max_documents: int,
     workers: int,
     chosen: Callable[[Chosen], None],
+    parallel: Parallel,
 ) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...], bool]:
     """Scores by source, what was left out, and whether questions were asked as chats: the run learned from such.
 
     Args:
         chosen: told of each question.
+        parallel: the processes that share the questions.
 
     Raises:
         ConfigError: two of ``paths`` have one name.
@@ -43,7 +46,9 @@ def scored_choices(
     sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents, encode=encode)
     for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
         say(line, file=sys.stderr)
-    scores = score_choices(run.composition, sources, device=run.device, dtype=run.dtype, workers=workers, chosen=chosen)
+    scores = score_choices(
+        run.composition, sources, device=run.device, dtype=run.dtype, workers=workers, chosen=chosen, parallel=parallel
+    )
     return *scores, chat
 
 

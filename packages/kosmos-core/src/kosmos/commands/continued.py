@@ -27,6 +27,7 @@ from kosmos.visible import say
 
 if TYPE_CHECKING:
     from kosmos.evaluate.generated import Writing
+    from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
 
 
@@ -72,12 +73,14 @@ def continue_data(
     resume: bool,
     max_documents: int | None,
     as_json: bool,
+    parallel: Parallel,
 ) -> None:
     """Write a line for each document, in their order, and name those that cannot be used.
 
     Args:
         resume: go on where the file of answers ends, if there is one.
         as_json: say as JSON how many there are, where they are in a file.
+        parallel: the processes that share the documents; the first of them writes.
 
     Raises:
         ConfigError: the answers cannot be written.
@@ -95,31 +98,33 @@ def continue_data(
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _say(line for source in sources for line in _of_texts(source))
         _hint_at_chats(run, sources, asking)
-        settings = {"command": "generate", "max_documents": max_documents, **asdict(how)}
-        lines.begin(made_by(run, sources, paths, settings | asking.settings()), paths)
+        settings = {"command": "generate", "max_documents": max_documents, **asdict(how)} | asking.settings()
+        parallel.main_only(lambda: lines.begin(made_by(run, sources, paths, settings), paths))
         before = lines.left_out
         try:
             for number, source in enumerate(sources):
                 last = len(source) if max_documents is None else min(max_documents, len(source))
-                rows = range(min(last, lines.answered(number) + 1), last)
+                behind = parallel.main_only(partial(lines.answered, number))
                 for group in continue_documents(
-                    run.composition, source, rows, asking, how, device=run.device, dtype=run.dtype,
-                    leave_out=partial(_note, incidents, places, source, number),
+                    run.composition, source, range(last), asking, how, device=run.device, dtype=run.dtype,
+                    leave_out=partial(_note, incidents, places, source, number), behind=behind, parallel=parallel,
                 ):  # fmt: skip
                     row = group[-1].row
                     left_out = before + bisect_right(places, (number, row))
-                    lines.write([answer_row(answer, source.name) for answer in group], number, row, left_out=left_out)
-            lines.finish()
+                    rows = [answer_row(answer, source.name) for answer in group]
+                    parallel.main_only(partial(lines.write, rows, number, row, left_out=left_out))
+            parallel.main_only(lines.finish)
         finally:  # who stops it wants to know too
             _say(incident_lines(incidents, "left out", ""))
-    if not lines.count:
+    count = parallel.main_only(lambda: lines.count)
+    if not count:
         advice = root_advice(incidents, root)
         raise DataError(
             f"{', '.join(paths)}: no document could be continued; those left out are named with why{advice}"
         )
     if answers is not None:
-        told = {"answers": answers, "documents": lines.count, "left_out": before + len(incidents)}
-        print(as_line(told, sys.stdout) if as_json else f"{lines.count:,} answers in {answers}")
+        told = {"answers": answers, "documents": count, "left_out": before + len(incidents)}
+        print(as_line(told, sys.stdout) if as_json else f"{count:,} answers in {answers}")
 
 
 def _say(lines: Iterator[str]) -> None:

@@ -16,7 +16,8 @@ _SAMPLING = {
     "greedy texts are written up to 32 at once": "batch_size num_batches",
     "--answers FILE takes the texts of --data": "output output_file output_path",
     "once for each sample, with another --seed": "n num_return_sequences num_samples",
-    "generate writes in one process": "nproc num_processes gpus tensor_parallel_size",
+    "--nproc N, of --data": "num_processes gpus",
+    "each process holds the whole model": "tensor_parallel_size",
     "--step N, or best": "checkpoint ckpt",
 }
 GENERATE = _SAMPLING
@@ -37,7 +38,7 @@ EVAL = {
     "questions are asked as they stand": "num_fewshot few_shot fewshot",
     "as a source of its own: 'evaluate.sources=[{path: PATH, template: ...}]' --data PATH": "template",
     "as a source of its own: 'evaluate.sources=[{path: PATH, columns: {...}}]' --data PATH": "columns",
-    "eval scores in one process": "nproc num_processes gpus",
+    "--nproc": "num_processes gpus",
     "--step N, or best": "checkpoint ckpt",
 }
 """Likewise of ``kosmos eval``."""

@@ -17,7 +17,6 @@ from kosmos.commands.arguments import (
     aside,
     check_given_once,
     refuse_empty,
-    refuse_ranks,
     split_extra,
     split_fields,
 )
@@ -26,9 +25,11 @@ from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
 from kosmos.commands.scored_answers import Wanted, check_options, named_metrics, write_answers
+from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import made_by
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import parse_overrides
+from kosmos.runtime.launch import is_launched, said_once
 from kosmos.visible import say
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
     from kosmos.evaluate.score import Score
+    from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
 
 Choices = Annotated[
@@ -58,7 +60,7 @@ Metric = Annotated[
 ]
 OPTIONS = (
     "--data", "--choices", "--root", "--step", "--max-documents", "--workers", "--generate", "--max-new-tokens",
-    "--metric", "--answers", "--resume", "--json", "--help",
+    "--metric", "--answers", "--resume", "--nproc", "--json", "--help",
 )  # fmt: skip
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
@@ -101,6 +103,7 @@ def evaluate(
         ),
     ] = None,
     resume: Resume = False,
+    nproc: Nproc = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Score a trained run: kosmos eval OUTPUT [--data PATH]... [FIELD.PATH=VALUE]...
@@ -108,21 +111,24 @@ def evaluate(
     Loss, perplexity and exact match of the answers, by modality and source. FIELD.PATH=VALUE says where what the run
     file names is now, or where to compute, such as data.sources.0.path=data/moved or train.device=cpu.
     """
+    with said_once():
+        fields = _fields(output, context.args)
+        _check_data(data or (), choices or (), root)
+        if generate and choices and not data:
+            raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
+    if nproc is not None and not is_launched():
+        raise typer.Exit(in_several("eval", context, nproc))
     from kosmos.data.sources.opening import short_name
     from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.json_lines import printed_json as one_line
-    from kosmos.train.saved import load_run
 
-    fields = _fields(output, context.args)
-    refuse_ranks("kosmos eval")
-    _check_data(data or (), choices or (), root)
     of_generate = {"--max-new-tokens": max_new_tokens, "--metric": metric or None}
-    check_options(answers, generate, choices or (), resume=resume, of_generate=of_generate)
-    if generate and choices and not data:
-        raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
-    helpers = helpers_of_rank(1) if workers is None else workers
-    with aside():
-        run = load_run(Path(output), step=as_step(step), overrides=fields)
+    with shared() as parallel, aside():
+        parallel.main_only(
+            lambda: check_options(answers, generate, choices or (), resume=resume, of_generate=of_generate)
+        )
+        helpers = helpers_of_rank(parallel.local_world_size) if workers is None else workers
+        run = loaded_by_all(parallel, output, as_step(step), fields)
         for line in run.warnings():
             _warn(line)
         most = max_new_tokens or MAX_NEW_TOKENS
@@ -135,15 +141,17 @@ def evaluate(
                 raise DataError(f"{output}: its data have no held-out part; name documents with --data")
         lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(choices or ())]
         asked = [short_name(path) for path in choices or ()]
-        settings = {"command": "eval", "choices": asked, "max_documents": max_documents}
-        lines.begin(made_by(run, sources, paths, settings | wanted.settings()), paths)
-        chosen = _score_choices(run, choices, root, max_documents, helpers, result) if choices else []
+        settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
+        parallel.main_only(lambda: lines.begin(made_by(run, sources, paths, settings), paths))
+        chosen = _score_choices(run, choices, root, max_documents, helpers, result, parallel) if choices else []
         if sources:
-            _score(run, sources, max_documents, helpers, result)
-        unwritten = write_answers(run, sources, chosen, wanted, lines, result)
+            _score(run, sources, max_documents, helpers, result, parallel)
+        unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel)
         if answers is not None and not lines.count and unwritten is None:
             why = "no document has an answer that is there to be generated" if generate else "no question was scored"
             _warn(f"--answers {answers}: not written: {why}")
+    if not parallel.is_main:
+        raise typer.Exit(0 if unwritten is None else unwritten.exit_status)
     if as_json:
         print(one_line({**result, "incidents": list(map(asdict, result["incidents"]))}))
     else:
@@ -168,12 +176,19 @@ def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:
     return parse_overrides(overrides)
 
 
-def _score(run: SavedRun, sources: Sequence[Source], max_documents: int, workers: int, result: dict[str, Any]) -> None:
+def _score(
+    run: SavedRun,
+    sources: Sequence[Source],
+    max_documents: int,
+    workers: int,
+    result: dict[str, Any],
+    parallel: Parallel,
+) -> None:
     from kosmos.evaluate.score import score
 
     scores = score(
         run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers,
-        allow_none=True,
+        allow_none=True, parallel=parallel,
     )  # fmt: skip
     for name, found in scores.by_source.items():
         if found.torn:
@@ -197,13 +212,19 @@ def _told(score: Score) -> dict[str, Any]:
 
 
 def _score_choices(
-    run: SavedRun, paths: Sequence[str], root: str | None, max_documents: int, workers: int, result: dict[str, Any]
+    run: SavedRun,
+    paths: Sequence[str],
+    root: str | None,
+    max_documents: int,
+    workers: int,
+    result: dict[str, Any],
+    parallel: Parallel,
 ) -> list[Chosen]:
     """Every question that was scored."""
     from kosmos.commands.choices import scored_choices
 
     chosen: list[Chosen] = []
-    scores, incidents, as_chats = scored_choices(run, paths, root, max_documents, workers, chosen.append)
+    scores, incidents, as_chats = scored_choices(run, paths, root, max_documents, workers, chosen.append, parallel)
     result |= {"choices": {name: asdict(found) for name, found in scores.items()}, "asked_as_chats": as_chats}
     result["incidents"] += incidents
     return chosen

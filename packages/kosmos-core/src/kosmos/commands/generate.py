@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -21,6 +22,7 @@ from kosmos.commands.arguments import (
     split_fields,
 )
 from kosmos.commands.elsewhere import GENERATE, called_elsewhere
+from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import check_answers
 from kosmos.commands.writing import NewTokens, Seed, ShownText, Temperature, TopK, TopP, write_behind
 from kosmos.data.chat import chat_prompt
@@ -28,11 +30,15 @@ from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import parse_overrides
+from kosmos.runtime.launch import is_launched, said_once
 from kosmos.visible import say
+
+if TYPE_CHECKING:
+    from kosmos.train.saved import SavedRun
 
 OPTIONS = (
     "max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system", "data", "root", "answers",
-    "resume", "max-documents",
+    "resume", "max-documents", "nproc",
 )  # fmt: skip
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -71,6 +77,7 @@ def generate(
         ),
     ] = None,
     resume: Resume = False,
+    nproc: Nproc = None,
     max_documents: Annotated[
         int | None, typer.Option(min=1, help="Most documents of each --data: its first. By default all.")
     ] = None,
@@ -97,41 +104,44 @@ def generate(
     document of a file or folder is continued. FIELD.PATH=VALUE says where what the run file names is now, or where to
     compute, such as train.device=cpu.
     """
-    if output.startswith("-"):
-        option = output.partition("=")[0]
-        raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
-    refuse_ranks("kosmos generate")
-    _check_text("--system", system or "")
-    _check_data(data or (), {"--root": root, "--answers": answers, "--max-documents": max_documents}, resume=resume)
+    with said_once():
+        if output.startswith("-"):
+            option = output.partition("=")[0]
+            raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
+        _check_text("--system", system or "")
+        of_data = {"--root": root, "--answers": answers, "--max-documents": max_documents, "--nproc": nproc}
+        _check_data(data or (), of_data, resume=resume)
+    if not data:
+        refuse_ranks("kosmos generate without --data")
+    if nproc is not None and not is_launched():
+        raise typer.Exit(in_several("generate", context, nproc))
 
     from kosmos.commands.continued import Asking, continue_data
     from kosmos.evaluate.generated import Writing
     from kosmos.generate import check_sampling
-    from kosmos.run_sources import chats_among, is_asked_as_learned
-    from kosmos.train.saved import load_run
 
     check_sampling(temperature, top_k, top_p)
     overrides, arguments = split_fields(context.args)
-    with aside():
-        run = load_run(Path(output), step=as_step(step), overrides=parse_overrides(overrides))
-    for line in run.warnings():
-        say(f"warning: {line}", file=sys.stderr)
-    modalities = list(run.composition.planner.routes)
-    segments = read_segments(arguments, modalities, installed=run.composition.registry.specs("modality"))
-    for name in placeholders_among(segments, modalities) if not data else ():
-        say(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
     how = Writing(max_new_tokens, temperature, top_k, top_p, seed)
-    if data:
-        asking = Asking(_texts_alone(segments), chat, system)
-        continue_data(
-            run, data, root, asking, how, answers=answers, resume=resume, max_documents=max_documents, as_json=as_json
-        )
-        return
+    with shared() as parallel:
+        if answers is not None:
+            parallel.main_only(partial(check_answers, answers, resume=resume))
+        with aside():
+            run = loaded_by_all(parallel, output, as_step(step), parse_overrides(overrides))
+        for line in run.warnings():
+            say(f"warning: {line}", file=sys.stderr)
+        modalities = list(run.composition.planner.routes)
+        segments = read_segments(arguments, modalities, installed=run.composition.registry.specs("modality"))
+        if data:
+            asking = Asking(_texts_alone(segments), chat, system)
+            continue_data(
+                run, data, root, asking, how, answers=answers, resume=resume, max_documents=max_documents,
+                as_json=as_json, parallel=parallel,
+            )  # fmt: skip
+            return
     _check_asked(segments, modalities)
-    asked, config = prompt_document(segments, chat=chat, system=system), run.composition.config
-    learned = None if chat or system is not None else chats_among(config.data.sources)
-    if learned and not is_asked_as_learned(config, asked):
-        say(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
+    _hint(run, segments, chat=chat, system=system)
+    asked = prompt_document(segments, chat=chat, system=system)
     if as_json:
         print(as_line(answer_row(write_behind(run, asked, how)), sys.stdout))
     elif sys.stdout.isatty():
@@ -144,6 +154,18 @@ def generate(
         print(write_behind(run, asked, how).text)
 
 
+def _hint(run: SavedRun, segments: Sequence[Text | Media], *, chat: bool, system: str | None) -> None:
+    """At a placeholder in a prompt, and where the run learned from chats and is not asked as they ask."""
+    from kosmos.run_sources import chats_among, is_asked_as_learned
+
+    for name in placeholders_among(segments, list(run.composition.planner.routes)):
+        say(f"hint: <{name}> in a prompt is read as letters; --{name} FILE stands where it belongs", file=sys.stderr)
+    config = run.composition.config
+    learned = None if chat or system is not None else chats_among(config.data.sources)
+    if learned and not is_asked_as_learned(config, prompt_document(segments, chat=chat, system=system)):
+        say(f"hint: {learned} holds chats; with --chat the run is asked as they ask", file=sys.stderr)
+
+
 def _check_asked(segments: Sequence[Text | Media], modalities: Sequence[str]) -> None:
     if not segments:
         media = f" or a medium, such as --{modalities[0]} FILE" if modalities else ""
@@ -151,15 +173,13 @@ def _check_asked(segments: Sequence[Text | Media], modalities: Sequence[str]) ->
 
 
 def _check_data(paths: Sequence[str], of_data: Mapping[str, str | int | None], *, resume: bool) -> None:
-    """Raises ConfigError where an option is empty, goes without --data, or names a file that is there."""
+    """Raises ConfigError where an option is empty, or goes without that which it is for."""
     check_given_once(paths)
     for option, value in of_data.items():
         if value is not None and not paths:
             raise ConfigError(f"{option}: is for the documents of --data PATH; name some, or leave it out")
         refuse_empty(option, None if value is None else str(value))
-    if (file := of_data["--answers"]) is not None:
-        check_answers(str(file), resume=resume)
-    elif resume:
+    if resume and of_data["--answers"] is None:
         raise ConfigError("--resume: goes on where the file of --answers ends; name it, or leave --resume out")
 
 

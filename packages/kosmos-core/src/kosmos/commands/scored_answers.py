@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.answers import AnswerLines, answer_row, choice_row
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kosmos.evaluate.choices import Chosen
     from kosmos.evaluate.generated import Generated
     from kosmos.evaluate.metrics import TextMetric
+    from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
 
 CHOICES = 0
@@ -58,7 +59,7 @@ def check_options(
 
 def named_metrics(run: SavedRun, named: Sequence[str]) -> dict[str, TextMetric]:
     """Those of the run file, and others by name. One that is absent is refused before anything is scored."""
-    from kosmos.evaluate.generated import text_metrics
+    from kosmos.evaluate.answer_scores import text_metrics
 
     for name in named:
         refuse_empty("--metric", name)
@@ -72,6 +73,7 @@ def write_answers(
     wanted: Wanted,
     lines: AnswerLines,
     result: dict[str, Any],
+    parallel: Parallel,
 ) -> KosmosError | None:
     """Write what was chosen and what is generated as lines, if they go anywhere, and put its scores into ``result``.
 
@@ -80,41 +82,49 @@ def write_answers(
     """
     with lines:
         try:
-            if lines.file is not None and lines.answered(CHOICES) < 0:
-                lines.write(_choice_rows(chosen, lines.file), CHOICES, 0)
+            parallel.main_only(lambda: _write_choices(chosen, lines))
             if wanted.documents:
                 result["generated"] = {
-                    source.name: _scored(run, source, number, wanted, lines)
+                    source.name: _scored(run, source, number, wanted, lines, parallel)
                     for number, source in enumerate(sources, start=CHOICES + 1)
                 }
-            lines.finish()
+            parallel.main_only(lines.finish)
         except (ConfigError, DataError) as error:
             return error
     return None
 
 
-def _choice_rows(chosen: Sequence[Chosen], file: Path) -> list[dict[str, Any]]:
+def _write_choices(chosen: Sequence[Chosen], lines: AnswerLines) -> None:
     """Raises DataError where a row that was scored cannot be read again, as somebody has changed its file meanwhile."""
+    if lines.file is None or lines.answered(CHOICES) >= 0:
+        return
     try:
-        return [choice_row(question) for question in chosen]
+        rows = [choice_row(question) for question in chosen]
     except SampleError as error:
-        raise DataError(f"--answers {file}: not written, as a question can no more be read: {error}") from error
+        raise DataError(f"--answers {lines.file}: not written, as a question can no more be read: {error}") from error
+    lines.write(rows, CHOICES, 0)
 
 
-def _scored(run: SavedRun, source: Source, number: int, wanted: Wanted, lines: AnswerLines) -> dict[str, float]:
+def _scored(
+    run: SavedRun, source: Source, number: int, wanted: Wanted, lines: AnswerLines, parallel: Parallel
+) -> dict[str, float]:
     """Metrics of really generated answers; ``number`` is that of the source in the file of answers."""
-    from kosmos.evaluate.generated import answer_documents, score_answers
+    from kosmos.evaluate.answer_scores import score_answers
+    from kosmos.evaluate.generated import answer_documents
     from kosmos.evaluate.meters import standard_error
 
     found = [_generated(row) for row in lines.earlier(source.name)]
+    behind = parallel.main_only(lambda: lines.answered(number))
     for group in answer_documents(
         run.composition, source, device=run.device, dtype=run.dtype, max_documents=wanted.documents,
-        max_new_tokens=wanted.max_new_tokens, behind=lines.answered(number),
+        max_new_tokens=wanted.max_new_tokens, behind=behind, parallel=parallel,
     ):  # fmt: skip
         found += group
         if lines.file is not None:
-            lines.write([answer_row(answer, source.name) for answer in group], number, group[-1].row)
-    scores = {"documents": len(found), **score_answers(found, wanted.metrics)}
+            rows = [answer_row(answer, source.name) for answer in group]
+            parallel.main_only(partial(lines.write, rows, number, group[-1].row))
+    metrics = parallel.main_only(lambda: score_answers(found, wanted.metrics))
+    scores = {"documents": len(found), **metrics}
     error = standard_error(scores.get("exact_match"), len(found))
     return scores if error is None else {**scores, "exact_match_standard_error": error}
 

@@ -18,12 +18,12 @@ from kosmos.commands.arguments import (
     short_options,
     split_extra,
 )
+from kosmos.commands.several import as_given
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
 from kosmos.run_file import COMMAND_LINE, lay_over, merge, parse_overrides, read_run_file
 from kosmos.runtime.dealing import check_dealing
 from kosmos.runtime.launch import check_nproc, is_launched, launch, said_once
-from kosmos.selection import plugins_option
 from kosmos.train.output import RunFolder
 from kosmos.train.stopping import interrupted_in_words
 
@@ -96,20 +96,8 @@ def train(
     check_nproc(nproc)
     check_dealing(config.data.lanes, nproc, config.parallel.sharing, kept=resume is not None)
     with interrupted_in_words():  # before the first of the processes has started; from then on each says so itself
-        status = launch(nproc, ["train", *_given(context), *context.args])
+        status = launch(nproc, ["train", *as_given(context)])
     raise typer.Exit(status)
-
-
-def _given(context: typer.Context) -> list[str]:
-    """The options of this command for one of its processes: all but ``--nproc``."""
-    given = context.params
-    parts = [part for names in given["modalities"] or () for part in ("--modalities", names)]
-    parts += [part for path in given["data"] or () for part in ("--data", path)]
-    for name in ("steps", "epochs", "output", "resume"):
-        parts += [f"--{name}", str(given[name])] if given[name] is not None else []
-    parts += ["--accept-plugins"] if given["accept_plugins"] else []
-    parts += ["--auto-resume"] if given["auto_resume"] else []
-    return [*parts, *plugins_option()]
 
 
 def _run_file(path: Path) -> dict[str, Any]:

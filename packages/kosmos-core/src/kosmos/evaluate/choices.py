@@ -17,6 +17,7 @@ from kosmos.data.quarantine import Incident
 from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.meters import standard_error
 from kosmos.evaluate.score import score
+from kosmos.runtime.parallel import Parallel
 
 NOT_FINITE = "its likelihood is not finite: the weights are of no use; take an earlier checkpoint (--step)"
 
@@ -79,6 +80,7 @@ def score_choices(
     dtype: torch.dtype = torch.float32,
     workers: int = 1,
     chosen: Choose = lambda question: None,
+    parallel: Parallel | None = None,
 ) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...]]:
     """Score every question, by source, and name those that are left out: ``kosmos eval --choices``.
 
@@ -92,6 +94,7 @@ def score_choices(
         dtype: of matrix products.
         workers: processes that decode; 0 decodes here.
         chosen: told of each question that counts, in the order of the sources.
+        parallel: the processes that share the questions. All of them call this, and get the same scores.
 
     Raises:
         ConfigError: an argument is something else than its type says.
@@ -103,10 +106,12 @@ def score_choices(
     def told(document: DocumentInfo, losses: NDArray[np.float64]) -> None:
         found[document.source, document.origin] = float(losses.sum())
 
+    parallel = parallel or Parallel()
     scores = score(
         composition, sources, device=device, dtype=dtype, max_documents=max(1, *map(len, sources)), workers=workers,
-        told=told, allow_none=True,
+        told=told, allow_none=True, parallel=parallel,
     ) if any(map(len, sources)) else None  # fmt: skip
+    found = {answer: loss for of_rank in parallel.gather(found) for answer, loss in of_rank.items()}
     broken = {row: replace(i, origin=row) for i in scores.incidents if (row := _row(i.origin))} if scores else {}
     incidents = [*(incident for source in sources for incident in source.incidents), *broken.values()]
     results = {}

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, SupportsFloat
+from typing import NamedTuple
 
 import torch
 
 from kosmos.compose import Composition, check_composition
-from kosmos.config import ComponentConfig
 from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Document, Mark, Source, Text
-from kosmos.data.foreign import calling, first_line
+from kosmos.data.foreign import calling
 from kosmos.data.mixture import Mixture
 from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.text_stream import TextStream
-from kosmos.errors import ConfigError, PluginError, SampleError, own_line
-from kosmos.evaluate.metrics import TextMetric
+from kosmos.errors import ConfigError, SampleError
+from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
 from kosmos.evaluate.score import check_sources
 from kosmos.generate import (
     GREEDY_BELOW,
@@ -33,11 +32,11 @@ from kosmos.generate import (
     why_ended,
 )
 from kosmos.given import MAX_SEED, whole
-from kosmos.plugins import Registry
 from kosmos.runtime.devices import check_dtype, device_of
+from kosmos.runtime.parallel import Parallel
 
 AT_ONCE = 32
-"""Documents that are continued together, where the backbone can."""
+"""Documents at most that are continued together, where the backbone can."""
 
 Ask = Callable[[Document], tuple[Document, str | None] | None]
 """What to continue of a document, and what is expected, where something is; None passes over it."""
@@ -192,41 +191,67 @@ def answer_documents(
     max_documents: int,
     max_new_tokens: int = 256,
     behind: int = -1,
+    parallel: Parallel | None = None,
 ) -> Iterator[list[Generated]]:
     """Greedy continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
 
-    Documents that cannot be read are left out: ``score`` names them.
-
-    Args:
-        behind: the last row that is answered already.
+    Documents that cannot be read are left out: ``score`` names them. Arguments are those of ``continue_documents``.
     """
     mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
-    rows = (row for draw in range(mixture.limit(0)) if (row := mixture.row(0, draw)) > behind)
+    rows = [mixture.row(0, draw) for draw in range(mixture.limit(0))]
     how = Writing(max_new_tokens=max_new_tokens)
-    return continue_documents(composition, source, rows, prompt_of, how, device=device, dtype=dtype)
+    return continue_documents(
+        composition, source, rows, prompt_of, how, device=device, dtype=dtype, behind=behind, parallel=parallel
+    )
 
 
 def continue_documents(
     composition: Composition,
     source: Source,
-    rows: Iterable[int],
+    rows: Sequence[int],
     ask: Ask,
     how: Writing,
     *,
     device: torch.device,
     dtype: torch.dtype,
-    leave_out: Callable[[int, SampleError], None] = lambda row, error: None,
+    leave_out: LeaveOut = lambda row, error: None,
+    behind: int = -1,
+    parallel: Parallel | None = None,
 ) -> Iterator[list[Generated]]:
     """What the model writes behind what is asked of documents, in their order and in groups, each as it is finished.
 
+    Groups, and so the texts, are the same whatever the number of processes, and wherever an earlier call ended.
+
     Args:
-        rows: of ``source``.
-        leave_out: told of each row that cannot be used.
+        rows: of ``source``, ascending.
+        leave_out: told of each row that cannot be used, before the group behind it.
+        behind: the last row that is answered already.
+        parallel: the processes that share the rows. All of them call this, and get all groups.
 
     Raises:
         ConfigError: whatever ``ask`` raises.
         TrainingError: as ``generate_text``.
     """
+
+    def of_chunk(chunk: Sequence[int], leave_out: LeaveOut) -> Iterator[list[Generated]]:
+        return _continue_chunk(composition, source, chunk, ask, how, device=device, dtype=dtype, leave_out=leave_out)
+
+    parts = chunks(rows, AT_ONCE, behind)
+    return dealt(parts, of_chunk, leave_out, parallel or Parallel())
+
+
+def _continue_chunk(
+    composition: Composition,
+    source: Source,
+    rows: Sequence[int],
+    ask: Ask,
+    how: Writing,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    leave_out: LeaveOut,
+) -> Iterator[list[Generated]]:
+    """As ``continue_documents``, of rows that one process continues."""
     together = hasattr(composition.model.backbone, "new_batch_cache") and how.temperature < GREEDY_BELOW
     group: list[tuple[_Asked, ReadyDocument]] = []
 
@@ -254,7 +279,7 @@ def continue_documents(
             continue
         # No more tokens at once than memory sufficed for in training.
         tokens = sum(len(other.plan) for _, other in group) + len(prompt.plan)
-        if group and (len(group) == AT_ONCE or tokens > composition.planner.max_tokens):
+        if group and tokens > composition.planner.max_tokens:
             yield write_out()
         group.append((asked, prompt))
     if group:
@@ -325,57 +350,3 @@ def shown(document: Document) -> str:
             case _:
                 parts.append(f"<{segment.modality}>")
     return "".join(parts)
-
-
-def text_metrics(
-    registry: Registry, wanted: Sequence[ComponentConfig], named: Sequence[str] = ()
-) -> dict[str, TextMetric]:
-    """``exact_match``, the metrics of the run file, and those ``named`` that are not among them; by name.
-
-    Raises:
-        ConfigError: an option is wrong.
-        PluginError: a metric is absent, or cannot be made.
-    """
-    metrics: dict[str, TextMetric] = {"exact_match": registry.build("metric", "exact_match")}
-    for number, metric in enumerate(wanted):
-        path = f"evaluate.metrics.{number}"
-        metrics[metric.name] = registry.build("metric", metric.name, options=metric.options, path=path)
-    more = [name for name in dict.fromkeys(named) if name not in metrics]
-    return metrics | {name: registry.build("metric", name, path="--metric") for name in more}
-
-
-def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
-    """Each metric over the answers that are expected and those that were written; empty where there is none.
-
-    Args:
-        metrics: by name, functions of the texts written and the texts expected that give a number, such as your own or
-            ``registry.build("metric", "word_error_rate")``.
-
-    Raises:
-        ConfigError: ``answers`` or ``metrics`` are something else.
-        PluginError: a metric raised something or gives no number; it is named.
-    """
-    if not isinstance(answers, Sequence) or not all(isinstance(answer, Generated) for answer in answers):
-        raise ConfigError(f"answers: expected a list of Generated, as list(generate_answers(...)), got {answers!r:.60}")
-    if not isinstance(metrics, Mapping) or not all(map(callable, metrics.values())):
-        such = '{"bleu": registry.build("metric", "bleu")}'
-        raise ConfigError(f"metrics: expected a mapping of names to functions, such as {such}, got {metrics!r:.60}")
-    found: dict[str, float] = {}
-    for name, metric in metrics.items() if answers else ():
-        try:
-            value: object = metric([a.text for a in answers], [a.expected or "" for a in answers])
-        except Exception as error:  # a seam: code of plugins
-            where = own_line(error, getattr(metric, "__module__", ""))
-            raise PluginError(f"metric {name} raised {first_line(error)}{where}") from error
-        found[name] = _number(name, value)
-    return found
-
-
-def _number(name: str, value: object) -> float:
-    """Raises PluginError where a metric gave none."""
-    try:
-        if isinstance(value, SupportsFloat):
-            return float(value)
-    except (TypeError, ValueError, RuntimeError):  # an array or a tensor of several
-        pass
-    raise PluginError(f"metric {name} gave {type(value).__name__}, expected a number")

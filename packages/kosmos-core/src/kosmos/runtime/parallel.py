@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import copy
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from kosmos.runtime.launch import end_with_launcher, is_launched
 from kosmos.runtime.meeting import meeting
 
 T = TypeVar("T")
+E = TypeVar("E", bound=KosmosError)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Parallel:
         except Exception as failure:
             error = TrainingError(f"rank {self.rank}: {cause(failure)}")
             error.__cause__ = failure
-        everyone = self.gather((mine, _plain(error)))
+        everyone = self.gather((mine, None if error is None else plain_error(error)))
         first = next((rank for rank, (_, failed) in enumerate(everyone) if failed is not None), None)
         if first is None:
             return [value for value, _ in everyone]
@@ -172,6 +174,22 @@ class Parallel:
             exchanges_broke()
         else:
             self.close()
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Parallel]:
+    """The processes that share a piece of work, which part as it ends, well or badly.
+
+    Args:
+        device: where they exchange tensors; ``cpu`` has no group of NCCL.
+    """
+    parallel = Parallel.from_environment(device)
+    try:
+        yield parallel
+    except BaseException as error:
+        parallel.leave(error)
+        raise
+    parallel.close()
 
 
 def _free(groups: list[Any]) -> None:
@@ -201,10 +219,8 @@ def _drop(holder: object, *parts: str) -> None:
         vars(holder).pop(part, None)
 
 
-def _plain(error: KosmosError | None) -> KosmosError | None:
-    """The error as another rank raises it: without traceback, and not printed again."""
-    if error is None:
-        return None
+def plain_error(error: E) -> E:
+    """The error as another rank has it: without traceback, and not printed again."""
     told = copy.copy(error)
     told.__cause__ = told.__context__ = None
     told.elsewhere = True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.given import A_RUN, path_of
 from kosmos.lock import check_lock, keeping
 from kosmos.plugins import Registry, check_registry, load_plugins
-from kosmos.runtime.parallel import Parallel
+from kosmos.runtime.parallel import Parallel, joined
 from kosmos.train.alike import check_same_run
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter, check_reporter
@@ -41,7 +40,7 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
     if not isinstance(config, RunConfig):
         raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
     _check_given(registry, reporter)
-    with ranks(config) as parallel:
+    with joined(config.train.device) as parallel:
         check_same_run(config, parallel, resumed=False)
         plugins = registry or agreed_plugins(config, parallel)
         return Session(config, None, plugins, reporter or Reporter(), parallel).go()
@@ -66,7 +65,7 @@ def resume_run(
     if not isinstance(overrides or {}, Mapping):
         raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
     config = folder.goes_on_with(overrides or {})
-    with ranks(config) as parallel:
+    with joined(config.train.device) as parallel:
         check_same_run(config, parallel, resumed=True)
         plugins = registry or agreed_plugins(config, parallel)
         kept: list[Registry] = []  # each rank's own
@@ -94,18 +93,6 @@ def _check_given(registry: object, reporter: object) -> None:
     if not isinstance(reporter, Reporter | None):
         raise ConfigError(f"reporter: expected a Reporter, such as ConsoleReporter(), got {reporter!r:.60}")
     check_reporter(reporter or Reporter())
-
-
-@contextmanager
-def ranks(config: RunConfig) -> Iterator[Parallel]:
-    """The processes of a run, which part as it ends, well or badly."""
-    parallel = Parallel.from_environment(config.train.device)
-    try:
-        yield parallel
-    except BaseException as error:
-        parallel.leave(error)
-        raise
-    parallel.close()
 
 
 def agreed_plugins(config: RunConfig, parallel: Parallel) -> Registry:

@@ -37,6 +37,7 @@ from kosmos.plugins import Registry, check_registry
 from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
+from kosmos.runtime.environment import own_local_rank
 from kosmos.train.best import measure_of, ranked, values
 from kosmos.train.laid_over import laid_over
 from kosmos.train.measure import ALL, Measure
@@ -106,6 +107,7 @@ def load_run(
     Args:
         output: the run's folder, or that of one of its checkpoints.
         step: of which checkpoint; None is the newest whole one, ``best`` that of the best score by ``evaluate.best``.
+        device: ``auto`` takes a GPU if there is one; of several processes of a launcher each has its own.
         overrides: laid over the run file, such as ``{"data": {"sources": {0: {"path": "moved"}}}}``; a stated
             ``train.device`` is that of ``auto``.
         merge: put low-rank updates (``lora``) into the weights that they stand beside, in whose type they are rounded.
@@ -123,7 +125,7 @@ def load_run(
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
     states_device = "device" in (overrides or {}).get("train", {})
-    where = pick_device(config.train.device if device == "auto" and states_device else device)
+    where = pick_device(config.train.device if device == "auto" and states_device else device, own_local_rank())
     try:
         composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
         materialize(composition.model, where, draw=False)

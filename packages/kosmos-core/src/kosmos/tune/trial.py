@@ -23,6 +23,7 @@ from kosmos.run_file import make_run
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.cores import usable_cores
 from kosmos.runtime.launch import end_with_launcher, is_launched, launch
+from kosmos.runtime.parallel import joined
 from kosmos.selection import plugins_option
 from kosmos.train.alike import check_same_run
 from kosmos.train.compiling import check_compile
@@ -30,7 +31,7 @@ from kosmos.train.goodput import Goodput
 from kosmos.train.loop import RollBack, Trainer
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import Opened, open_run
-from kosmos.train.run import agreed_plugins, ranks
+from kosmos.train.run import agreed_plugins
 from kosmos.train.side_by_side import check_at_once
 from kosmos.train.starting import begin_with, start_trainer
 from kosmos.train.watch import open_watch
@@ -98,7 +99,7 @@ class _Trial:
         config = make_run(self.job.settings, {"output": str(self.folder / "run"), "profile": None})
         if self.job.processes is None:
             end_with_launcher()
-        with ranks(config) as parallel, ExitStack() as stack:
+        with joined(config.train.device) as parallel, ExitStack() as stack:
             check_same_run(config, parallel, resumed=False)
             registry = agreed_plugins(config, parallel)
             opened = open_run(config, None, registry, parallel)

@@ -1,0 +1,67 @@
+"""Scores of answers that were written, by metrics of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import SupportsFloat
+
+from kosmos.config import ComponentConfig
+from kosmos.data.foreign import first_line
+from kosmos.errors import ConfigError, PluginError, own_line
+from kosmos.evaluate.generated import Generated
+from kosmos.evaluate.metrics import TextMetric
+from kosmos.plugins import Registry
+
+
+def text_metrics(
+    registry: Registry, wanted: Sequence[ComponentConfig], named: Sequence[str] = ()
+) -> dict[str, TextMetric]:
+    """``exact_match``, the metrics of the run file, and those ``named`` that are not among them; by name.
+
+    Raises:
+        ConfigError: an option is wrong.
+        PluginError: a metric is absent, or cannot be made.
+    """
+    metrics: dict[str, TextMetric] = {"exact_match": registry.build("metric", "exact_match")}
+    for number, metric in enumerate(wanted):
+        path = f"evaluate.metrics.{number}"
+        metrics[metric.name] = registry.build("metric", metric.name, options=metric.options, path=path)
+    more = [name for name in dict.fromkeys(named) if name not in metrics]
+    return metrics | {name: registry.build("metric", name, path="--metric") for name in more}
+
+
+def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
+    """Each metric over the answers that are expected and those that were written; empty where there is none.
+
+    Args:
+        metrics: by name, functions of the texts written and the texts expected that give a number, such as your own or
+            ``registry.build("metric", "word_error_rate")``.
+
+    Raises:
+        ConfigError: ``answers`` or ``metrics`` are something else.
+        PluginError: a metric raised something or gives no number; it is named.
+    """
+    if not isinstance(answers, Sequence) or not all(isinstance(answer, Generated) for answer in answers):
+        raise ConfigError(f"answers: expected a list of Generated, as list(generate_answers(...)), got {answers!r:.60}")
+    if not isinstance(metrics, Mapping) or not all(map(callable, metrics.values())):
+        such = '{"bleu": registry.build("metric", "bleu")}'
+        raise ConfigError(f"metrics: expected a mapping of names to functions, such as {such}, got {metrics!r:.60}")
+    found: dict[str, float] = {}
+    for name, metric in metrics.items() if answers else ():
+        try:
+            value: object = metric([a.text for a in answers], [a.expected or "" for a in answers])
+        except Exception as error:  # a seam: code of plugins
+            where = own_line(error, getattr(metric, "__module__", ""))
+            raise PluginError(f"metric {name} raised {first_line(error)}{where}") from error
+        found[name] = _number(name, value)
+    return found
+
+
+def _number(name: str, value: object) -> float:
+    """Raises PluginError where a metric gave none."""
+    try:
+        if isinstance(value, SupportsFloat):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):  # an array or a tensor of several
+        pass
+    raise PluginError(f"metric {name} gave {type(value).__name__}, expected a number")
