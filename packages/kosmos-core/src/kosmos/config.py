@@ -111,29 +111,37 @@ class ModalityConfig(Strict):
     _written = field_validator("processor")(can_be_written)
 
 
-class DocumentsConfig(Strict):
-    """Documents that are scored. A bare string is the path."""
+class RowsConfig(Strict):
+    """Rows and where their media are. A bare string is the path."""
 
     path: str
-    """A registered dataset's name, a folder, a file or a hub id."""
+    """A folder, a file or a hub id."""
     name: str | None = None
     """What metrics call it; None takes the last part of the path."""
-    template: str | None = None
-    """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; what follows ``→`` is learned."""
-    columns: dict[str, str] = Field(default_factory=dict)
-    """Modality or role, such as ``text``, to the column that holds it, where that has another name."""
     root: Path | None = None
     """Folder of the media that rows name; None is the folder of the file. Nothing outside of it is read."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Options of a registered dataset. Files have ``chunk_chars`` and ``max_text_bytes``."""
 
-    _written = field_validator("options")(can_be_written)
     _home = field_validator("path", "root", mode="before")(at_home)
 
     @model_validator(mode="before")
     @classmethod
     def _from_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
+
+
+class DocumentsConfig(RowsConfig):
+    """Documents that are scored. A bare string is the path."""
+
+    path: str
+    """A registered dataset's name, a folder, a file or a hub id."""
+    template: str | None = None
+    """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; what follows ``→`` is learned."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Modality or role, such as ``text``, to the column that holds it, where that has another name."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of a registered dataset. Files have ``chunk_chars`` and ``max_text_bytes``."""
+
+    _written = field_validator("options")(can_be_written)
 
 
 class SourceConfig(DocumentsConfig):
@@ -286,11 +294,14 @@ class EvaluateConfig(Strict):
     sources: list[DocumentsConfig] = Field(default_factory=list)
     """What is scored and never trained on, beside what ``data.sources`` hold out: of data that state a split their
     held-out part, of others all. Fields are those of ``data.sources`` but ``weight``, ``limit`` and ``held_out``."""
+    choices: list[RowsConfig] = Field(default_factory=list)
+    """Questions that offer several answers, of files as of ``kosmos eval --choices``, scored with what is held out: how
+    often the right answer is the likeliest is the exact match of a source of this name."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """More metrics of generated texts, for ``kosmos eval --generate``."""
 
     _lists = field_validator("metrics", mode="before")(names_are_a_list)
-    _sources = field_validator("sources", mode="before")(sources_are_a_list)
+    _sources = field_validator("sources", "choices", mode="before")(sources_are_a_list)
 
     @model_validator(mode="after")
     def _patience_needs_scorings(self) -> EvaluateConfig:

@@ -224,6 +224,10 @@ def _modalities(old: Any, over: str | Sequence[Any] | Mapping[str, Any], *, rena
     return _All(both) if names_all(old) else both
 
 
+BY_PATH = (".sources", ".choices")
+"""How lists end whose items stand for their path, where they are a word."""
+
+
 def _lay_on_items(path: str, items: Sequence[Any], over: Mapping[Any, Any], *, renames: bool) -> list[Any]:
     """A list some of whose items, named by their number from 0, are set or laid over: ``data.sources.0.weight=2``."""
     merged = list(items)
@@ -232,7 +236,7 @@ def _lay_on_items(path: str, items: Sequence[Any], over: Mapping[Any, Any], *, r
             there = f"the last of {len(merged)} is {path}.{len(merged) - 1}" if merged else "there are none"
             raise ConfigError(f"{path}.{number}: {there}; to add one, give {path} as a whole list")
         # Short forms of the items that lists have: the path of a source, the name of a component.
-        short = {("path" if path.endswith(".sources") else "name"): merged[place]}
+        short = {("path" if path.endswith(BY_PATH) else "name"): merged[place]}
         item = short if isinstance(merged[place], str) else merged[place]
         both = isinstance(item, Mapping) and isinstance(value, Mapping)
         merged[place] = merge(item, value, renames=renames, is_run=False) if both else value
@@ -241,9 +245,9 @@ def _lay_on_items(path: str, items: Sequence[Any], over: Mapping[Any, Any], *, r
 
 def _refuse_fields_of_lists(values: Mapping[str, Any], layer: Mapping[str, Any]) -> None:
     """Raises ConfigError where a layer over ``values`` calls items of a list by names, as if these were its fields."""
-    for path in ("data.sources", "evaluate.sources", "evaluate.metrics", "trackers", "observers"):
+    for path in ("data.sources", "evaluate.sources", "evaluate.choices", "evaluate.metrics", "trackers", "observers"):
         old, over = (_at(path, of) for of in (values, layer))
-        own, called = (SourceConfig.model_fields, "path") if path.endswith(".sources") else ((), "name")
+        own, called = (SourceConfig.model_fields, "path") if path.endswith(BY_PATH) else ((), "name")
         if not isinstance(over, Mapping) or called in over or isinstance(old, Mapping):
             continue
         items = found if isinstance(found := one_is_a_list(old), list) else []
@@ -271,11 +275,10 @@ def _item_called(name: str, path: str, called: str, items: Sequence[Any]) -> str
 
 def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
     """Raises ConfigError where something is set of sources by their number, and no sources are there."""
-    for part in ("data", "evaluate"):
-        of = values.get(part)
-        sources = of.get("sources") if isinstance(of, Mapping) else None
+    for path in ("data.sources", "evaluate.sources", "evaluate.choices"):
+        sources = _at(path, values)
         if isinstance(sources, Mapping) and sources and all(str(number).isdecimal() for number in sources):
-            _lay_on_items(f"{part}.sources", [], sources, renames=True)
+            _lay_on_items(path, [], sources, renames=True)
 
 
 def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
@@ -355,7 +358,9 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
     }
     changes = {
         "data": config.data.model_copy(update={"sources": moved(config.data.sources)}),
-        "evaluate": config.evaluate.model_copy(update={"sources": moved(config.evaluate.sources)}),
+        "evaluate": config.evaluate.model_copy(
+            update={"sources": moved(config.evaluate.sources), "choices": moved(config.evaluate.choices)}
+        ),
         "init": init, "streams": streams,
         "backbone": _with_absolute(config.backbone, "model", absolute),
     }  # fmt: skip

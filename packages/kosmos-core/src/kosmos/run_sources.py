@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast, get_args
 
 from kosmos.components import DatasetSpec, ModalitySpec
-from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
+from kosmos.config import DocumentsConfig, RowsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Document, Source, Text
@@ -222,17 +222,47 @@ def open_choices(
 
     Raises: as ``open_sources``, and ConfigError where ``paths`` are no list of paths.
     """
-    sources = []
     chat = chats_among(config.data.sources) is not None if chat is None else chat
-    for path in paths_of("paths", paths):
-        parts = open_parts(
-            path, registry=registry, modalities=list(config.modalities), root=root, asked=True, choices=True
-        )
-        source = _to_score(parts)
-        if not isinstance(source, RowSource):
-            raise DataError(f"data {path!r}: a registered dataset has no rows with choices; name a file or a folder")
-        sources.append(ChoiceSource(source, chat, max_rows, encode))
+    entries = [RowsConfig(path=path, root=root) for path in paths_of("paths", paths)]
+    sources = [ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode) for entry in entries]
     return _distinct(sources, "--choices", "score them one after the other")
+
+
+CHOICES = "evaluate.choices"
+
+
+def open_own_choices(
+    config: RunConfig,
+    registry: Registry,
+    held_out: Sequence[Source],
+    *,
+    encode: Callable[[str], Sequence[int]],
+    max_rows: int,
+) -> list[ChoiceSource]:
+    """``evaluate.choices`` of a run, whose names are none of those of what is held out.
+
+    Raises: as ``open_choices``.
+    """
+    chat, sources = chats_among(config.data.sources) is not None, []
+    for number, entry in enumerate(config.evaluate.choices):
+        with _named(number, 2, CHOICES):
+            sources.append(ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode))
+    names = {source.name for source in held_out}
+    if taken := next((source.name for source in sources if source.name in names), None):
+        raise ConfigError(f"{CHOICES}: what is held out has a source {taken!r} too; {NAME_CHOICES}")
+    return _distinct(sources, CHOICES, NAME_CHOICES)
+
+
+def _rows(config: RunConfig, registry: Registry, entry: RowsConfig) -> RowSource:
+    """The rows of questions: those that the data state as held out, or all. Raises DataError where it has none."""
+    parts = open_parts(
+        entry.path, registry=registry, modalities=list(config.modalities), name=entry.name, root=entry.root, asked=True,
+        choices=True,
+    )  # fmt: skip
+    source = _to_score(parts)
+    if not isinstance(source, RowSource):
+        raise DataError(f"data {entry.path!r}: a registered dataset has no rows with choices; name a file or a folder")
+    return source
 
 
 def _refuse_root(root: Path | None, entry: DocumentsConfig, path: str) -> None:
@@ -323,6 +353,7 @@ FOLLOW = (
     "called otherwise, or change it in the run's run.yaml"
 )
 
+NAME_CHOICES = "give it another name (evaluate.choices.N.name=...)"
 NAME_SCORED = "give it another name (name: ... in the run file, evaluate.sources.N.name=... on the command line)"
 NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"
 

@@ -29,6 +29,7 @@ def scored_choices(
     """Scores by source, what was left out, and whether questions were asked as chats: the run learned from such.
 
     Args:
+        paths: of the files of questions; none are those of the run (``evaluate.choices``).
         chosen: told of each question.
         parallel: the processes that share the questions.
 
@@ -37,13 +38,16 @@ def scored_choices(
         DataError: one cannot be opened.
     """
     from kosmos.evaluate.choices import score_choices
-    from kosmos.run_sources import chats_among, open_choices
+    from kosmos.run_sources import chats_among, open_choices, open_own_choices
 
     config, registry = run.composition.config, run.composition.registry
     chat = chats_among(config.data.sources) is not None
     folder = Path(root) if root else None
     encode = run.composition.planner.tokenizer.encode
-    sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents, encode=encode)
+    if paths:
+        sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents, encode=encode)
+    else:
+        sources = open_own_choices(config, registry, (), encode=encode, max_rows=max_documents)
     for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
         say(line, file=sys.stderr)
     scores = score_choices(

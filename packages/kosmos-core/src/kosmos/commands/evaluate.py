@@ -120,7 +120,6 @@ def evaluate(
         raise typer.Exit(in_several("eval", context, nproc))
     from kosmos.data.sources.opening import short_name
     from kosmos.runtime.cores import helpers_of_rank
-    from kosmos.train.json_lines import printed_json as one_line
 
     of_generate = {"--max-new-tokens": max_new_tokens, "--metric": metric or None}
     with shared() as parallel, aside():
@@ -134,31 +133,36 @@ def evaluate(
         most = max_new_tokens or MAX_NEW_TOKENS
         wanted = Wanted(min(generate, max_documents), most, named_metrics(run, metric or ()) if generate else {})
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
-        sources: list[Source] = []
-        if data or not choices:
-            sources = _named(run, data, root) if data else _held_out(run)
-            if not sources:
-                raise DataError(f"{output}: its data have no held-out part; name documents with --data")
+        own = [] if data or choices else run.composition.config.evaluate.choices
+        sources = _sources(run, output, data, root, alone=not own) if data or not choices else []
         lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(choices or ())]
-        asked = [short_name(path) for path in choices or ()]
+        asked = [*map(short_name, choices or ()), *(one.name or short_name(one.path) for one in own)]
         settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
         parallel.main_only(lambda: lines.begin(made_by(run, sources, paths, settings), paths))
-        chosen = _score_choices(run, choices, root, max_documents, helpers, result, parallel) if choices else []
+        chosen: list[Chosen] = []
+        if asked:
+            chosen = _score_choices(run, choices or (), root, max_documents, helpers, result, parallel)
         if sources:
             _score(run, sources, max_documents, helpers, result, parallel)
         unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel)
         if answers is not None and not lines.count and unwritten is None:
             why = "no document has an answer that is there to be generated" if generate else "no question was scored"
             _warn(f"--answers {answers}: not written: {why}")
-    if not parallel.is_main:
-        raise typer.Exit(0 if unwritten is None else unwritten.exit_status)
-    if as_json:
-        print(one_line({**result, "incidents": list(map(asdict, result["incidents"]))}))
-    else:
-        say("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
+    if parallel.is_main:
+        _tell(result, as_json=as_json)
     if unwritten is not None:
         raise unwritten
-    _refuse_nothing(result, sources, data or (), choices or (), root)
+    if parallel.is_main:
+        _refuse_nothing(result, sources, data or (), choices or (), root)
+
+
+def _tell(result: dict[str, Any], *, as_json: bool) -> None:
+    from kosmos.train.json_lines import printed_json
+
+    if as_json:
+        print(printed_json({**result, "incidents": list(map(asdict, result["incidents"]))}))
+    else:
+        say("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
 
 
 def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -236,7 +240,7 @@ def _refuse_nothing(
     """Warns where media were not found.
 
     Args:
-        sources: those of ``data``, where there are any.
+        sources: those of ``data``, where there are any, else of the run.
 
     Raises:
         DataError: nothing was scored of one that was named, or of the run's own data together.
@@ -247,7 +251,8 @@ def _refuse_nothing(
     if named:
         without = [path for path, count in zip(named, documents, strict=True) if not count]
     else:
-        without = [] if result["overall"]["documents"] else [result["output"]]
+        count = sum(documents) + (result["overall"]["documents"] if sources else 0)
+        without = [] if count else [result["output"]]
     advice = root_advice(result["incidents"], root) if named else ""
     if without:
         from kosmos.evaluate.score import NONE_SCORED
@@ -259,6 +264,14 @@ def _refuse_nothing(
 
 def _warn(line: str) -> None:
     say(f"warning: {line}", file=sys.stderr)
+
+
+def _sources(run: SavedRun, output: str, data: Sequence[str] | None, root: str | None, *, alone: bool) -> list[Source]:
+    """Of ``data``, or what the run holds out. Raises DataError where that is nothing, and there is nothing else."""
+    sources = _named(run, data, root) if data else _held_out(run)
+    if alone and not sources:
+        raise DataError(f"{output}: its data have no held-out part; name documents with --data")
+    return sources
 
 
 def _held_out(run: SavedRun) -> list[Source]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from kosmos.compose import Composition
-from kosmos.data.batch import DocumentInfo
+from kosmos.data.batch import DocumentInfo, PackedBatch
 from kosmos.data.choices import ANSWER, ChoiceSource
+from kosmos.data.document import Source
 from kosmos.data.quarantine import Incident
 from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.meters import standard_error
-from kosmos.evaluate.score import score
+from kosmos.evaluate.score import NOTHING, Score, Scores, score
+from kosmos.model.loss import TokenLosses
 from kosmos.runtime.parallel import Parallel
 
 NOT_FINITE = "its likelihood is not finite: the weights are of no use; take an earlier checkpoint (--step)"
@@ -71,6 +74,10 @@ class ChoiceScore:
     chance: float | None
     """What guessing would give."""
 
+    def as_score(self) -> Score:
+        """As that of documents, whose answers are right where the right one is the likeliest."""
+        return replace(NOTHING, documents=self.documents, exact_match=self.accuracy, answers=self.documents)
+
 
 def score_choices(
     composition: Composition,
@@ -81,6 +88,9 @@ def score_choices(
     workers: int = 1,
     chosen: Choose = lambda question: None,
     parallel: Parallel | None = None,
+    losses: Callable[[PackedBatch], TokenLosses] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    at: Callable[..., None] = lambda phase, **more: None,
 ) -> tuple[dict[str, ChoiceScore], tuple[Incident, ...]]:
     """Score every question, by source, and name those that are left out: ``kosmos eval --choices``.
 
@@ -95,6 +105,9 @@ def score_choices(
         workers: processes that decode; 0 decodes here.
         chosen: told of each question that counts, in the order of the sources.
         parallel: the processes that share the questions. All of them call this, and get the same scores.
+        losses: as of ``score``, and so the last two.
+        should_stop: asked before every row.
+        at: told what begins, row by row.
 
     Raises:
         ConfigError: an argument is something else than its type says.
@@ -109,7 +122,7 @@ def score_choices(
     parallel = parallel or Parallel()
     scores = score(
         composition, sources, device=device, dtype=dtype, max_documents=max(1, *map(len, sources)), workers=workers,
-        told=told, allow_none=True, parallel=parallel,
+        told=told, allow_none=True, parallel=parallel, losses=losses, should_stop=should_stop, at=at,
     ) if any(map(len, sources)) else None  # fmt: skip
     found = {answer: loss for of_rank in parallel.gather(found) for answer, loss in of_rank.items()}
     broken = {row: replace(i, origin=row) for i in scores.incidents if (row := _row(i.origin))} if scores else {}
@@ -122,6 +135,33 @@ def score_choices(
         incidents += [Incident(answer, source.name, SampleError.code, cause) for answer, cause in causes.items()]
         results[source.name] = result
     return results, tuple(incidents)
+
+
+def score_both(
+    composition: Composition,
+    sources: Sequence[Source],
+    choices: Sequence[ChoiceSource],
+    *,
+    max_documents: int,
+    **how: Any,
+) -> Scores:
+    """Scores of documents, of which there may be none, and of questions beside them.
+
+    Questions are a source whose exact match is the share of them whose right answer is the likeliest. They have no
+    loss, and are not among all documents.
+
+    Args:
+        max_documents: of each of ``sources``.
+        how: arguments of ``score``, which both take.
+    """
+    scores = Scores(NOTHING, {}, {}, ())
+    if sources:
+        scores = score(composition, sources, max_documents=max_documents, allow_none=True, **how)
+    if not choices:
+        return scores
+    found, incidents = score_choices(composition, choices, **how)
+    asked = {name: its.as_score() for name, its in found.items() if its.documents}
+    return replace(scores, by_source={**scores.by_source, **asked}, incidents=(*scores.incidents, *incidents))
 
 
 def _row(origin: str) -> str:

@@ -78,6 +78,10 @@ class Score:
         return standard_error(self.exact_match, self.answers)
 
 
+NOTHING = Score(0, math.nan, math.nan, None)
+"""Of no document."""
+
+
 @dataclass(frozen=True)
 class Scores:
     """Of a set of documents."""

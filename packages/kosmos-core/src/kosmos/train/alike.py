@@ -43,7 +43,8 @@ def check_same_run(config: RunConfig, parallel: Parallel, *, resumed: bool) -> N
     _refuse_differences({"--resume": resumed}, parallel, TrainingError, seen)
     told = {"kosmos": kosmos.__version__, "init": config.init is not None, "plugins": dumped["plugins"]}
     told |= {name: dumped[name] for name in SETTINGS}
-    told["evaluate"] = {**told["evaluate"], "sources": len(dumped["evaluate"]["sources"])}  # which may lie elsewhere
+    may_lie_elsewhere = {name: len(dumped["evaluate"][name]) for name in ("sources", "choices")}
+    told["evaluate"] = {**told["evaluate"], **may_lie_elsewhere}
     told["backbone"] = {**dumped["backbone"], "model": bool(dumped["backbone"].get("model"))}
     told["streams"] = {name: {key: of[key] for key in OF_STREAMS} for name, of in dumped["streams"].items()}
     advice = "start all ranks with one installation, one run file and the same arguments"

@@ -51,21 +51,29 @@ def line_of(step: int, scores: Scores, source: str | None = None) -> str:
         source: told beside them.
     """
     parts = [f"{name} {_words(part)}" for name, part in scores.by_modality.items()]
-    line = f"step {step}  held out: {_words(scores.overall)}" + (f" ({'; '.join(parts)})" if len(parts) > 1 else "")
-    own = scores.by_source.get(source) if source is not None else None
-    return line + (f"; of {source} {_words(own)}" if own is not None else "")
+    of_all = _words(scores.overall) + (f" ({'; '.join(parts)})" if len(parts) > 1 else "")
+    asked = (name for name, score in scores.by_source.items() if is_asked(score) or name == source)
+    own = [f"of {name} {_words(scores.by_source[name])}" for name in asked]
+    return f"step {step}  held out: {'; '.join([*([of_all] if scores.overall.documents else []), *own])}"
+
+
+def is_asked(score: Score) -> bool:
+    """Whether it is of questions (``evaluate.choices``), which have no loss."""
+    return math.isnan(score.loss) and score.answers == score.documents and not score.pieces
 
 
 def _words(score: Score) -> str:
-    return f"loss {score.loss:.4f}" + ("" if score.exact_match is None else f", {percent(score.exact_match)} right")
+    loss = [] if is_asked(score) else [f"loss {score.loss:.4f}"]
+    return ", ".join([*loss, *([] if score.exact_match is None else [f"{percent(score.exact_match)} right"])])
 
 
 def closing_table(before: Scores | None, after: Scores) -> list[str]:
     """Scores by modality, before and after, as plain lines. Of another number of documents, before tells nothing."""
     head = f"{'held out':<20} {'documents':>9} {'loss before':>12} {'after':>8} {'accuracy before':>16} {'after':>8}"
+    several = len(after.by_source) > 1
     parts = {
         **after.by_modality,
-        **({f"  {n}": s for n, s in after.by_source.items()} if len(after.by_source) > 1 else {}),
+        **{f"  {name}": score for name, score in after.by_source.items() if several or is_asked(score)},
     }
     earlier = {**before.by_modality, **{f"  {n}": s for n, s in before.by_source.items()}} if before else {}
     others = {n: earlier[n].documents for n, s in parts.items() if n in earlier and earlier[n].compared != s.compared}
@@ -76,7 +84,7 @@ def closing_table(before: Scores | None, after: Scores) -> list[str]:
 
 
 def _line(name: str, before: Score | None, after: Score) -> str:
-    losses = f"{before.loss:.4f}" if before else "-", f"{after.loss:.4f}"
+    losses = ["-" if score is None or is_asked(score) else f"{score.loss:.4f}" for score in (before, after)]
     accuracies = percent(before.exact_match if before else None), percent(after.exact_match)
     return f"{name:<20} {after.documents:>9} {losses[0]:>12} {losses[1]:>8} {accuracies[0]:>16} {accuracies[1]:>8}"
 

@@ -13,6 +13,7 @@ from kosmos import collector
 from kosmos.checkpoint.folder import committed
 from kosmos.compose import Composition, compose, make_feed
 from kosmos.config import RunConfig
+from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.foreign import calling
 from kosmos.data.lane import Feed
@@ -23,7 +24,7 @@ from kosmos.model.fp8 import check_fp8
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run, with_absolute_sources
-from kosmos.run_sources import following, open_both
+from kosmos.run_sources import following, open_both, open_own_choices
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
@@ -53,6 +54,8 @@ class Opened:
     """Whether the model was built by the files that the run file names, else by what the run's folder keeps."""
     sources: Sequence[Source]
     held_out: Sequence[Source]
+    choices: Sequence[ChoiceSource]
+    """Questions that are scored beside them."""
     feed: Feed
     order: Mapping[str, Any]
     """What ``kosmos.train.order.sample_order`` gave."""
@@ -83,7 +86,7 @@ def open_run(
     opened: list[Opened] = []  # each rank's own, which it tells nobody
     parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept)))
     run = opened[0]
-    check_same_data(run.order, run.held_out, parallel)
+    check_same_data(run.order, [*run.held_out, *run.choices], parallel)
     check_same_model(run.composition, parallel)
     return run if absolute.train.is_counted else _counted(run, registry, report)
 
@@ -124,12 +127,16 @@ def _open(
     check_at_once(config, composition.model, device, processes=parallel.world_size)
     with following() if folder else nullcontext():
         sources, held_out = open_both(config, registry)
-    check_scored(config, held_out)
-    check_best(config, held_out, composition.planner)
+        choices = open_own_choices(
+            config, registry, held_out,
+            encode=composition.tokenizer.encode, max_rows=config.evaluate.max_documents,
+        )  # fmt: skip
+    check_scored(config, [*held_out, *choices])
+    check_best(config, held_out, composition.planner, [source.name for source in choices])
     feed = make_feed(composition, sources)
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
-        from_files=not kept, sources=sources, held_out=held_out, feed=feed,
+        from_files=not kept, sources=sources, held_out=held_out, choices=choices, feed=feed,
         order=sample_order(config, sources), lanes=parallel.lanes(config.data.lanes),
     )  # fmt: skip
 
@@ -145,16 +152,32 @@ def check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
         raise ConfigError(f"{field}: nothing is held out to go by; raise data.held_out or leave it out")
 
 
+def _check_best_of_choices(config: RunConfig, measure: Measure, choices: Sequence[str]) -> None:
+    """Raises ConfigError where scorings of questions alone are to be compared by what they have no figure of."""
+    waits = config.evaluate.best or config.evaluate.patience or config.checkpoint.keep_best
+    if waits and (measure.source is None or measure.name != EXACT_MATCH):
+        what = "nothing is held out" if measure.source is None else "questions have no loss"
+        figures = listed(f"{name}.{EXACT_MATCH}" for name in choices)
+        raise ConfigError(f"evaluate.best: {what}; the figures of evaluate.choices are {figures}")
+
+
 LOOKED_AT = 64
 """Documents of a source among which one with an answer is looked for."""
 
 
-def check_best(config: RunConfig, held_out: Sequence[Source], planner: Planner) -> None:
-    """Raises ConfigError where ``evaluate.best`` names what no held-out document has."""
+def check_best(config: RunConfig, held_out: Sequence[Source], planner: Planner, choices: Sequence[str] = ()) -> None:
+    """Raises ConfigError where ``evaluate.best`` names what nothing that is scored has.
+
+    Args:
+        choices: names of questions, which have an exact match and no loss.
+    """
     stated = config.evaluate.best
+    measure, names = Measure.of(stated), [*(source.name for source in held_out), *choices]
+    if measure.source in choices or (measure.source is None and not held_out):
+        _check_best_of_choices(config, measure, choices)
+        return
     if stated is None:
         return
-    measure, names = Measure.of(stated), [source.name for source in held_out]
     if measure.source not in (None, *names):
         known = [
             LOSS,

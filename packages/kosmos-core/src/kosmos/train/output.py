@@ -82,7 +82,9 @@ class RunFolder:
         folder = RunFolder(path)
         folder._refuse_taken()
         named = (
-            entry.path for entry in (*config.data.sources, *config.evaluate.sources) if os.path.isabs(entry.path)
+            entry.path
+            for entry in (*config.data.sources, *config.evaluate.sources, *config.evaluate.choices)
+            if os.path.isabs(entry.path)
         )  # else it is registered
         if any(os.path.realpath(source) == os.path.realpath(path) for source in named):
             raise ConfigError(

@@ -104,7 +104,7 @@ class Scorings:
         """The same, with a warning where it is of no document, or of none of a source."""
         if scores is None:
             return None
-        if not scores.overall.documents:
+        if not scores.overall.documents and not scores.by_source:
             self._say("warning: no held-out document could be read, so this scoring says nothing")
         elif dead := sorted({incident.source for incident in scores.incidents} - set(scores.by_source)):
             self._say(f"warning: no held-out document of {listed(dead)} could be read, so the scores say nothing of it")

@@ -14,7 +14,8 @@ from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting
 from kosmos.data.quarantine import incident_row
 from kosmos.errors import ConfigError, DataError, Interrupted, TrainingError
-from kosmos.evaluate.score import Scores, ScoringStopped, score
+from kosmos.evaluate.choices import score_both
+from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.lock import check_lock, keep_lock
 from kosmos.model.fp8 import slower_here
 from kosmos.plugins import Registry
@@ -366,7 +367,7 @@ class Session:
         return self.parallel.main_only(self.folder.scores)
 
     def _score(self) -> Scores | None:
-        if not self.opened.held_out:
+        if not (self.opened.held_out or self.opened.choices):
             return None
         try:
             scores = self._scores()
@@ -383,11 +384,11 @@ class Session:
         run = self.opened
         self.watch.at("reading held-out documents")
         with self.reporter.pause("scoring held-out documents"), self.clock.spending("evaluation"):
-            return score(
-                run.composition, run.held_out,
+            return score_both(
+                run.composition, run.held_out, run.choices,
                 device=run.device, dtype=run.dtype, max_documents=self.config.evaluate.max_documents,
                 workers=run.workers, parallel=self.parallel, losses=self.trainer.distributed.losses,
-                should_stop=self.stop.wanted, at=self.watch.at, allow_none=True,
+                should_stop=self.stop.wanted, at=self.watch.at,
             )  # fmt: skip
 
     def _log(self, row: Mapping[str, Any]) -> None:
