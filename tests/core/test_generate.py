@@ -66,14 +66,14 @@ def test_documents_that_are_continued_together_get_what_each_gets_alone(parts, d
 
 def test_answers_are_those_of_each_document_alone_in_its_order(parts, monkeypatch):
     monkeypatch.setattr("kosmos.evaluate.generated.AT_ONCE", 3)
-    given = {"device": torch.device("cpu"), "dtype": torch.float32, "max_new_tokens": 6}
-    source = TicksSource("train", 20)
-    answers = [a for group in answer_documents(parts, source, max_documents=11, **given) for a in group]
+    given = {"device": torch.device("cpu"), "dtype": torch.float32}
+    source, how = TicksSource("train", 20), Writing(max_new_tokens=6)
+    answers = [a for group in answer_documents(parts, source, max_documents=11, how=how, **given) for a in group]
     assert len(answers) == 11
     by_origin = {document.origin: document for document in map(source.document, range(len(source)))}
     for answer in answers:
         prompt, expected = prompt_of(by_origin[answer.origin])
-        assert (answer.expected, answer.text) == (expected, generate_text(parts, prompt, **given))
+        assert (answer.expected, answer.text) == (expected, generate_text(parts, prompt, max_new_tokens=6, **given))
 
 
 def test_documents_that_are_sampled_get_what_each_gets_alone(parts):

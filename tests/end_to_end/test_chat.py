@@ -111,7 +111,10 @@ def test_what_a_pipe_says_amiss_ends_the_chat_with_a_line(ask: Ask, said: bytes,
     [
         (("What?",), "error[config]: What?: belongs to no option; what is asked is typed once the model is loaded"),
         (("--sytem", "x"), "error[config]: --sytem: unknown option; did you mean --system?"),
-        (("--stop", "x"), "error[config]: --stop: unknown option; an end token ends a text, and --max-new-tokens"),
+        (
+            ("--stop-words", "x"),
+            "error[config]: --stop-words: unknown option; --stop TEXT, and the end token of the run's",
+        ),
         (("--top-p", "0.5"), "error[config]: top_k, top_p: say what is sampled from"),
     ],
 )

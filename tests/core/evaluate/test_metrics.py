@@ -48,7 +48,7 @@ def test_a_document_that_cannot_be_read_costs_itself_alone():
         device=CPU,
         dtype=torch.float32,
         max_documents=6,
-        max_new_tokens=1,
+        how=generated.Writing(max_new_tokens=1),
     )
     assert [a.origin for group in groups for a in group] == [f"ticks {n}" for n in (1, 2, 4, 5)]
 

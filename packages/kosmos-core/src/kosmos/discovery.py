@@ -29,7 +29,7 @@ CORE = "core"
 CORE_MODULE = "kosmos.builtin"
 
 OPTIONS = tuple(
-    "prompt chat system max-new-tokens temperature top-k top-p seed step modalities data steps output resume "
+    "prompt chat system max-new-tokens temperature top-k top-p seed stop step modalities data steps output resume "
     "auto-resume nproc epochs accept-plugins root answers max-documents json debug plugins version help new undo "
     "exit".split()
 )

@@ -13,7 +13,7 @@ from kosmos.compose import Composition, check_composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, ready_document, to_tensors
 from kosmos.data.document import Document, Mark, Text
 from kosmos.data.marks import ASSISTANT
-from kosmos.data.text_stream import TextStream
+from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
 from kosmos.errors import ConfigError, SampleError, TrainingError
@@ -31,8 +31,16 @@ NO_TOKEN = -1
 """Where some logit is no number, or none is finite, or one is beyond all: the arg max of these would be written."""
 
 
-def pass_over(token: int) -> None:
+def pass_over(token: int | str) -> None:
     """Where nobody is told of what is written."""
+
+
+def texts_of(name: str, given: object) -> tuple[str, ...]:
+    """An argument that is a list of texts. Raises ConfigError where it is something else, or one is empty."""
+    texts = (given,) if isinstance(given, str) else given  # also a text alone
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) and text for text in texts):
+        raise ConfigError(f'{name}: expected a list of texts, none of them empty, such as ["\\n"], got {given!r:.60}')
+    return tuple(texts)
 
 
 def generate_text(
@@ -46,6 +54,7 @@ def generate_text(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    stop: Sequence[str] = (),
     on_text: Callable[[str], object] | None = None,
 ) -> str:
     """Continue ``document`` until an end token.
@@ -59,11 +68,13 @@ def generate_text(
         device: None and ``auto`` are where the model is.
         dtype: of matrix products.
         seed: of the sampling, from 0 to 2**64 - 1.
+        stop: texts such as ``"\\n"``: the first that the model writes ends the text, which is what stands before it.
         on_text: told each piece of the text as soon as the model has written it. What it raises ends the writing.
 
     Raises:
         ConfigError: an argument is something else than its type says, ``max_new_tokens`` or ``top_k`` is not from 1
-            on, the temperature or the seed no number from 0 on, or ``top_p`` is not in (0, 1].
+            on, the temperature or the seed no number from 0 on, ``top_p`` is not in (0, 1], or ``stop`` has an empty
+            text.
         SampleError: a medium is unusable, or the document is longer than the backbone has positions for.
         TrainingError: the model gives no token a probability, as its weights are not finite.
     """
@@ -74,7 +85,8 @@ def generate_text(
     seed = whole("seed", seed, least=0, most=MAX_SEED)
     if on_text is not None and not callable(on_text):
         raise ConfigError(f"on_text: expected a function that takes a text, got {on_text!r:.60}")
-    shown = None if on_text is None else TextStream(composition.tokenizer, on_text)
+    stop = texts_of("stop", stop)
+    text = StoppedText(composition.tokenizer, stop, on_text or pass_over)
     ids = generate_ids(
         composition,
         document,
@@ -85,11 +97,10 @@ def generate_text(
         device=device_of(device, composition.model),
         dtype=dtype,
         seed=seed,
-        written=shown.add if shown else pass_over,
+        written=text.add if stop or on_text else pass_over,
     )
-    if shown:
-        shown.end()
-    return composition.tokenizer.decode(ids)
+    text.end()
+    return before_stop(composition.tokenizer.decode(ids), stop)
 
 
 def generate_ids(
@@ -136,7 +147,7 @@ def generate_alone(
     """As ``generate_ids``, of a document that is decoded. What is sampled depends on it and on the seed alone.
 
     Args:
-        written: told each token.
+        written: told each token. What it returns as true ends the text behind it.
     """
     check_sampling(temperature, top_k, top_p)
     batch = to_tensors(assemble([prompt], composition.planner.routes, composition.streams)).to(device)
@@ -154,8 +165,7 @@ def generate_alone(
             if token in ends:
                 break
             ids.append(token)
-            written(token)
-            if len(ids) > left or len(ids) == max_new_tokens:
+            if written(token) or len(ids) > left or len(ids) == max_new_tokens:
                 break
             products.count()
             hidden = steps([token], [position])
@@ -170,10 +180,11 @@ def generate_together(
     max_new_tokens: int,
     device: torch.device,
     dtype: torch.dtype,
+    written: Sequence[Callable[[int], object]] = (),
 ) -> list[list[int]]:
     """Greedy ``generate_ids`` of several documents at once, by a backbone that has a ``new_batch_cache``.
 
-    Of ``max_new_tokens``, at least 1, each may write all.
+    Of ``max_new_tokens``, at least 1, each may write all. ``written`` is that of each of them.
 
     A token of one document takes nearly as long as one of each of ten: reading the weights is most of it. Rounding is
     that of products of several rows, as in scoring.
@@ -199,7 +210,8 @@ def generate_together(
                 _check_chosen(token, prompts[document].plan.origin, len(ids[document]), composition.model, batch)
                 if token not in ends:
                     ids[document].append(token)
-                    if len(ids[document]) < left[document]:
+                    is_over = written[document](token) if written else False
+                    if not is_over and len(ids[document]) < left[document]:
                         on.append(place)
             if not on:
                 return ids

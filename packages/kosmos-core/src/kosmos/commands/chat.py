@@ -15,7 +15,17 @@ import typer
 
 from kosmos.commands.arguments import Step, as_step, aside, refuse_empty, refuse_ranks, split_extra
 from kosmos.commands.elsewhere import GENERATE
-from kosmos.commands.writing import NewTokens, Seed, ShownText, Temperature, TopK, TopP, write_behind
+from kosmos.commands.writing import (
+    NewTokens,
+    Seed,
+    ShownText,
+    Stop,
+    Temperature,
+    TopK,
+    TopP,
+    stop_texts,
+    write_behind,
+)
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, KosmosError, SampleError
@@ -29,7 +39,17 @@ if TYPE_CHECKING:
     from kosmos.evaluate.generated import Writing
     from kosmos.train.saved import SavedRun
 
-OPTIONS = ("--system", "--step", "--max-new-tokens", "--temperature", "--top-k", "--top-p", "--seed", "--help")
+OPTIONS = (
+    "--system",
+    "--step",
+    "--max-new-tokens",
+    "--temperature",
+    "--top-k",
+    "--top-p",
+    "--seed",
+    "--stop",
+    "--help",
+)
 SAID = ("new", "undo", "help", "exit")
 """What stands behind a slash, beside the modalities of the run."""
 
@@ -47,6 +67,7 @@ def chat(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = 0,
+    stop: Stop = None,
 ) -> None:
     """Talk with a model that has learned from chats, a line a turn.
 
@@ -74,7 +95,7 @@ def chat(
         say(f"warning: {line}", file=sys.stderr)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused line by line
-    talk = Talk(run, system, Writing(max_new_tokens, temperature, top_k, top_p, seed))
+    talk = Talk(run, system, Writing(max_new_tokens, temperature, top_k, top_p, seed, stop_texts(stop)))
     _hold(talk, typed=sys.stdin.isatty())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def continue_data(
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _say(line for source in sources for line in _of_texts(source))
         _hint_at_chats(run, sources, asking)
-        settings = {"command": "generate", "max_documents": max_documents, **asdict(how)} | asking.settings()
+        settings = {"command": "generate", "max_documents": max_documents, **how.settings()} | asking.settings()
         parallel.main_only(lambda: lines.begin(made_by(run, sources, paths, settings), paths))
         before = lines.left_out
         try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kosmos.names import plain
 
 _SAMPLING = {
-    "an end token ends a text, and --max-new-tokens": "stop stop_words stop_sequences eos_token_id",
+    "--stop TEXT, and the end token of the run's tokenizer": "stop_words stop_sequences until eos_token_id",
     "--max-new-tokens": "max_length max_tokens max_gen_toks",
     "a text is sampled by --temperature, --top-k and --top-p, and is greedy without": (
         "do_sample num_beams beams min_p repetition_penalty length_penalty gen_kwargs generation_kwargs"
@@ -32,6 +32,7 @@ EVAL = {
     "--max-documents": "limit max_samples num_samples max_eval_samples",
     "--answers FILE takes what --generate and --choices give": "log_samples predictions predict_with_generate",
     "scores go to standard output: --json > FILE": "output output_path output_file out",
+    "--stop TEXT": "stop_words stop_sequences until",
     "answers of --generate are greedy, of at most --max-new-tokens": (
         "gen_kwargs generation_kwargs temperature top_k top_p num_beams seed do_sample"
     ),

@@ -27,6 +27,7 @@ from kosmos.commands.elsewhere import EVAL
 from kosmos.commands.scored_answers import Wanted, check_options, named_metrics, write_answers
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import made_by
+from kosmos.commands.writing import Stop, stop_texts
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import parse_overrides
 from kosmos.runtime.launch import is_launched, said_once
@@ -60,7 +61,7 @@ Metric = Annotated[
 ]
 OPTIONS = (
     "--data", "--choices", "--root", "--step", "--max-documents", "--workers", "--generate", "--max-new-tokens",
-    "--metric", "--answers", "--resume", "--nproc", "--json", "--help",
+    "--stop", "--metric", "--answers", "--resume", "--nproc", "--json", "--help",
 )  # fmt: skip
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
@@ -94,6 +95,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, help=f"Most tokens of an answer that --generate writes; by default {MAX_NEW_TOKENS}."),
     ] = None,
+    stop: Stop = None,
     metric: Metric = None,
     answers: Annotated[
         str | None,
@@ -121,7 +123,7 @@ def evaluate(
     from kosmos.data.sources.opening import short_name
     from kosmos.runtime.cores import helpers_of_rank
 
-    of_generate = {"--max-new-tokens": max_new_tokens, "--metric": metric or None}
+    of_generate = {"--max-new-tokens": max_new_tokens, "--stop": stop or None, "--metric": metric or None}
     with shared() as parallel, aside():
         parallel.main_only(
             lambda: check_options(answers, generate, choices or (), resume=resume, of_generate=of_generate)
@@ -131,7 +133,8 @@ def evaluate(
         for line in run.warnings():
             _warn(line)
         most = max_new_tokens or MAX_NEW_TOKENS
-        wanted = Wanted(min(generate, max_documents), most, named_metrics(run, metric or ()) if generate else {})
+        metrics = named_metrics(run, metric or ()) if generate else {}
+        wanted = Wanted(min(generate, max_documents), most, metrics, stop_texts(stop))
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
         own = [] if data or choices else run.composition.config.evaluate.choices
         sources = _sources(run, output, data, root, alone=not own) if data or not choices else []

@@ -24,7 +24,17 @@ from kosmos.commands.arguments import (
 from kosmos.commands.elsewhere import GENERATE, called_elsewhere
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import check_answers
-from kosmos.commands.writing import NewTokens, Seed, ShownText, Temperature, TopK, TopP, write_behind
+from kosmos.commands.writing import (
+    NewTokens,
+    Seed,
+    ShownText,
+    Stop,
+    Temperature,
+    TopK,
+    TopP,
+    stop_texts,
+    write_behind,
+)
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError, SampleError
@@ -37,8 +47,8 @@ if TYPE_CHECKING:
     from kosmos.train.saved import SavedRun
 
 OPTIONS = (
-    "max-new-tokens", "temperature", "top-k", "top-p", "seed", "step", "chat", "system", "data", "root", "answers",
-    "resume", "max-documents", "nproc",
+    "max-new-tokens", "temperature", "top-k", "top-p", "seed", "stop", "step", "chat", "system", "data", "root",
+    "answers", "resume", "max-documents", "nproc",
 )  # fmt: skip
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -92,6 +102,7 @@ def generate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = 0,
+    stop: Stop = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object on standard output; of --data one for each document, as always."),
@@ -122,7 +133,7 @@ def generate(
 
     check_sampling(temperature, top_k, top_p)
     overrides, arguments = split_fields(context.args)
-    how = Writing(max_new_tokens, temperature, top_k, top_p, seed)
+    how = Writing(max_new_tokens, temperature, top_k, top_p, seed, stop_texts(stop))
     with shared() as parallel:
         if answers is not None:
             parallel.main_only(partial(check_answers, answers, resume=resume))

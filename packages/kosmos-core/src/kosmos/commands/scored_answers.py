@@ -32,10 +32,12 @@ class Wanted:
     """Of each source; 0 generates nothing."""
     max_new_tokens: int
     metrics: Mapping[str, TextMetric]
+    stop: tuple[str, ...] = ()
 
     def settings(self) -> dict[str, Any]:
         """What answers depend on, as plain values."""
-        return {"generate": self.documents, "max_new_tokens": self.max_new_tokens}
+        stop = {"stop": self.stop} if self.stop else {}
+        return {"generate": self.documents, "max_new_tokens": self.max_new_tokens, **stop}
 
 
 def check_options(
@@ -110,14 +112,14 @@ def _scored(
 ) -> dict[str, float]:
     """Metrics of really generated answers; ``number`` is that of the source in the file of answers."""
     from kosmos.evaluate.answer_scores import score_answers
-    from kosmos.evaluate.generated import answer_documents
+    from kosmos.evaluate.generated import Writing, answer_documents
     from kosmos.evaluate.meters import standard_error
 
     found = [_generated(row) for row in lines.earlier(source.name)]
     behind = parallel.main_only(lambda: lines.answered(number))
     for group in answer_documents(
         run.composition, source, device=run.device, dtype=run.dtype, max_documents=wanted.documents,
-        max_new_tokens=wanted.max_new_tokens, behind=behind, parallel=parallel,
+        how=Writing(max_new_tokens=wanted.max_new_tokens, stop=wanted.stop), behind=behind, parallel=parallel,
     ):  # fmt: skip
         found += group
         if lines.file is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from kosmos.commands.arguments import aside
 from kosmos.data.document import Document
-from kosmos.errors import SampleError
+from kosmos.errors import ConfigError, SampleError
 from kosmos.given import MAX_SEED
 from kosmos.visible import say, visible
 
@@ -24,7 +24,22 @@ TopK = Annotated[int | None, typer.Option(min=1, help="Sample among this many mo
 TopP = Annotated[
     float | None, typer.Option(help="Sample among the fewest most likely tokens whose probabilities sum to this.")
 ]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="End a text in front of this one, such as $'\\n' (a line); may be repeated."),
+]
 Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the sampling.")]
+
+
+def stop_texts(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The values of ``--stop``. Raises ConfigError where one is empty."""
+    for text in given or ():
+        if not text:
+            raise ConfigError("--stop: the value is empty (an unset variable?); give a text, or leave the option out")
+        if "\\n" in text:
+            line = "a backslash and an n, as they stand; the end of a line is $'\\n' in bash and zsh"
+            say(f"hint: --stop {text!r:.40}: {line}", file=sys.stderr)
+    return tuple(given or ())
 
 
 class ShownText:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,7 +16,7 @@ from kosmos.data.document import Document, Mark, Source, Text
 from kosmos.data.foreign import calling
 from kosmos.data.mixture import Mixture
 from kosmos.data.sources.source import Names, RowSource
-from kosmos.data.text_stream import TextStream
+from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
 from kosmos.evaluate.score import check_sources
@@ -26,9 +26,11 @@ from kosmos.generate import (
     check_sampling,
     generate_alone,
     generate_together,
+    pass_over,
     prompt_of,
     ready_prompt,
     room_behind,
+    texts_of,
     why_ended,
 )
 from kosmos.given import MAX_SEED, whole
@@ -59,7 +61,7 @@ class Generated:
     tokens: int = 0
     """Of ``text``."""
     ended: str = ""
-    """Why there are no more: ``end``, ``max_new_tokens`` or ``positions``; see ``why_ended``."""
+    """Why there are no more: ``stop`` where one of the texts came that end it, else as of ``why_ended``."""
     seed: int | None = None
     """Of what was sampled; None where the most likely tokens were taken."""
     row: int = field(default=-1, compare=False)
@@ -76,6 +78,18 @@ class Writing:
     top_p: float | None = None
     seed: int = 0
     """Of each document anew, so that none hangs on those before it."""
+    stop: tuple[str, ...] = ()
+    """Texts that end what is written in front of them."""
+
+    def settings(self) -> dict[str, Any]:
+        """As plain values; without ``stop`` where there is none, as calls of earlier versions noted them."""
+        told = asdict(self)
+        return told if self.stop else {name: value for name, value in told.items() if name != "stop"}
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Arguments of ``generate_alone``."""
+        return {name: value for name, value in asdict(self).items() if name != "stop"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,9 @@ class _Asked:
         """With the tokens that the model wrote behind it."""
         ended = why_ended(composition.model.backbone, len(prompt.plan), len(ids), how.max_new_tokens)
         seed = None if how.temperature < GREEDY_BELOW else how.seed
-        text = composition.tokenizer.decode(ids)
+        written = composition.tokenizer.decode(ids)
+        text = before_stop(written, how.stop)
+        ended = ended if text == written else "stop"
         return replace(self.answer, text=text, tokens=len(ids), ended=ended, seed=seed)
 
 
@@ -104,6 +120,7 @@ def generate_texts(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    stop: Sequence[str] = (),
 ) -> list[str]:
     """Continue each of ``documents`` as ``generate_text`` does, with its arguments; greedily up to 32 at once.
 
@@ -127,9 +144,10 @@ def generate_texts(
     def refuse(number: int, error: SampleError) -> None:
         raise SampleError(f"documents[{number}] ({documents[number].origin}): {error}") from error
 
+    how = Writing(new_tokens, temperature, top_k, top_p, seed, texts_of("stop", stop))
     groups = continue_documents(
-        composition, _Listed(documents), range(len(documents)), lambda document: (document, None),
-        Writing(new_tokens, temperature, top_k, top_p, seed), device=device, dtype=dtype, leave_out=refuse,
+        composition, _Listed(documents), range(len(documents)), lambda document: (document, None), how,
+        device=device, dtype=dtype, leave_out=refuse,
     )  # fmt: skip
     return [answer.text for group in groups for answer in group]
 
@@ -156,6 +174,7 @@ def generate_answers(
     dtype: torch.dtype = torch.float32,
     max_documents: int = 512,
     max_new_tokens: int = 256,
+    stop: Sequence[str] = (),
 ) -> Iterator[Generated]:
     """What the model writes, greedily, for the documents that end in an answer: those of ``kosmos eval --generate``.
 
@@ -166,6 +185,7 @@ def generate_answers(
         device: None and ``auto`` are where the model is.
         dtype: of matrix products.
         max_documents: taken at most, evenly spread.
+        stop: as of ``generate_text``.
 
     Raises:
         ConfigError: an argument is something else than its type says, or a number is too small.
@@ -177,8 +197,9 @@ def generate_answers(
     limits = whole("max_documents", max_documents, least=1), whole("max_new_tokens", max_new_tokens, least=1)
     where = device_of(device, composition.model)
     groups = answer_documents(
-        composition, source, device=where, dtype=dtype, max_documents=limits[0], max_new_tokens=limits[1]
-    )
+        composition, source, device=where, dtype=dtype, max_documents=limits[0],
+        how=Writing(max_new_tokens=limits[1], stop=texts_of("stop", stop)),
+    )  # fmt: skip
     return chain.from_iterable(groups)
 
 
@@ -189,7 +210,7 @@ def answer_documents(
     device: torch.device,
     dtype: torch.dtype,
     max_documents: int,
-    max_new_tokens: int = 256,
+    how: Writing,
     behind: int = -1,
     parallel: Parallel | None = None,
 ) -> Iterator[list[Generated]]:
@@ -199,7 +220,6 @@ def answer_documents(
     """
     mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
     rows = [mixture.row(0, draw) for draw in range(mixture.limit(0))]
-    how = Writing(max_new_tokens=max_new_tokens)
     return continue_documents(
         composition, source, rows, prompt_of, how, device=device, dtype=dtype, behind=behind, parallel=parallel
     )
@@ -257,7 +277,10 @@ def _continue_chunk(
 
     def write_out() -> list[Generated]:
         prompts = [prompt for _, prompt in group]
-        written = generate_together(composition, prompts, max_new_tokens=how.max_new_tokens, device=device, dtype=dtype)
+        ends = [_end_of(composition, how) for _ in prompts] if how.stop else []
+        written = generate_together(
+            composition, prompts, max_new_tokens=how.max_new_tokens, device=device, dtype=dtype, written=ends
+        )
         found = [
             asked.written(composition, prompt, ids, how) for (asked, prompt), ids in zip(group, written, strict=True)
         ]
@@ -274,7 +297,8 @@ def _continue_chunk(
             leave_out(row, error)
             continue
         if not together:
-            ids = generate_alone(composition, prompt, **asdict(how), device=device, dtype=dtype)
+            end = _end_of(composition, how)
+            ids = generate_alone(composition, prompt, **how.sampling, device=device, dtype=dtype, written=end)
             yield [asked.written(composition, prompt, ids, how)]
             continue
         # No more tokens at once than memory sufficed for in training.
@@ -284,6 +308,11 @@ def _continue_chunk(
         group.append((asked, prompt))
     if group:
         yield write_out()
+
+
+def _end_of(composition: Composition, how: Writing) -> Callable[[int], object]:
+    """What is told each token of a text, and says where it ends."""
+    return StoppedText(composition.tokenizer, how.stop, pass_over).add if how.stop else pass_over
 
 
 def continue_document(
@@ -300,9 +329,9 @@ def continue_document(
     prompt = ready_prompt(composition, document)
     media = tuple(str(medium.source) if isinstance(medium.source, Path) else None for medium in document.media)
     asked = _Asked(document, Generated(document.origin, None, "", prompt=shown(document), media=media))
-    stream = TextStream(composition.tokenizer, on_text)
-    ids = generate_alone(composition, prompt, **asdict(how), device=device, dtype=dtype, written=stream.add)
-    stream.end()
+    text = StoppedText(composition.tokenizer, how.stop, on_text)
+    ids = generate_alone(composition, prompt, **how.sampling, device=device, dtype=dtype, written=text.add)
+    text.end()
     return asked.written(composition, prompt, ids, how)
 
 
