@@ -26,8 +26,13 @@ class Budget:
     MIN_DRAWN = 100
     """Below this many draws a share says nothing."""
 
-    def __init__(self, share: float) -> None:
-        self.share = share
+    def __init__(self, share: float, sizes: Mapping[str, int] | None = None) -> None:
+        """
+        Args:
+            share: of bad samples that is borne; 1 bears all.
+            sizes: documents of each source, of which smaller ones than ``MIN_DRAWN`` are given up once all are bad.
+        """
+        self.share, self.sizes = share, sizes or {}
         self.drawn = 0
         self.bad = 0
         self.useless: dict[str, set[str]] = {}
@@ -62,9 +67,11 @@ class Budget:
 
     def _refuse_dead(self, useless: Mapping[str, Collection[str]], incidents: Sequence[Incident]) -> None:
         for incident in reversed(incidents):
-            if (count := len(useless.get(incident.source, ()))) >= self.MIN_DRAWN:
+            size = self.sizes.get(incident.source, self.MIN_DRAWN)
+            if (count := len(useless.get(incident.source, ()))) >= min(size, self.MIN_DRAWN):
+                of = f"its {count}" if count == size else f"the first {count}"
                 raise QuarantineFull(
-                    f"{incident.source}: none of the first {count} samples can be used; the last: {incident.origin}: "
+                    f"{incident.source}: none of {of} samples can be used; the last: {incident.origin}: "
                     f"{incident.cause}; mend this source or leave it out (data.quarantine=1 bears it)"
                 )
 

@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from kosmos.errors import ConfigError
+
 BLOCK = 1 << 18
 """Values of a block, which has one row at least: 1 MiB, so that it stays in a cache until it lies where it belongs."""
 UPDATE = ("low_rank_a", "low_rank_b")
@@ -113,6 +115,15 @@ def drawn_later(factory: Any) -> bool:
     Its own: a class derived from one that has it may have parts that the method does not know.
     """
     return "draw_weights" in vars(factory)
+
+
+def check_default_type() -> None:
+    """Raises ConfigError where parts would be drawn in another type than fp32, as somebody has told PyTorch to."""
+    if (usual := torch.get_default_dtype()) != torch.float32:
+        raise ConfigError(
+            f"PyTorch's default type is {usual} (torch.set_default_dtype), and parts are made in torch.float32; set "
+            "that again, and the type of a run's weights by train.weights"
+        )
 
 
 def materialize(model: nn.Module, device: torch.device, *, draw: bool) -> None:

@@ -92,7 +92,8 @@ class Trainer:
         self.parameters, self.groups = [p for g in groups for p in g["params"]], [g["name"] for g in groups]
         self.parts = by_part(groups)
         self._agree_on_compiling(parallel.agreed(lambda: self._open_optimizer(groups)))
-        self.budget = Budget(self.config.data.quarantine)
+        sizes = {source.name: len(source) for source in feeder.feed.mixture.sources}
+        self.budget = Budget(self.config.data.quarantine, sizes)
         self.guard = Guard(self.config.guard)
         shared = self.config.parallel.tensor if parallel.world_size > 1 else 1
         self.flops = FlopMeter(self.model, device, dtype, tensor=shared)

@@ -50,6 +50,7 @@ class RunFolder:
         self.goodput = path / "goodput.jsonl"
         self.changes = path / "changes.jsonl"
         self.parts = path / "parts.json"
+        self._rows = self.metrics, self.quarantine, self.held_out, self.guards, self.goodput, self.changes, self.parts
         self.model = path / MODEL_FILE
         self.checkpoints = path / CHECKPOINTS
         self.profiles = path / "profile"
@@ -118,8 +119,7 @@ class RunFolder:
                     f"{self.path}: holds a run already; go on with '{resume_command(self.path)}' or name another "
                     "--output"
                 )
-            ledgers = self.metrics, self.held_out, self.quarantine, self.guards, self.goodput, self.changes, self.parts
-            own = *ledgers, self.model, self.path / LOCK_FILE, self.tokenizer, self.profiles
+            own = *self._rows, self.model, self.path / LOCK_FILE, self.tokenizer, self.profiles
             there = [file.name for file in own if _is_taken(file)] if not self._lock.tells_of_a_start() else []
             there += (
                 [CHECKPOINTS] if any(next(self.checkpoints.glob(f"{of}*"), None) for of in ("step-", PARTIAL)) else []
@@ -144,7 +144,7 @@ class RunFolder:
 
     def _remove_own(self) -> None:
         """What a start makes: nothing of it was there before, as ``_refuse_taken`` has seen."""
-        own = self.run_file, self.metrics, self.quarantine, self.model, self.path / LOCK_FILE
+        own = self.run_file, *self._rows, self.model, self.path / LOCK_FILE
         for file in (*own, *self.path.glob(WORD + "[0-9a-f]" * 32)):
             with suppress(OSError):
                 file.unlink()

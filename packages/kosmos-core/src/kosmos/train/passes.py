@@ -11,6 +11,7 @@ from kosmos.data.batch import MediaArrays, PackedBatch, trained_in
 from kosmos.data.plan import Planner
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
+from kosmos.errors import ConfigError
 from kosmos.runtime.parallel import Parallel
 
 WHERE = "train.lanes_at_once"
@@ -80,6 +81,21 @@ class Passes:
         if self.parts == 1:
             return [(lane, batch)]
         return [(lane, part) for part in parts(batch, self.parts, self.slots, exactly=self.exactly)]
+
+    def take_up(self, parts: int) -> str | None:
+        """Go on with rows in as many parts as were noted. Returns what to tell, where they are more."""
+        if parts <= self.parts:
+            return None
+        self.parts = parts
+        return f"memory did not suffice before: rows are computed in {parts} parts"
+
+    def check_release(self, releases: bool) -> None:
+        """Raises ConfigError where gradients are released and rows are computed in parts."""
+        if releases and self.parts > 1:
+            raise ConfigError(
+                f"train.release_gradients: for want of memory this run computes rows in {self.parts} parts, each of "
+                "which would take a step of its own; leave it out, or begin a run with it"
+            )
 
     def shrink(self) -> str:
         """Take less memory for a pass. Returns how rows are computed from here on."""

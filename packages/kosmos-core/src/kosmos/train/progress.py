@@ -39,6 +39,22 @@ class RunStart:
     """Whether its length was given in epochs."""
 
 
+@dataclass(frozen=True)
+class RunResult:
+    """What a run came to."""
+
+    output: Path
+    step: int
+    before: Scores | None
+    """Held-out scores before the first step; None where nothing was held out then."""
+    after: Scores | None
+    """Held-out scores after the last step; None where nothing is held out."""
+    bad: int = 0
+    """Samples that were left out, each with its cause in ``quarantine.jsonl``; of all sessions of the run."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know, in the order in which it was said."""
+
+
 class Reporter:
     """Shows nothing of a run; a reporter overrides what it shows."""
 
@@ -50,6 +66,9 @@ class Reporter:
 
     def step(self, row: Mapping[str, Any], steps: int) -> None:
         """The row of ``metrics.jsonl`` of a step, one of ``steps``."""
+
+    def scored(self, step: int, scores: Scores) -> None:
+        """What is held out was scored, before the first step (0) or behind a step."""
 
     @contextmanager
     def pause(self, what: str) -> Iterator[None]:
@@ -73,7 +92,7 @@ class Reporter:
 
 def check_reporter(reporter: Reporter) -> None:
     """Raises ConfigError where a method of it cannot be called as a run does, which would end the run in its midst."""
-    for name in ("start", "say", "step", "pause", "finish", "wants_stop", "close"):
+    for name in ("start", "say", "step", "scored", "pause", "finish", "wants_stop", "close"):
         method, wanted = getattr(reporter, name), [*signature(getattr(Reporter, name)).parameters][1:]
         try:
             signature(method).bind(*wanted)
@@ -84,8 +103,8 @@ def check_reporter(reporter: Reporter) -> None:
             continue
 
 
-class Steady(Reporter):
-    """Shows what ``reporter`` does as long as somebody listens: a pipe that closes or a full disk end no run."""
+class Relay(Reporter):
+    """Shows what ``reporter`` does."""
 
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
@@ -98,6 +117,9 @@ class Steady(Reporter):
 
     def step(self, row: Mapping[str, Any], steps: int) -> None:
         self._show(lambda: self.reporter.step(row, steps))
+
+    def scored(self, step: int, scores: Scores) -> None:
+        self._show(lambda: self.reporter.scored(step, scores))
 
     @contextmanager
     def pause(self, what: str) -> Iterator[None]:
@@ -115,10 +137,34 @@ class Steady(Reporter):
         self._show(self.reporter.close)
 
     def _show(self, act: Callable[[], object]) -> None:
+        act()
+
+
+class Steady(Relay):
+    """As long as somebody listens: a pipe that closes or a full disk end no run."""
+
+    def _show(self, act: Callable[[], object]) -> None:
         try:
             act()
         except OSError:
             self.reporter = Reporter()
+
+
+WARNING = "warning: "
+"""How a line begins that says what a user should know."""
+
+
+class Noting(Relay):
+    """Keeps the warnings."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__(reporter)
+        self.warnings: list[str] = []
+
+    def say(self, line: str) -> None:
+        if line.startswith(WARNING):
+            self.warnings.append(line.removeprefix(WARNING))
+        super().say(line)
 
 
 class ConsoleReporter(Reporter):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kosmos.config import RunConfig
 from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.given import A_RUN, path_of
@@ -14,12 +16,13 @@ from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel, joined
 from kosmos.train.alike import check_same_run
 from kosmos.train.output import RunFolder
-from kosmos.train.progress import Reporter, check_reporter
-from kosmos.train.session import RunResult, Session
+from kosmos.train.progress import Reporter, RunResult, check_reporter
+from kosmos.train.session import Session
 
 __all__ = ["RunResult", "resume_run", "train_model"]
 
 
+@torch.inference_mode(False)  # which is grad mode, too
 def train_model(config: RunConfig, *, registry: Registry | None = None, reporter: Reporter | None = None) -> RunResult:
     """Train a new run.
 
@@ -46,6 +49,7 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
         return Session(config, None, plugins, reporter or Reporter(), parallel).go()
 
 
+@torch.inference_mode(False)
 def resume_run(
     output: str | Path,
     overrides: Mapping[str, Any] | None = None,

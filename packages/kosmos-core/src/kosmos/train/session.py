@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
@@ -13,7 +11,7 @@ from kosmos.checkpoint.saver import Saver
 from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting
 from kosmos.data.quarantine import incident_row
-from kosmos.errors import ConfigError, DataError, Interrupted, TrainingError
+from kosmos.errors import DataError, Interrupted, TrainingError
 from kosmos.evaluate.choices import score_both
 from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.lock import check_lock, keep_lock
@@ -36,7 +34,7 @@ from kosmos.train.opening import open_run
 from kosmos.train.order import check_goes_on, made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
-from kosmos.train.progress import Reporter, RunStart
+from kosmos.train.progress import Noting, Reporter, RunResult, RunStart
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
 from kosmos.train.starting import begin_with, start_trainer
@@ -44,17 +42,8 @@ from kosmos.train.stopping import StopRequest, heed_swallowed, how_to_go_on
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
 
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a run came to."""
-
-    output: Path
-    step: int
-    before: Scores | None
-    """Held-out scores before the first step; None where nothing was held out then."""
-    after: Scores | None
-    """Held-out scores after the last step; None where nothing is held out."""
+TELLS_OF_FOLDER = (DataError, TrainingError, Interrupted, KeyboardInterrupt)
+"""Errors of a run that has begun which say what stands in its folder, or how to go on there."""
 
 
 class Session:
@@ -69,11 +58,12 @@ class Session:
     ) -> None:
         self.clock = Goodput()
         self.registry, self.resumed, self.settings_kept = registry, folder is not None, False
+        self.has_begun = False  # else what fails leaves nothing
         self.opened = open_run(config, folder, registry, parallel, reporter.say)
         self.parallel = self.opened.parallel
         if parallel.world_size == 1:  # several agree on it after their first step
             heed_swallowed()
-        self.reporter = reporter if parallel.is_main else Reporter()
+        self.reporter = Noting(reporter if parallel.is_main else Reporter())
         if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
             self.reporter.say(f"warning: {warning}")
         made = self.opened.composition
@@ -92,12 +82,13 @@ class Session:
 
     def go(self) -> RunResult:
         """Train to the end, or until something stops it."""
-        with ExitStack() as stack:
-            stack.callback(self.stop.install())  # first of all: the folder is there, and how to go on wants to be said
-            stack.callback(self.folder.release)
+        with ExitStack() as whole:
+            whole.callback(self.stop.install())  # first of all: the folder is there, and how to go on wants to be said
+            whole.callback(self.folder.release)
             self.parallel.main_only(self.folder.hold)
-            self._begin(stack)
-            return self._train()
+            with self._or_nothing_left(), ExitStack() as stack:
+                self._begin(stack)
+                return self._train()
 
     def _begin(self, stack: ExitStack) -> None:
         """What is opened last is closed first. Ranks meet in all of it."""
@@ -116,16 +107,16 @@ class Session:
             self.config.profile, self.folder.profiles,
             rank=self.parallel.rank, device=opened.device, at=self.watch.at, report=self.reporter.say,
         )  # fmt: skip
-        with self._or_nothing_left():
-            check_same_folder(self.folder.path, self.parallel, hang_s=self.config.train.hang_s)
-            stack.callback(self.profiler.close)
-            self.trainer = start_trainer(
-                stack, opened, self.folder,
-                order=order, watch=self.watch, at=self.profiler.at, report=self.reporter.say, loaded=loaded,
-            )  # fmt: skip
-            if loaded is None and self.config.init is not None:
-                with self.clock.spending("checkpoint_load"):
-                    begin_with(self.config.init, self.trainer, self.folder)
+        check_same_folder(self.folder.path, self.parallel, hang_s=self.config.train.hang_s)
+        stack.callback(self.profiler.close)
+        self.trainer = start_trainer(
+            stack, opened, self.folder,
+            order=order, watch=self.watch, at=self.profiler.at, report=self.reporter.say, loaded=loaded,
+        )  # fmt: skip
+        if loaded is None and self.config.init is not None:
+            with self.clock.spending("checkpoint_load"):
+                begin_with(self.config.init, self.trainer, self.folder)
+        self.has_begun = True
         self.stop.go_on = how_to_go_on(self.folder.path, self.parallel)
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
@@ -171,11 +162,12 @@ class Session:
 
     @contextmanager
     def _or_nothing_left(self) -> Iterator[None]:
-        """A run that cannot begin leaves no folder behind, so that its name is free for the next try."""
+        """A run that cannot take a step leaves no folder behind, so that its name is free for the next try."""
         try:
             yield
-        except (Exception, KeyboardInterrupt):
-            if not self.resumed and self.parallel.is_main:
+        except (Exception, KeyboardInterrupt) as error:
+            stays = self.has_begun and isinstance(error, TELLS_OF_FOLDER)
+            if not (self.resumed or self.settings_kept or stays) and self.parallel.is_main:
                 self.folder.discard()
             raise
 
@@ -196,16 +188,9 @@ class Session:
                 self.reporter.say(f"warning: passed over a damaged checkpoint: {damaged}")
             self.trainer.load(loaded)
             self.scorings.load(loaded.state)
-        noted_parts = self.parallel.main_only(self.folder.noted_parts)
-        if noted_parts > self.trainer.passes.parts:
-            self.trainer.passes.parts = noted_parts
-            self.reporter.say(f"memory did not suffice before: rows are computed in {noted_parts} parts")
-        if self.trainer.passes.parts > 1 and self.trainer.release is not None:
-            raise ConfigError(
-                "train.release_gradients: for want of memory this run computes rows in "
-                f"{self.trainer.passes.parts} parts, each of which would take a step of its own; "
-                "leave it out, or begin a run with it"
-            )
+        if line := self.trainer.passes.take_up(self.parallel.main_only(self.folder.noted_parts)):
+            self.reporter.say(line)
+        self.trainer.passes.check_release(self.trainer.release is not None)
         noted = loaded.state.get("noted") if loaded else None  # older ones lack it
         kept = self.trainer.step or -1  # held-out scores of step 0 are made again with it
         self.parallel.main_only(lambda: self.folder.truncate(kept, same_data=True, noted=noted))
@@ -283,8 +268,8 @@ class Session:
             self.parallel.main_only(end)
         if line := self.parallel.main_only(lambda: self.best.line(self.trainer.step)):
             self.reporter.say(line)
-        self.reporter.finish(before, after, self.folder.path, self.folder.count_bad())
-        return RunResult(self.folder.path, self.trainer.step, before, after)
+        self.reporter.finish(before, after, self.folder.path, bad := self.folder.count_bad())
+        return RunResult(self.folder.path, self.trainer.step, before, after, bad, tuple(self.reporter.warnings))
 
     def _stop_if_asked(self) -> None:
         causes = self.parallel.gather(self.stop.cause)
@@ -378,6 +363,8 @@ class Session:
             lambda: self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
         )
         self._log(row_of(self.trainer.step, scores))
+        with self._or_saved():
+            self.reporter.scored(self.trainer.step, scores)
         return scores
 
     def _scores(self) -> Scores:
@@ -397,4 +384,16 @@ class Session:
         self.parallel.main_only(lambda: self.folder.append(file, [row]))
         self.trackers.log(row)
         if trained:
-            self.reporter.step(row, self.config.train.steps)
+            with self._or_saved():
+                self.reporter.step(row, self.config.train.steps)
+
+    @contextmanager
+    def _or_saved(self) -> Iterator[None]:
+        """Around a reporter's code: where it fails, the steps that were taken are not lost with it."""
+        try:
+            yield
+        except Exception:
+            if self.parallel.world_size == 1:  # others do not come to save
+                self._save()
+                self._wait_for_save()
+            raise
