@@ -52,10 +52,12 @@ _PUBLIC = {
     "RunConfig": "kosmos.config",
     **dict.fromkeys("make_run read_run_file".split(), "kosmos.run_file"),
     "Composition": "kosmos.compose",
+    "compose_run": "kosmos.train.opening",
     **dict.fromkeys("open_sources open_held_out open_choices".split(), "kosmos.run_sources"),
     **dict.fromkeys("RunResult train_model resume_run".split(), "kosmos.train.run"),
     **dict.fromkeys("Reporter ConsoleReporter RunStart".split(), "kosmos.train.progress"),
     **dict.fromkeys("SavedRun load_run".split(), "kosmos.train.saved"),
+    "save_run": "kosmos.train.saving",
     "generate_text": "kosmos.generate",
     **dict.fromkeys("Score Scores score".split(), "kosmos.evaluate.score"),
     **dict.fromkeys("Generated generate_answers generate_texts".split(), "kosmos.evaluate.generated"),
@@ -193,6 +195,7 @@ if TYPE_CHECKING:
     from kosmos.run_sources import open_held_out as open_held_out
     from kosmos.run_sources import open_sources as open_sources
     from kosmos.runtime.native import CppCompilation as CppCompilation
+    from kosmos.train.opening import compose_run as compose_run
     from kosmos.train.progress import ConsoleReporter as ConsoleReporter
     from kosmos.train.progress import Reporter as Reporter
     from kosmos.train.progress import RunStart as RunStart
@@ -201,4 +204,5 @@ if TYPE_CHECKING:
     from kosmos.train.run import train_model as train_model
     from kosmos.train.saved import SavedRun as SavedRun
     from kosmos.train.saved import load_run as load_run
+    from kosmos.train.saving import save_run as save_run
     from kosmos.train.trackers import Tracker as Tracker

@@ -26,7 +26,7 @@ from kosmos.model.decoder import Decoder
 from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
-from kosmos.model.weights import check_default_type, drawn_later, seed_part, without_memory
+from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.runtime.generators import own_draws
@@ -113,7 +113,6 @@ def compose(
         ConfigError: a stream is named that no modality uses, or options are wrong.
         PluginError: a component is not installed or its plugin is broken.
     """
-    check_default_type()
     specs = check_parts(config, registry)
     marks = [mark for spec in specs.values() for mark in spec.marks]
     texts = config.tokenizer.turns.model_dump() if config.tokenizer.turns is not None else {}

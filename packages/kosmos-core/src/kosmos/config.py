@@ -180,7 +180,8 @@ class DataConfig(Strict):
     """Share of the rows that is held out, of sources without a split of their own; 0 trains on all of them. What a
     source or a registered dataset marks as held out stays so, even with 0."""
     quarantine: float = Field(default=0.5, ge=0, le=1)
-    """Largest share of bad samples among those drawn. Above it, once 100 samples are drawn, the run stops."""
+    """Largest share of bad samples among those drawn. Above it, once 100 samples are drawn, the run stops, as it does
+    below 1 when all of a source, or its first 100, are bad."""
     seed: int = 0
     """Seed of the order of samples."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar, cast, get_args
@@ -121,15 +121,19 @@ def _all_held_out(
     Args:
         beside: what is trained on, where it was opened, whose names others may not have.
     """
-    entries = config.evaluate.sources
-    held_out, scored = _held_out_of(opened, config.data.held_out), []
-    for number, entry in enumerate(entries):
+    held_out = _held_out_of(opened, config.data.held_out)
+    return [*held_out, *open_scored(config, registry, {source.name for source in (*beside, *held_out)})]
+
+
+def open_scored(config: RunConfig, registry: Registry, known: Collection[str]) -> list[Source]:
+    """``evaluate.sources``, which have none of the names that are ``known``."""
+    scored = []
+    for number, entry in enumerate(config.evaluate.sources):
         with _named(number, 2, SCORED):
             scored.append(_to_score(_open(config, registry, entry, _place_of(number, SCORED))))
-    known = {source.name for source in (*beside, *held_out)}
-    if taken := next((source.name for source in scored if source.name in known), None):
-        raise ConfigError(f"{SCORED}: a source that is trained on is called {taken!r} too; {NAME_SCORED}")
-    return [*held_out, *_distinct(scored, SCORED, NAME_SCORED)]
+    if taken := {source.name for source in scored} & {*known}:
+        raise ConfigError(f"{SCORED}: a source that is trained on is called {min(taken)!r} too; {NAME_SCORED}")
+    return _distinct(scored, SCORED, NAME_SCORED)
 
 
 def _to_score(parts: Parts) -> Source:
@@ -243,13 +247,12 @@ def open_own_choices(
 
     Raises: as ``open_choices``.
     """
-    chat, sources = chats_among(config.data.sources) is not None, []
+    chat, sources = chats_among(config.data.sources) is not None, list[ChoiceSource]()
     for number, entry in enumerate(config.evaluate.choices):
         with _named(number, 2, CHOICES):
             sources.append(ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode))
-    names = {source.name for source in held_out}
-    if taken := next((source.name for source in sources if source.name in names), None):
-        raise ConfigError(f"{CHOICES}: what is held out has a source {taken!r} too; {NAME_CHOICES}")
+    if taken := {source.name for source in held_out} & {source.name for source in sources}:
+        raise ConfigError(f"{CHOICES}: what is held out has a source {min(taken)!r} too; {NAME_CHOICES}")
     return _distinct(sources, CHOICES, NAME_CHOICES)
 
 
@@ -293,8 +296,7 @@ def _open_as_it_is(
 
 def _known(config: RunConfig, path: str) -> tuple[DocumentsConfig, str] | None:
     """Which source of the run has this path or name, and its place there; None where none has."""
-    every: dict[str, Sequence[DocumentsConfig]] = {"data.sources": config.data.sources, SCORED: config.evaluate.sources}
-    for place, entries in every.items():
+    for place, entries in (("data.sources", config.data.sources), (SCORED, config.evaluate.sources)):
         for number, entry in enumerate(entries):
             known = (entry.path, entry.name or short_name(entry.path))
             if path in known or _place(Path(path)) == _place(Path(entry.path)):

@@ -30,18 +30,28 @@ def write_average(loaded: Sequence[Loaded], checkpoints: Path) -> Path:
         CheckpointError: one cannot be read, or what was written does not match its hashes.
         OSError: the disk is full or not writable.
     """
-    last = loaded[-1]
-    tensors = {MODEL + name: tensor for name, tensor in mean([one.tensors for one in loaded]).items()}
-    step: int = last.state["step"]
+    steps = [one.state["step"] for one in loaded]
+    return write_weights(mean([one.tensors for one in loaded]), loaded[-1], checkpoints, of=steps)
+
+
+def write_weights(weights: Mapping[str, Tensor], loaded: Loaded, checkpoints: Path, *, of: Sequence[int]) -> Path:
+    """Write weights as the checkpoint of a step, whose optimizer knows nothing: no run goes on from it.
+
+    Args:
+        loaded: whose step and data it has.
+        of: the steps that they are the mean of; none where they are of somebody's making.
+
+    Returns, Raises: as ``write_average``.
+    """
+    step: int = loaded.state["step"]
     partial = folders.begin(checkpoints, step)
     writer = ShardWriter(partial / folders.TENSORS)
     try:
-        save(dict(tensors), storage_writer=writer, no_dist=True)
+        save({MODEL + name: tensor for name, tensor in weights.items()}, storage_writer=writer, no_dist=True)
     except CheckpointException as error:  # a BaseException
         raise OSError(cause_of(error)) from error
     hashes = folders.hash_and_sync(partial, writer.names)
-    steps = [one.state["step"] for one in loaded]
-    return folders.commit(partial, step, {**last.state, "optimizer": {}, AVERAGED: steps}, hashes)
+    return folders.commit(partial, step, {**loaded.state, "optimizer": {}, AVERAGED: [*of]}, hashes)
 
 
 def mean(folders_of_tensors: Sequence[Path]) -> dict[str, Tensor]:

@@ -67,8 +67,8 @@ class Budget:
 
     def _refuse_dead(self, useless: Mapping[str, Collection[str]], incidents: Sequence[Incident]) -> None:
         for incident in reversed(incidents):
-            size = self.sizes.get(incident.source, self.MIN_DRAWN)
-            if (count := len(useless.get(incident.source, ()))) >= min(size, self.MIN_DRAWN):
+            size = self.sizes.get(incident.source)
+            if (count := len(useless.get(incident.source, ()))) >= min(size or self.MIN_DRAWN, self.MIN_DRAWN):
                 of = f"its {count}" if count == size else f"the first {count}"
                 raise QuarantineFull(
                     f"{incident.source}: none of {of} samples can be used; the last: {incident.origin}: "

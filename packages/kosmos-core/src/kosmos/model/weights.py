@@ -36,7 +36,15 @@ SEEDS = 1 << 32
 
 
 def seed_part(seed: int, name: str) -> None:
-    """Seed PyTorch for one part of a model, so that its weights do not depend on what else the model has."""
+    """Seed PyTorch for one part of a model, so that its weights do not depend on what else the model has.
+
+    Raises ConfigError where the part would be drawn in another type than fp32, as somebody has told PyTorch to.
+    """
+    if (usual := torch.get_default_dtype()) != torch.float32:
+        raise ConfigError(
+            f"PyTorch's default type is {usual} (torch.set_default_dtype), and parts are made in torch.float32; set "
+            "that again, and the type of a run's weights by train.weights"
+        )
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest()
     # As torch.manual_seed does, but for a GPU that nobody has used yet, whose seed may be somebody else's.
     torch.default_generator.manual_seed(drawn := int.from_bytes(digest, "little"))
@@ -115,15 +123,6 @@ def drawn_later(factory: Any) -> bool:
     Its own: a class derived from one that has it may have parts that the method does not know.
     """
     return "draw_weights" in vars(factory)
-
-
-def check_default_type() -> None:
-    """Raises ConfigError where parts would be drawn in another type than fp32, as somebody has told PyTorch to."""
-    if (usual := torch.get_default_dtype()) != torch.float32:
-        raise ConfigError(
-            f"PyTorch's default type is {usual} (torch.set_default_dtype), and parts are made in torch.float32; set "
-            "that again, and the type of a run's weights by train.weights"
-        )
 
 
 def materialize(model: nn.Module, device: torch.device, *, draw: bool) -> None:

@@ -20,11 +20,12 @@ from kosmos.data.lane import Feed
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner
 from kosmos.errors import ConfigError, SampleError
+from kosmos.evaluate.score import check_sources
 from kosmos.model.fp8 import check_fp8
 from kosmos.names import did_you_mean, listed
-from kosmos.plugins import Registry
+from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.run_file import make_run, with_absolute_sources
-from kosmos.run_sources import following, open_both, open_own_choices
+from kosmos.run_sources import following, open_both, open_own_choices, open_scored
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
@@ -65,17 +66,74 @@ class Opened:
     """What its epochs come to, for a person."""
 
 
+def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Composition:
+    """Model, tokenizer and planner of a run as it begins, to look at what it is made of and what it would see.
+
+    ``init`` is not loaded: weights are those that ``train.seed`` draws, or those of pretrained parts. Nothing is
+    written.
+
+    Args:
+        config: from ``make_run``.
+        registry: the plugins; None takes the installed ones.
+
+    Raises:
+        ConfigError: something of it is wrong.
+        PluginError: a component is not installed or its plugin is broken.
+    """
+    if not isinstance(config, RunConfig):
+        raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
+    check_registry(registry)
+    return compose(config, registry or load_plugins(config.plugins))
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """Documents of a caller in Python."""
+
+    sources: Sequence[Source]
+    held_out: Sequence[Source]
+
+    @property
+    def names(self) -> set[str]:
+        return {source.name for source in (*self.sources, *self.held_out)}
+
+
+def given_data(
+    config: RunConfig, sources: Sequence[Source] | None, held_out: Sequence[Source] = ()
+) -> GivenData | None:
+    """What ``train_model`` and ``resume_run`` are given; None where that is nothing.
+
+    Raises:
+        ConfigError: they are no lists of sources, there is none to train on, or the run file names some too.
+    """
+    if sources is None:
+        if held_out:
+            raise ConfigError(
+                "held_out: stands beside sources; what data.sources of the run hold out is scored by itself"
+            )
+        return None
+    check_sources(sources)
+    check_sources(held_out)
+    if not sources:
+        raise ConfigError("sources: there are none; leave it out to train on data.sources of the run")
+    if config.data.sources:
+        raise ConfigError("sources: the run has data.sources too; give one of them")
+    return GivenData(sources, held_out)
+
+
 def open_run(
     config: RunConfig,
     folder: RunFolder | None,
     registry: Registry,
     parallel: Parallel,
     report: Report = lambda line: None,
+    given: GivenData | None = None,
 ) -> Opened:
     """Open a new run, or that of ``folder``. All ranks call it, and all raise the same KosmosError.
 
     Args:
         report: told what is waited for where it takes long.
+        given: documents in place of those that the run file names.
     """
     collector.imported()
     # From the start, so that a bad sample has one name before and after a resume.
@@ -84,7 +142,7 @@ def open_run(
     saved = folder is not None and parallel.main_only(lambda: bool(committed(folder.checkpoints)))
     kept = parallel.main_only(folder.read_model) if folder is not None and saved else {}
     opened: list[Opened] = []  # each rank's own, which it tells nobody
-    parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept)))
+    parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept, given)))
     run = opened[0]
     check_same_data(run.order, [*run.held_out, *run.choices], parallel)
     check_same_model(run.composition, parallel)
@@ -105,7 +163,12 @@ def _counted(run: Opened, registry: Registry, report: Report) -> Opened:
 
 
 def _open(
-    config: RunConfig, folder: RunFolder | None, registry: Registry, parallel: Parallel, kept: Mapping[str, Any]
+    config: RunConfig,
+    folder: RunFolder | None,
+    registry: Registry,
+    parallel: Parallel,
+    kept: Mapping[str, Any],
+    given: GivenData | None,
 ) -> Opened:
     """Tells other ranks nothing. Of several mistakes the first that is looked for here is told."""
     check_settings(config, registry, parallel)
@@ -126,7 +189,7 @@ def _open(
     check_fp8(config.train.fp8, composition.model.backbone, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)
     with following() if folder else nullcontext():
-        sources, held_out = open_both(config, registry)
+        sources, held_out = _open_data(config, registry, given)
         choices = open_own_choices(
             config, registry, held_out,
             encode=composition.tokenizer.encode, max_rows=config.evaluate.max_documents,
@@ -139,6 +202,14 @@ def _open(
         from_files=not kept, sources=sources, held_out=held_out, choices=choices, feed=feed,
         order=sample_order(config, sources), lanes=parallel.lanes(config.data.lanes),
     )  # fmt: skip
+
+
+def _open_data(config: RunConfig, registry: Registry, given: GivenData | None) -> tuple[list[Source], list[Source]]:
+    """What is trained on, and what is scored."""
+    if given is None:
+        return open_both(config, registry)
+    scored = open_scored(config, registry, given.names)
+    return list(given.sources), [*given.held_out, *scored]
 
 
 def check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:

@@ -82,8 +82,8 @@ def check_goes_on(
     check_types(state)
     if AVERAGED in state:
         raise CheckpointError(
-            f"{where}: is the mean of the checkpoints of steps {listed(map(str, state[AVERAGED]))}, without the "
-            f"state of an optimizer; begin a run with it (init={where.parent.parent})"
+            f"{where}: {_made_of_steps(state[AVERAGED])}, without the state of an optimizer; begin a run with it "
+            f"(init={where.parent.parent})"
         )
     check_same_order(state["order"], order, where, registry)
     if (made := state.get("made_of")) is not None:  # older ones lack it
@@ -94,6 +94,12 @@ def check_goes_on(
             f"{where}: was made with train.optimizer {made_with}, whose state {now} has no use "
             "for; leave train.optimizer as it was, or start a new run"
         )
+
+
+def _made_of_steps(steps: Sequence[int]) -> str:
+    if not steps:
+        return "holds weights that were saved by themselves"
+    return f"is the mean of the checkpoints of steps {listed(map(str, steps))}"
 
 
 def check_same_order(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kosmos.config import RunConfig
+from kosmos.data.document import Source
 from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.given import A_RUN, path_of
 from kosmos.lock import check_lock, keeping
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel, joined
 from kosmos.train.alike import check_same_run
+from kosmos.train.opening import given_data
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter, RunResult, check_reporter
 from kosmos.train.session import Session
@@ -23,11 +25,21 @@ __all__ = ["RunResult", "resume_run", "train_model"]
 
 
 @torch.inference_mode(False)  # which is grad mode, too
-def train_model(config: RunConfig, *, registry: Registry | None = None, reporter: Reporter | None = None) -> RunResult:
+def train_model(
+    config: RunConfig,
+    *,
+    sources: Sequence[Source] | None = None,
+    held_out: Sequence[Source] = (),
+    registry: Registry | None = None,
+    reporter: Reporter | None = None,
+) -> RunResult:
     """Train a new run.
 
     Args:
         config: from ``make_run``.
+        sources: documents in memory, or of code of your own, in place of ``data.sources``. Data workers want classes
+            that they can import; set ``data.workers`` to 0 for those of a script or notebook.
+        held_out: documents that are scored, beside ``evaluate.sources``, where ``sources`` are given.
         registry: the plugins; None takes the installed ones.
         reporter: what shows progress; None shows none.
 
@@ -43,10 +55,11 @@ def train_model(config: RunConfig, *, registry: Registry | None = None, reporter
     if not isinstance(config, RunConfig):
         raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
     _check_given(registry, reporter)
+    given = given_data(config, sources, held_out)
     with joined(config.train.device) as parallel:
         check_same_run(config, parallel, resumed=False)
         plugins = registry or agreed_plugins(config, parallel)
-        return Session(config, None, plugins, reporter or Reporter(), parallel).go()
+        return Session(config, None, plugins, reporter or Reporter(), parallel, given).go()
 
 
 @torch.inference_mode(False)
@@ -54,6 +67,8 @@ def resume_run(
     output: str | Path,
     overrides: Mapping[str, Any] | None = None,
     *,
+    sources: Sequence[Source] | None = None,
+    held_out: Sequence[Source] = (),
     registry: Registry | None = None,
     reporter: Reporter | None = None,
     accept_plugins: bool = False,
@@ -62,6 +77,7 @@ def resume_run(
 
     Args:
         overrides: laid over its run file, such as ``{"train": {"steps": 1000}}``.
+        sources: as the run was begun with, if it was, and so is ``held_out``.
         accept_plugins: go on with plugins whose files are not those that the run used; otherwise that is a PluginError.
     """
     _check_given(registry, reporter)
@@ -69,6 +85,7 @@ def resume_run(
     if not isinstance(overrides or {}, Mapping):
         raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
     config = folder.goes_on_with(overrides or {})
+    given = given_data(config, sources, held_out)
     with joined(config.train.device) as parallel:
         check_same_run(config, parallel, resumed=True)
         plugins = registry or agreed_plugins(config, parallel)
@@ -81,7 +98,7 @@ def resume_run(
 
         changed = parallel.agreed(compared)[0]
         try:
-            run = Session(config, folder, kept[0], reporter or Reporter(), parallel)
+            run = Session(config, folder, kept[0], reporter or Reporter(), parallel, given)
             for line in changed:
                 run.reporter.say(f"warning: {line}")
             return run.go()

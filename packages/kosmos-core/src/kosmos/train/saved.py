@@ -63,6 +63,8 @@ class SavedRun:
     """Hash of the checkpoint's manifest, and so of all that is in it."""
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     """By source, what told them from others, where that is known."""
+    folder: Path = Path()
+    """Of the run."""
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on it, a line each."""
@@ -76,6 +78,8 @@ class SavedRun:
             sources: what the run would train on now.
         """
         found = []
+        if sources and not {source.name for source in sources} & self.documents.keys():
+            return [f"the run was trained on {listed(self.documents)}, and none of what is scored is called so"]
         for source in sources:
             before, count = self.documents.get(source.name), len(source)
             known, now = self.fingerprints.get(source.name), fingerprint_of(source)
@@ -148,7 +152,7 @@ def load_run(
         fingerprints = {source["name"]: source["fingerprint"] for source in opened if "fingerprint" in source}
     found, manifest = loaded.state["step"], digest(loaded.folder / MANIFEST)
     skipped, code = loaded.skipped, tuple(changed)
-    return SavedRun(composition, found, where, dtype, skipped, code, documents, manifest, fingerprints)
+    return SavedRun(composition, found, where, dtype, skipped, code, documents, manifest, fingerprints, folder.path)
 
 
 def config_of(folder: RunFolder, *over: Mapping[str, Any]) -> RunConfig:

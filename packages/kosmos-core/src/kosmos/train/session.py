@@ -30,14 +30,14 @@ from kosmos.train.held_out import row_of
 from kosmos.train.jumps import jumps
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
-from kosmos.train.opening import open_run
-from kosmos.train.order import check_goes_on, made_by
+from kosmos.train.opening import GivenData, open_run
+from kosmos.train.order import made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Noting, Reporter, RunResult, RunStart
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
-from kosmos.train.starting import begin_with, start_trainer
+from kosmos.train.starting import begin_with, newest, start_trainer
 from kosmos.train.stopping import StopRequest, heed_swallowed, how_to_go_on
 from kosmos.train.trackers import Trackers
 from kosmos.train.watch import open_watch
@@ -54,12 +54,18 @@ class Session:
     """
 
     def __init__(
-        self, config: RunConfig, folder: RunFolder | None, registry: Registry, reporter: Reporter, parallel: Parallel
+        self,
+        config: RunConfig,
+        folder: RunFolder | None,
+        registry: Registry,
+        reporter: Reporter,
+        parallel: Parallel,
+        given: GivenData | None,
     ) -> None:
         self.clock = Goodput()
         self.registry, self.resumed, self.settings_kept = registry, folder is not None, False
         self.has_begun = False  # else what fails leaves nothing
-        self.opened = open_run(config, folder, registry, parallel, reporter.say)
+        self.opened = open_run(config, folder, registry, parallel, reporter.say, given)
         self.parallel = self.opened.parallel
         if parallel.world_size == 1:  # several agree on it after their first step
             heed_swallowed()
@@ -94,8 +100,10 @@ class Session:
         """What is opened last is closed first. Ranks meet in all of it."""
         opened = self.opened
         order = opened.order
-        with self.clock.spending("checkpoint_load"):
-            loaded = self.parallel.main_only(lambda: self._load(order)) if self.resumed else None
+        loaded = None
+        if self.resumed:
+            with self.clock.spending("checkpoint_load"):
+                loaded = self.parallel.main_only(lambda: newest(self.folder, self.config, order, self.registry))
         counted = self.config.train.steps if opened.counted else loaded and loaded.state.get("steps_of_epochs")
         self.in_epochs = counted == self.config.train.steps  # else other ones were said since
         self._say_what_begins()
@@ -170,15 +178,6 @@ class Session:
             if not (self.resumed or self.settings_kept or stays) and self.parallel.is_main:
                 self.folder.discard()
             raise
-
-    def _load(self, order: Mapping[str, Any]) -> Loaded | None:
-        loaded = load_newest(self.folder.checkpoints)
-        if loaded is None:
-            self.folder.check_checkpoints()
-        else:
-            with reading(loaded):
-                check_goes_on(loaded.state, self.config, order, loaded.folder, self.registry)
-        return loaded
 
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:
@@ -386,6 +385,8 @@ class Session:
         if trained:
             with self._or_saved():
                 self.reporter.step(row, self.config.train.steps)
+            if not self.trainer.model.training:  # who looks at it may have it stand still
+                self.trainer.model.train()
 
     @contextmanager
     def _or_saved(self) -> Iterator[None]:

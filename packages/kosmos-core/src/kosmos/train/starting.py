@@ -6,16 +6,30 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from kosmos.checkpoint.folder import Loaded, reading
+from kosmos.checkpoint.folder import Loaded, load_newest, reading
+from kosmos.config import RunConfig
 from kosmos.config_weights import InitConfig
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
 from kosmos.names import listed
+from kosmos.plugins import Registry
 from kosmos.train.initial import drawn_again, open_initial, take_weights
 from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
+from kosmos.train.order import check_goes_on
 from kosmos.train.output import RunFolder
 from kosmos.train.watch import Watch
+
+
+def newest(folder: RunFolder, config: RunConfig, order: Mapping[str, Any], registry: Registry) -> Loaded | None:
+    """The newest whole checkpoint of a run, if it has any. Raises CheckpointError as ``check_goes_on``."""
+    loaded = load_newest(folder.checkpoints)
+    if loaded is None:
+        folder.check_checkpoints()
+        return None
+    with reading(loaded):
+        check_goes_on(loaded.state, config, order, loaded.folder, registry)
+    return loaded
 
 
 def start_trainer(
