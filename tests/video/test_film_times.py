@@ -6,6 +6,7 @@ import io
 from fractions import Fraction
 
 import av
+import numpy as np
 import pytest
 
 from kosmos import ConfigError, Media, SampleError
@@ -41,6 +42,26 @@ def test_a_film_that_begins_late_is_that_film(form):
     assert header.duration_s == pytest.approx(1.0, abs=0.11)
     found = frames_at(film, [0.0, 0.35, 0.85], (64, 64), header, LIMITS)
     assert [round(float(f.mean()) / 20) for f in found] == [0, 3, 8]
+
+
+def test_a_program_stream_is_as_long_as_its_film_and_not_as_ffmpeg_guesses():
+    out = io.BytesIO()
+    with av.open(out, "w", format="mpeg") as container:
+        film, sound = container.add_stream("mpeg1video", rate=25), container.add_stream("mp2", rate=16_000)
+        film.height, film.width, film.pix_fmt = 64, 64, "yuv420p"
+        for number in range(150):
+            shade = np.full((64, 64, 3), number, np.uint8)
+            container.mux(film.encode(av.VideoFrame.from_ndarray(shade, format="rgb24").reformat(format="yuv420p")))
+            samples = np.zeros((1, 640), np.int16)
+            frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
+            frame.rate, frame.pts = 16_000, 640 * number
+            container.mux(sound.encode(frame))
+        container.mux([*film.encode(None), *sound.encode(None)])
+    data = out.getvalue()
+    header = read_header(data, LIMITS)
+    assert header.duration_s == pytest.approx(6.0, abs=0.05)
+    first, last = frames_at(data, [0.0, 5.96], (64, 64), header, LIMITS)
+    assert first.mean() < 3 and last.mean() == pytest.approx(149, abs=3)
 
 
 def test_rounded_times_show_every_frame_once():

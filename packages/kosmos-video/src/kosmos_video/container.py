@@ -21,6 +21,11 @@ FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,flv,gif,ogg,asf
 """Demuxers that read one file and nothing else."""
 
 
+GUESSED = "mpeg"
+"""Of MPEG program streams FFmpeg guesses the duration, by the last timestamp of any track that it comes across, and may
+be a second short of the film's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a film may cost before it is refused."""
@@ -127,6 +132,8 @@ def check_pixels(width: int, height: int, limits: Limits) -> None:
 def _declared(container: Any, stream: Any) -> tuple[float | None, int | None]:
     """Duration from the first frame on and frame count, as far as the header has them."""
     num_frames = stream.frames or None
+    if container.format.name == GUESSED:
+        return None, num_frames
     if stream.duration:
         return float(stream.duration * stream.time_base), num_frames
     start_s = float((stream.start_time or 0) * stream.time_base)
