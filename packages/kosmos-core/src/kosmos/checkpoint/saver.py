@@ -19,7 +19,7 @@ from kosmos.checkpoint.staging import Staging
 from kosmos.checkpoint.tensors import ShardWriter, cause_of
 from kosmos.errors import CheckpointError, TrainingError
 from kosmos.runtime.cores import helpers_of_rank
-from kosmos.runtime.parallel import Parallel
+from kosmos.runtime.parallel import Parallel, tells_of_end
 
 T = TypeVar("T")
 LOOK_S = 2.0
@@ -269,6 +269,9 @@ class Saver:
         return found
 
     def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
+        if tells_of_end(error):
+            lines = "was not finished, as another rank is gone; older checkpoints are intact"
+            return self._elsewhere(TrainingError(f"{self.folder}: the checkpoint of step {step} {lines}"))
         try:
             free_bytes = shutil.disk_usage(self.folder).free
             free = f"{free_bytes:,} bytes are free; older checkpoints are intact"
@@ -276,10 +279,14 @@ class Saver:
                 free += "; make room, such as by 'kosmos checkpoint prune'"
         except OSError as gone:  # the folder itself
             free = f"its folder cannot be looked at ({gone.strerror})"
-        failure = TrainingError(
-            f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)}); about {needed:,} bytes "
-            f"are needed and {free}"
+        return self._elsewhere(
+            TrainingError(
+                f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)}); about {needed:,} bytes "
+                f"are needed and {free}"
+            )
         )
+
+    def _elsewhere(self, failure: TrainingError) -> TrainingError:
         failure.elsewhere = not self.parallel.is_main
         return failure
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -54,8 +53,7 @@ def shared() -> Iterator[Parallel]:
     Raises:
         TrainingError: another of them is gone, and its launcher has not ended this one.
     """
-    from kosmos.model.failures import PEER_GONE
-    from kosmos.runtime.parallel import joined
+    from kosmos.runtime.parallel import joined, tells_of_end
 
     with joined("cpu") as parallel:  # what is told are plain values
         try:
@@ -66,7 +64,7 @@ def shared() -> Iterator[Parallel]:
                 time.sleep(OTHERS_WAIT_S)
             raise
         except RuntimeError as error:
-            if parallel.world_size == 1 or not re.search(PEER_GONE, str(error)):
+            if parallel.world_size == 1 or not tells_of_end(error):
                 raise
             time.sleep(OTHERS_WAIT_S)  # who is gone has said why, and its launcher ends this one
             raise TrainingError("another process is gone without a word, such as for want of memory") from error

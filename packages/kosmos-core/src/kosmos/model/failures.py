@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kosmos.errors import KosmosError, PluginError, cause, is_out_of_memory
+from kosmos.runtime.parallel import tells_of_end
 
 _TORCH = Path(torch.__file__).parent
-PEER_GONE = r"(?i)closed by peer|closed by remote peer|remote process exited|reset by peer|broken pipe"
-"""What an exchange of gloo or NCCL says whose other end has died."""
 
 
 def named(dtype: torch.dtype) -> str:
@@ -40,7 +38,7 @@ def raise_as_its_own(error: Exception, title: str, method: str = "forward", give
     """
     if isinstance(error, KosmosError | torch.AcceleratorError) or is_out_of_memory(error):
         return
-    if dist.is_available() and dist.is_initialized() and re.search(PEER_GONE, str(error)):
+    if dist.is_available() and dist.is_initialized() and tells_of_end(error):
         return
     frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)[1:]]
     if any(file.is_relative_to(_TORCH / "distributed") for file, _ in frames):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import gc
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +26,15 @@ from kosmos.runtime.meeting import meeting
 
 T = TypeVar("T")
 E = TypeVar("E", bound=KosmosError)
+
+
+_PEER_GONE = r"(?i)closed by peer|closed by remote peer|remote process exited|reset by peer|broken pipe"
+"""What an exchange of gloo or NCCL says whose other end has died."""
+
+
+def tells_of_end(error: BaseException) -> bool:
+    """Whether an exchange has failed since another rank is gone."""
+    return re.search(_PEER_GONE, str(error)) is not None
 
 
 @dataclass(frozen=True)

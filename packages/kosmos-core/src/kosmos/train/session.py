@@ -125,7 +125,7 @@ class Session:
             with self.clock.spending("checkpoint_load"):
                 begin_with(self.config.init, self.trainer, self.folder)
         self.has_begun = True
-        self.stop.go_on = how_to_go_on(self.folder.path, self.parallel)
+        self.stop.go_on = self.watch.go_on = how_to_go_on(self.folder.path, self.parallel)
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
         if passes := self.trainer.passes.told():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -17,9 +16,8 @@ from typing import Any, Protocol
 import torch
 
 from kosmos.errors import KosmosError, RankHangs, TrainingError
-from kosmos.model.failures import PEER_GONE
 from kosmos.names import listed
-from kosmos.runtime.parallel import Parallel
+from kosmos.runtime.parallel import Parallel, tells_of_end
 from kosmos.train.goodput import Goodput
 
 BEAT_S = 1.0
@@ -95,6 +93,8 @@ class Watch:
         self.beat = 0
         self.seen: dict[tuple[int, str], tuple[int, float]] = {}
         self.ended = threading.Event()
+        self.go_on = ""
+        """What goes on with the run, where something was begun that can be gone on with."""
         self.thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
@@ -121,8 +121,9 @@ class Watch:
             ended = TrainingError("another rank ended with an error")
             ended.exit_status, ended.elsewhere = status, True
             raise ended from error
-        if self.parallel.world_size > 1 and isinstance(error, RuntimeError) and re.search(PEER_GONE, str(error)):
-            raise TrainingError("another rank is gone without a word, such as for want of memory") from error
+        if self.parallel.world_size > 1 and isinstance(error, RuntimeError) and tells_of_end(error):
+            gone = "another rank is gone without a word, such as for want of memory"
+            raise TrainingError(f"{gone}; go on with: {self.go_on}" if self.go_on else gone) from error
 
     def at(self, phase: str, *, step: int | None = None, document: str | None = None) -> None:
         """The main thread begins something. What is not stated stays, ``""`` is no document."""
