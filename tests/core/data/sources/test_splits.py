@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from hashlib import blake2b
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kosmos import make_run, open_sources
 from kosmos.data.sources.splits import MAX_HELD_OUT, held_out_rows, num_held_out, of_folders, row_hash, split_of
 from kosmos.errors import DataError
+from kosmos.plugins import load_core
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,59 @@ def test_of_equal_hashes_the_first_are_held_out(hashes, share):
     order = sorted(range(len(hashes)), key=lambda row: (hashes[row], row))
     held = held_out_rows(np.array(hashes, np.uint64), share)
     assert np.flatnonzero(held).tolist() == sorted(order[: num_held_out(len(hashes), share)])
+
+
+@given(st.lists(st.integers(0, 9), max_size=60), st.floats(0, 0.9))
+def test_rows_of_one_group_are_held_out_together(hashes, share):
+    array = np.array(hashes, np.uint64)
+    held, least = held_out_rows(array, share, together=True), held_out_rows(array, share)
+    assert not {*array[held].tolist()} & {*array[~held].tolist()}
+    assert held[least].all() and {*array[held].tolist()} == {*array[least].tolist()}
+
+
+FORMS = {
+    "jsonl": {"columns": {"group": "film"}},
+    "parquet": {"columns": {"group": "film"}},
+    "csv": {"columns": {"group": "film"}},
+    "template": {"columns": {"group": "film"}, "template": "{text} → {answer}"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pieces_of_one_film_do_not_fall_on_both_sides(tmp_path, form):
+    rows = [{"text": f"piece {n}", "answer": "yes", "film": f"film {n // 4}", "other": n} for n in range(80)]
+    file = tmp_path / f"rows.{'jsonl' if form == 'template' else form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    elif form == "csv":
+        file.write_text("".join(",".join(map(str, line)) + "\n" for line in ([*rows[0]], *(r.values() for r in rows))))
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chosen = FORMS[form]
+
+    def films(split, **entry):
+        config = make_run({"modalities": [], "data": {"sources": [{"path": str(file), **entry}], "held_out": 0.1}})
+        (source,) = open_sources(config, load_core(), split)
+        said = (source.document(index).segments[0].text for index in range(len(source)))
+        return Counter(int(text.split()[1]) // 4 for text in said)
+
+    trained, held = films("train", **chosen), films("held_out", **chosen)
+    assert {*trained.values(), *held.values()} == {4} and not trained.keys() & held.keys()
+    assert 8 <= held.total() < 12 and trained.total() + held.total() == 80
+    alone = {name: value for name, value in chosen.items() if name != "columns"}
+    assert films("train", **alone).keys() & films("held_out", **alone).keys()  # which is what it is for
+    with pytest.raises(DataError, match=r"columns\.group: no column 'fim'; did you mean film"):
+        films("train", **alone, columns={"group": "fim"})
+
+
+def test_of_one_group_alone_nothing_can_be_held_out(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "x", "film": 1}\n' * 9)
+    entry = {"path": str(tmp_path / "rows.jsonl"), "columns": {"group": "film"}}
+    config = make_run({"modalities": [], "data": {"sources": [entry]}})
+    with pytest.raises(
+        DataError, match=r"columns\.group: all rows are of one group, of which none could be trained on"
+    ):
+        open_sources(config, load_core(), "train")
 
 
 def test_hash_is_blake2b():

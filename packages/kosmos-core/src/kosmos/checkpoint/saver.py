@@ -279,12 +279,8 @@ class Saver:
                 free += "; make room, such as by 'kosmos checkpoint prune'"
         except OSError as gone:  # the folder itself
             free = f"its folder cannot be looked at ({gone.strerror})"
-        return self._elsewhere(
-            TrainingError(
-                f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)}); about {needed:,} bytes "
-                f"are needed and {free}"
-            )
-        )
+        cannot = f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)})"
+        return self._elsewhere(TrainingError(f"{cannot}; about {needed:,} bytes are needed and {free}"))
 
     def _elsewhere(self, failure: TrainingError) -> TrainingError:
         failure.elsewhere = not self.parallel.is_main

@@ -28,6 +28,7 @@ from kosmos.data.sources.columns import (
 )
 from kosmos.data.sources.media import holds_medium, read_media, resolve
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
+from kosmos.data.sources.splits import split_roles
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.errors import DataError, SampleError
 from kosmos.names import nearest
@@ -153,11 +154,11 @@ class DefaultLayout:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named).intersection(columns)
         belong = forms.BELONG.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
-        tops = self._tops((*ROLES, FILE_NAME, messages.OBJECTS), columns)
+        tops = self._tops((*ROLES, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
         return {*tops, *belong, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
-        light = self._tops(("id", "split", "segments", *CHATS, FILE_NAME), columns)
+        light = self._tops((*split_roles(self.columns), "segments", *CHATS, FILE_NAME), columns)
         absent = [column for column in self._absent if column in columns]
         light += [top for top in absent if top in plain]  # what stands there tells whether it is a medium
         return light, [top for top in (*self._media_tops(columns), *absent) if top not in light]

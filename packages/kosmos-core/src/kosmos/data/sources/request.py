@@ -25,7 +25,7 @@ from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout, Layout
 from kosmos.data.sources.messages import OPENAI, SHAREGPT
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
-from kosmos.data.sources.splits import Split
+from kosmos.data.sources.splits import GROUP, Split
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.data.sources.well_known import WELL_KNOWN
@@ -85,7 +85,7 @@ class Request:
             media_columns: modality to column, where the table's own types tell it.
         """
         columns = {**(media_columns or {}), **self.columns}
-        roles = (*self.known, *ROLES)
+        roles = (*self.known, *ROLES, GROUP)
         for role, column in columns.items():
             if role not in roles:
                 turned = f"the role comes first: {column}: {role}" if column in roles else nearest_name(role, roles)
@@ -132,7 +132,7 @@ class Examined:
     """Whether rows name their media; else the files of a folder are its rows."""
 
     def part(self, split: Split, share: float) -> Source:
-        rows = choose_rows(self.facts, split, share)
+        rows = choose_rows(self.facts, split, share, together=GROUP in self.layout.columns)
         if len(rows) == 0:
             path, usable = self.request.path, int(self.facts.usable.sum())
             raise EmptySplit(f"{path}: its {split} part is empty: none of its {usable} rows belong to it")

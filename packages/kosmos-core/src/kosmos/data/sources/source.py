@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -13,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Segment, Text
-from kosmos.data.sources.columns import Row
+from kosmos.data.sources.columns import Row, look_up
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
 from kosmos.data.sources.scan_cache import Record
-from kosmos.data.sources.splits import Split, held_out_rows, row_hash, split_of
+from kosmos.data.sources.splits import GROUP, Split, held_out_rows, row_hash, split_of
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError, SampleError
 
@@ -242,7 +243,7 @@ class Examiner:
 
     Args:
         modalities: those of the run.
-        columns: names of the columns that stand for ``id`` and ``split``, where they are renamed.
+        columns: names of the columns that stand for ``id``, ``split`` and a group, where they are named.
         foreign: finds the medium of a row that seems to have none.
         check: looks at the columns of rows that can be used, up to the first that has what it needs.
         wishes: finds how a row wants its media sampled: modalities and keys.
@@ -259,6 +260,7 @@ class Examiner:
     ) -> None:
         self.layout, self.modalities = layout, frozenset(modalities)
         self.id_column, self.split_column = (columns.get(role, role) for role in ("id", "split"))
+        self.group_column = columns.get(GROUP)
         self.foreign, self.check, self.wishes = foreign, check, wishes
 
     def examine(self, table: Table) -> Facts:
@@ -305,6 +307,10 @@ class Examiner:
         return needs
 
     def _hash(self, row: Row | SampleError, index: int) -> int:
+        if self.group_column is not None and not isinstance(row, SampleError):
+            with suppress(SampleError):  # a row that names no group is one by itself
+                if (group := look_up(row, self.group_column)) is not None:
+                    return row_hash(f"group {group!r}")
         identity = None if isinstance(row, SampleError) else row.get(self.id_column)
         return row_hash(f"id {identity}" if isinstance(identity, str | int) else f"row {index}")
 
@@ -347,15 +353,23 @@ class _ColumnsCheck:
             raise DataError(f"{origin}: {error}") from error
 
 
-def choose_rows(facts: Facts, split: Split, share: float) -> NDArray[np.int64]:
+def choose_rows(facts: Facts, split: Split, share: float, *, together: bool = False) -> NDArray[np.int64]:
     """The usable rows of one part. A split that says the same of every row (train) is no split.
 
     Rows that say nothing where others do, and unreadable ones, are trained on.
+
+    Args:
+        together: rows of one hash are a group.
+
+    Raises:
+        DataError: all rows are of one group.
     """
     rows = np.flatnonzero(facts.usable)
     if np.any(facts.splits[rows] == _HELD_OUT):
         held = facts.splits[rows] == _HELD_OUT
     else:
-        held = held_out_rows(facts.hashes[rows], share)
+        held = held_out_rows(facts.hashes[rows], share, together=together)
+        if together and len(held) and held.all():
+            raise DataError(f"columns.{GROUP}: all rows are of one group, of which none could be trained on")
     chosen: NDArray[np.int64] = rows[held if split == "held_out" else ~held].astype(np.int64)
     return chosen

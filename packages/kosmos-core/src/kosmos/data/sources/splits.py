@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any, Literal
@@ -18,6 +18,15 @@ Split = Literal["train", "held_out"]
 
 MAX_HELD_OUT = 512
 """Most rows that are held out where the data has no split of its own."""
+
+GROUP = "group"
+"""What ``columns`` may name: rows that have the same there are trained on together, or held out together."""
+
+
+def split_roles(columns: Mapping[str, str]) -> list[str]:
+    """Roles of the columns that say in which part a row is; a group is one only where ``columns`` names it."""
+    return ["id", "split", *(role for role in columns if role == GROUP)]
+
 
 _TRAIN = re.compile(r"(train|training)([\W_].*|\d*)", re.IGNORECASE | re.DOTALL)
 _HELD_OUT = re.compile(
@@ -87,12 +96,13 @@ def num_held_out(rows: int, share: float) -> int:
     return min(max(round(rows * share), 1), MAX_HELD_OUT, rows - 1)
 
 
-def held_out_rows(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
+def held_out_rows(hashes: NDArray[np.uint64], share: float, *, together: bool = False) -> NDArray[np.bool_]:
     """Which rows are held out: those with the smallest hashes; of equal ones the first.
 
     Args:
         hashes: ``row_hash`` of each row's id or position: [rows].
         share: of the rows, from 0 to below 1.
+        together: equal ones are one group, which is held out as a whole, so that these may be more rows.
 
     Returns:
         bool [rows].
@@ -101,6 +111,8 @@ def held_out_rows(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]
     if not count:
         return np.zeros(len(hashes), dtype=np.bool_)
     largest = np.partition(hashes, count - 1)[count - 1]  # of the chosen; sorting all takes ten times as long
-    chosen: NDArray[np.bool_] = hashes < largest
+    chosen: NDArray[np.bool_] = hashes <= largest if together else hashes < largest
+    if together:
+        return chosen
     chosen[np.flatnonzero(hashes == largest)[: count - np.count_nonzero(chosen)]] = True
     return chosen

@@ -28,6 +28,7 @@ from kosmos.data.sources.columns import (
     top_column,
 )
 from kosmos.data.sources.media import holds_medium, read_media
+from kosmos.data.sources.splits import GROUP, split_roles
 from kosmos.errors import ConfigError, SampleError
 
 
@@ -92,11 +93,13 @@ class TemplateLayout:
         for part in self.parts:
             if isinstance(part, Value | Medium):
                 require_column(part.path, columns, "template")
+        if GROUP in self.columns:
+            require_column(self.columns[GROUP], columns, f"columns.{GROUP}")
 
     def used(self, columns: Collection[str]) -> set[str]:
         media = [part.path for part in self.parts if isinstance(part, Medium) and part.modality in self.timed]
         paths = [*self._paths(), *times.columns_of(self.timed, media)]
-        paths += [self.columns.get(role, role) for role in ("id", "split", *times.ROLES)]
+        paths += [self.columns.get(role, role) for role in (*split_roles(self.columns), *times.ROLES)]
         return {top for path in paths if (top := top_column(path, columns)) in columns}
 
     def _paths(self) -> list[str]:
@@ -104,7 +107,7 @@ class TemplateLayout:
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         del plain
-        return [top for role in ("id", "split") if (top := self.columns.get(role, role)) in columns], []
+        return [top for role in split_roles(self.columns) if (top := self.columns.get(role, role)) in columns], []
 
     def nested(self, columns: Collection[str]) -> set[str]:
         media = [part.path for part in self.parts if isinstance(part, Medium)]
