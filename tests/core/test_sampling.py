@@ -10,8 +10,14 @@ import pytest
 import torch
 
 from kosmos import ConfigError, TrainingError, generate_text
-from kosmos.generate import NO_TOKEN, _choose, generate_together, ready_prompt
+from kosmos.generate import generate_together, ready_prompt
+from kosmos.model.choosing import NO_TOKEN, choose
 from support.backbones import BACKBONES, composed, documents
+
+
+def _choose(logits, temperature, top_k, top_p, random):
+    (token,) = choose(logits[None], temperature, top_k, top_p, [random])
+    return token
 
 
 @pytest.fixture(scope="module", params=BACKBONES)

@@ -18,17 +18,13 @@ from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
 from kosmos.errors import ConfigError, SampleError, TrainingError
 from kosmos.given import MAX_SEED, is_number, whole
+from kosmos.model.choosing import GREEDY_BELOW, NO_TOKEN, choose
 from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
 from kosmos.model.prepacked import Prepacked
 from kosmos.model.segments import Segments
 from kosmos.runtime.devices import autocast, check_dtype, device_of
-
-GREEDY_BELOW = 1e-6
-"""Lower temperatures take the most likely token: by then it has all the probability, and smaller divisors overflow."""
-NO_TOKEN = -1
-"""Where some logit is no number, or none is finite, or one is beyond all: the arg max of these would be written."""
 
 
 def pass_over(token: int | str) -> None:
@@ -160,7 +156,7 @@ def generate_alone(
     with _without_gradients(dtype), autocast(device, dtype), Prepacked(backbone, head) as products:
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
         while len(ids) < max_new_tokens:
-            token = _choose(_logits(head, hidden[-1:])[0], temperature, top_k, top_p, random)
+            (token,) = choose(_logits(head, hidden[-1:]), temperature, top_k, top_p, [random])
             _check_chosen(token, prompt.plan.origin, len(ids), composition.model, batch)
             if token in ends:
                 break
@@ -178,25 +174,34 @@ def generate_together(
     prompts: Sequence[ReadyDocument],
     *,
     max_new_tokens: int,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
     device: torch.device,
     dtype: torch.dtype,
+    seeds: Sequence[int] = (),
     written: Sequence[Callable[[int], object]] = (),
 ) -> list[list[int]]:
-    """Greedy ``generate_ids`` of several documents at once, by a backbone that has a ``new_batch_cache``.
-
-    Of ``max_new_tokens``, at least 1, each may write all. ``written`` is that of each of them.
+    """As ``generate_alone``, of several documents at once, by a backbone that has a ``new_batch_cache``.
 
     A token of one document takes nearly as long as one of each of ten: reading the weights is most of it. Rounding is
     that of products of several rows, as in scoring.
 
+    Args:
+        max_new_tokens: at least 1; each document may write all of them.
+        seeds: of each document; none are needed for the most likely tokens.
+        written: that of each document.
+
     Raises:
+        ConfigError: as ``generate_text``.
         SampleError: a document is longer than the backbone has positions for.
         TrainingError: as ``generate_text``.
     """
+    check_sampling(temperature, top_k, top_p)
     batch = to_tensors(assemble(prompts, composition.planner.routes, composition.streams)).to(device)
     backbone: Any = composition.model.backbone
     ends = composition.planner.stops
-    lengths = list(batch.lengths)
+    lengths, randoms = list(batch.lengths), [torch.Generator().manual_seed(seed) for seed in seeds]
     steps, ids = continuing(backbone, device, one=False), [list[int]() for _ in lengths]
     left = [min(max_new_tokens, 1 + room_behind(backbone, length, max_new_tokens)) for length in lengths]
     going, head = list(range(len(lengths))), _head(composition, dtype)
@@ -204,7 +209,7 @@ def generate_together(
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
         hidden = hidden[to_device(torch.tensor(lengths), device).cumsum(0) - 1]
         while True:
-            tokens = _most_likely(_logits(head, hidden)).tolist()
+            tokens = choose(_logits(head, hidden), temperature, top_k, top_p, randoms)
             on = []
             for place, (document, token) in enumerate(zip(going, tokens, strict=True)):
                 _check_chosen(token, prompts[document].plan.origin, len(ids[document]), composition.model, batch)
@@ -218,6 +223,7 @@ def generate_together(
             if len(on) < len(going):
                 steps.keep(on)
                 going, tokens = [going[i] for i in on], [tokens[i] for i in on]
+                randoms = [randoms[i] for i in on] if randoms else randoms
             products.count()
             hidden = steps(tokens, [lengths[document] + len(ids[document]) - 1 for document in going])
 
@@ -326,12 +332,6 @@ def asked_of(document: Document) -> tuple[Document, str | None]:
     return Document(document.origin, (*before, last[0])), answer or None
 
 
-def _most_likely(logits: Tensor) -> Tensor:
-    """[..., V] to int64 [...]. ``NO_TOKEN`` comes with the tokens, so that a GPU is asked once."""
-    most, tokens = logits.max(-1)
-    return tokens.where(most.isfinite(), NO_TOKEN)
-
-
 def _check_chosen(token: int, origin: str, written: int, model: OmniModel, prompt: PackedBatch) -> None:
     """Raises TrainingError where no token could be chosen behind so many."""
     if token == NO_TOKEN:
@@ -339,20 +339,3 @@ def _check_chosen(token: int, origin: str, written: int, model: OmniModel, promp
         part = None if (weight := weight_not_finite(model)) else part_not_finite(model, [prompt])
         weights = f"{weight or 'its run went wrong and its weights are of no use'}; take an earlier checkpoint (--step)"
         raise TrainingError(f"{no_token}: {part or weights}")
-
-
-def _choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, random: torch.Generator) -> int:
-    """A token, or ``NO_TOKEN``."""
-    if temperature < GREEDY_BELOW:
-        return int(_most_likely(logits))
-    logits = logits.cpu().float() / temperature
-    if not logits.max().isfinite():
-        return NO_TOKEN
-    likely = logits.softmax(-1)
-    if top_k is None and top_p is None:
-        return int(torch.multinomial(likely, 1, generator=random))
-    likely, tokens = likely.sort(descending=True, stable=True)
-    keep = len(likely) if top_k is None else min(top_k, len(likely))
-    if top_p is not None:  # the last that is kept brings the sum to it
-        keep = min(keep, 1 + int((likely.cumsum(0) < top_p).sum()))
-    return int(tokens[torch.multinomial(likely[:keep], 1, generator=random)])
