@@ -89,6 +89,17 @@ def test_what_cannot_be_continued_is_refused(given, says):
         ({"documents": Document("d", (Text("a"),))}, "documents: expected a list of Documents, got Document"),
         ({"documents": 5}, "documents: expected a list of Documents, got 5"),
         ({"documents": [], "max_new_tokens": 0}, "max_new_tokens: expected a whole number from 1 on, got 0"),
+        ({"documents": [], "seed": range(2)}, r"seed: expected a single one, or one for each document \(0\), got 2$"),
+        (
+            {"documents": [Document("d", (Text("a"),))] * 2, "seed": [3, -1]},
+            r"seed\[1\]: expected a whole number from 0 to \d+, got -1$",
+        ),
+        (
+            {"documents": [Document("d", (Text("a"),))], "seed": [[1]]},
+            r"seed\[0\]: expected a whole number from 0 to \d+, got \[1\]$",
+        ),
+        ({"documents": [], "seed": "12"}, r"seed: expected a whole number from 0 to \d+, got '12'$"),
+        ({"documents": [], "seed": {1, 2}}, r"seed: expected a whole number from 0 to \d+, got \{1, 2\}$"),
         ({"documents": [], "top_p": 0.5}, "top_k, top_p: say what is sampled from"),
     ],
 )

@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-SAMPLED = ("--max-new-tokens", "8", "--temperature", "1", "--seed", "3")
+SAMPLED = ("--max-new-tokens", "40", "--temperature", "1", "--seed", "3")
 
 
 def generate(run: Path, answers: str, *more: str, sampled: tuple[str, ...] = SAMPLED) -> list[str]:

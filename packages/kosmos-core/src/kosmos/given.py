@@ -31,6 +31,16 @@ def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:
     return number
 
 
+def seeds_of(value: Any, count: int) -> list[int]:
+    """A seed of each of ``count`` documents: one for all of them, or a list. Raises ConfigError where it is neither."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # of numpy or PyTorch
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return [whole("seed", value, least=0, most=MAX_SEED)] * count
+    if len(value) != count:
+        raise ConfigError(f"seed: expected a single one, or one for each document ({count}), got {len(value)}")
+    return [whole(f"seed[{number}]", one, least=0, most=MAX_SEED) for number, one in enumerate(value)]
+
+
 def is_number(value: Any) -> bool:
     """Whether it is a finite number of Python, numpy or PyTorch."""
     if isinstance(value, bool | str | bytes):

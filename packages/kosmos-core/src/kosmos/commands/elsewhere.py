@@ -13,7 +13,7 @@ _SAMPLING = {
         "do_sample num_beams beams min_p repetition_penalty length_penalty gen_kwargs generation_kwargs"
     ),
     "--data PATH continues each document of it": "input input_file prompts prompts_file dataset",
-    "greedy texts are written up to 32 at once": "batch_size num_batches",
+    "texts are written up to 32 at once": "batch_size num_batches",
     "--answers FILE takes the texts of --data": "output output_file output_path",
     "once for each sample, with another --seed": "n num_return_sequences num_samples",
     "--nproc N, of --data": "num_processes gpus",

@@ -21,7 +21,6 @@ from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
 from kosmos.evaluate.score import check_sources
 from kosmos.generate import (
-    GREEDY_BELOW,
     check_document,
     check_sampling,
     generate_alone,
@@ -33,7 +32,8 @@ from kosmos.generate import (
     texts_of,
     why_ended,
 )
-from kosmos.given import MAX_SEED, whole
+from kosmos.given import seeds_of, whole
+from kosmos.model.choosing import GREEDY_BELOW
 from kosmos.runtime.devices import check_dtype, device_of
 from kosmos.runtime.parallel import Parallel
 
@@ -77,7 +77,7 @@ class Writing:
     top_k: int | None = None
     top_p: float | None = None
     seed: int = 0
-    """Of each document anew, so that none hangs on those before it."""
+    """Of each document anew, so that none hangs on those before it, unless each has one of its own."""
     stop: tuple[str, ...] = ()
     """Texts that end what is written in front of them."""
 
@@ -88,8 +88,8 @@ class Writing:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """Arguments of ``generate_alone``."""
-        return {name: value for name, value in asdict(self).items() if name != "stop"}
+        """Arguments of ``generate_alone`` and ``generate_together``, but for seeds."""
+        return {name: value for name, value in asdict(self).items() if name not in ("seed", "stop")}
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,12 @@ class _Asked:
 
     prompt: Document
     answer: Generated
+    seed: int
 
     def written(self, composition: Composition, prompt: ReadyDocument, ids: list[int], how: Writing) -> Generated:
         """With the tokens that the model wrote behind it."""
         ended = why_ended(composition.model.backbone, len(prompt.plan), len(ids), how.max_new_tokens)
-        seed = None if how.temperature < GREEDY_BELOW else how.seed
+        seed = None if how.temperature < GREEDY_BELOW else self.seed
         written = composition.tokenizer.decode(ids)
         text = before_stop(written, how.stop)
         ended = ended if text == written else "stop"
@@ -119,13 +120,17 @@ def generate_texts(
     top_p: float | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     stop: Sequence[str] = (),
 ) -> list[str]:
-    """Continue each of ``documents`` as ``generate_text`` does, with its arguments; greedily up to 32 at once.
+    """Continue each of ``documents`` as ``generate_text`` does, with its arguments, up to 32 at once.
 
     In fp32 the texts are those of one call each. In less, products of several rows round differently, and a text may
     differ.
+
+    Args:
+        seed: of all documents, each of which begins anew with it, or one for each: ``[document] * 4`` with
+            ``range(4)`` gives four texts of one document.
 
     Raises:
         ConfigError, TrainingError: as ``generate_text``.
@@ -137,17 +142,17 @@ def generate_texts(
         raise ConfigError(f"documents: expected a list of Documents, got {documents!r:.60}")
     for number, document in enumerate(documents):
         check_document(document, f"documents[{number}]")
-    new_tokens, seed = whole("max_new_tokens", max_new_tokens, least=1), whole("seed", seed, least=0, most=MAX_SEED)
+    new_tokens, seeds = whole("max_new_tokens", max_new_tokens, least=1), seeds_of(seed, len(documents))
     check_sampling(temperature, top_k, top_p)
     device = device_of(device, composition.model)
 
     def refuse(number: int, error: SampleError) -> None:
         raise SampleError(f"documents[{number}] ({documents[number].origin}): {error}") from error
 
-    how = Writing(new_tokens, temperature, top_k, top_p, seed, texts_of("stop", stop))
+    how = Writing(new_tokens, temperature, top_k, top_p, stop=texts_of("stop", stop))
     groups = continue_documents(
         composition, _Listed(documents), range(len(documents)), lambda document: (document, None), how,
-        device=device, dtype=dtype, leave_out=refuse,
+        device=device, dtype=dtype, leave_out=refuse, seed_of=seeds.__getitem__,
     )  # fmt: skip
     return [answer.text for group in groups for answer in group]
 
@@ -235,6 +240,7 @@ def continue_documents(
     device: torch.device,
     dtype: torch.dtype,
     leave_out: LeaveOut = lambda row, error: None,
+    seed_of: Callable[[int], int] | None = None,
     behind: int = -1,
     parallel: Parallel | None = None,
 ) -> Iterator[list[Generated]]:
@@ -245,6 +251,7 @@ def continue_documents(
     Args:
         rows: of ``source``, ascending.
         leave_out: told of each row that cannot be used, before the group behind it.
+        seed_of: the seed of a row, where it is not that of ``how``.
         behind: the last row that is answered already.
         parallel: the processes that share the rows. All of them call this, and get all groups.
 
@@ -253,8 +260,11 @@ def continue_documents(
         TrainingError: as ``generate_text``.
     """
 
+    def asked(row: int) -> _Asked | None:
+        return _read(source, row, ask, seed_of(row) if seed_of else how.seed)
+
     def of_chunk(chunk: Sequence[int], leave_out: LeaveOut) -> Iterator[list[Generated]]:
-        return _continue_chunk(composition, source, chunk, ask, how, device=device, dtype=dtype, leave_out=leave_out)
+        return _continue_chunk(composition, chunk, asked, how, device=device, dtype=dtype, leave_out=leave_out)
 
     parts = chunks(rows, AT_ONCE, behind)
     return dealt(parts, of_chunk, leave_out, parallel or Parallel())
@@ -262,9 +272,8 @@ def continue_documents(
 
 def _continue_chunk(
     composition: Composition,
-    source: Source,
     rows: Sequence[int],
-    ask: Ask,
+    read: Callable[[int], _Asked | None],
     how: Writing,
     *,
     device: torch.device,
@@ -272,14 +281,15 @@ def _continue_chunk(
     leave_out: LeaveOut,
 ) -> Iterator[list[Generated]]:
     """As ``continue_documents``, of rows that one process continues."""
-    together = hasattr(composition.model.backbone, "new_batch_cache") and how.temperature < GREEDY_BELOW
+    together = hasattr(composition.model.backbone, "new_batch_cache")
     group: list[tuple[_Asked, ReadyDocument]] = []
 
     def write_out() -> list[Generated]:
         prompts = [prompt for _, prompt in group]
         ends = [_end_of(composition, how) for _ in prompts] if how.stop else []
+        seeds = [asked.seed for asked, _ in group]
         written = generate_together(
-            composition, prompts, max_new_tokens=how.max_new_tokens, device=device, dtype=dtype, written=ends
+            composition, prompts, **how.sampling, device=device, dtype=dtype, seeds=seeds, written=ends
         )
         found = [
             asked.written(composition, prompt, ids, how) for (asked, prompt), ids in zip(group, written, strict=True)
@@ -289,7 +299,7 @@ def _continue_chunk(
 
     for row in rows:
         try:
-            if (asked := _read(source, row, ask)) is None:
+            if (asked := read(row)) is None:
                 continue
             prompt = ready_prompt(composition, asked.prompt)
             room_behind(composition.model.backbone, len(prompt.plan), how.max_new_tokens)
@@ -298,7 +308,9 @@ def _continue_chunk(
             continue
         if not together:
             end = _end_of(composition, how)
-            ids = generate_alone(composition, prompt, **how.sampling, device=device, dtype=dtype, written=end)
+            ids = generate_alone(
+                composition, prompt, **how.sampling, device=device, dtype=dtype, seed=asked.seed, written=end
+            )
             yield [asked.written(composition, prompt, ids, how)]
             continue
         # No more tokens at once than memory sufficed for in training.
@@ -328,14 +340,16 @@ def continue_document(
     those of ``generate_text``."""
     prompt = ready_prompt(composition, document)
     media = tuple(str(medium.source) if isinstance(medium.source, Path) else None for medium in document.media)
-    asked = _Asked(document, Generated(document.origin, None, "", prompt=shown(document), media=media))
+    asked = _Asked(document, Generated(document.origin, None, "", prompt=shown(document), media=media), how.seed)
     text = StoppedText(composition.tokenizer, how.stop, on_text)
-    ids = generate_alone(composition, prompt, **how.sampling, device=device, dtype=dtype, written=text.add)
+    ids = generate_alone(
+        composition, prompt, **how.sampling, device=device, dtype=dtype, seed=how.seed, written=text.add
+    )
     text.end()
     return asked.written(composition, prompt, ids, how)
 
 
-def _read(source: Source, row: int, ask: Ask) -> _Asked | None:
+def _read(source: Source, row: int, ask: Ask, seed: int) -> _Asked | None:
     """What is asked of a row, and all that is known of its answer. Raises SampleError where it cannot be used."""
     with calling(source, "document"):
         document = source.document(row)
@@ -343,7 +357,7 @@ def _read(source: Source, row: int, ask: Ask) -> _Asked | None:
         return None
     asked, expected = parts
     origin, identity, prompt, media = called(source, row, asked)
-    return _Asked(asked, Generated(origin, expected, "", prompt=prompt, media=media, id=identity, row=row))
+    return _Asked(asked, Generated(origin, expected, "", prompt=prompt, media=media, id=identity, row=row), seed)
 
 
 class Called(NamedTuple):
