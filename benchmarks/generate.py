@@ -1,18 +1,22 @@
-"""Greedy generation: a document at a time and many together, beside transformers' ``generate``, in one call.
+"""Generation, greedy and sampled: a document at a time and many together, beside transformers', in one call.
 
     python benchmarks/generate.py [--preset small] [--tokens 48] [--together 32] [--rounds 3]
 
 The limit of one document: each token reads all weights once, so bytes of the weights over the bandwidth of a copy;
 together the weights are read once for all. The peer is a Llama of the same shape whose weights are in the dtype of the
 products, with its own cache, on prompts of the same lengths, padded on the left where they are several. Weights are
-random: what is written means nothing, and nobody ends before the last token. "Its Llama in Kosmos" is a Llama of
-transformers as our backbone. Sides take turns in every round; medians of milliseconds a token of a document.
+random: what is written means nothing, and greedily nobody ends before the last token. "Its Llama in Kosmos" is a Llama
+of transformers as our backbone. What is sampled is sampled among all tokens at temperature 1, in Kosmos by a seed for
+each document, and there a text may end earlier. Sides take turns in every round; medians of milliseconds a token of a
+document, of those that were written.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -62,27 +66,35 @@ def of_transformers(shape: Any, vocab_size: int, dtype: torch.dtype, device: tor
         return LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, **llama(shape))).eval().to(dtype)
 
 
-def theirs(model: Any, lengths: Sequence[int], tokens: int) -> int:
+def theirs(model: Any, lengths: Sequence[int], tokens: int, temperature: float = 0.0) -> int:
     """Tokens that transformers writes."""
     ids, mask = torch.zeros(2, len(lengths), max(lengths), dtype=torch.int64)
     for row, length in enumerate(lengths):
         ids[row, -length:], mask[row, -length:] = torch.randint(3, 200, (length,)), 1
     ids, mask = ids.to(model.device), mask.to(model.device)
+    how: dict[str, Any] = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {}
     with torch.inference_mode():
         out = model.generate(
-            ids, attention_mask=mask, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0
-        )
+            ids, attention_mask=mask, max_new_tokens=tokens, min_new_tokens=tokens, pad_token_id=0,
+            **{"do_sample": False, **how},
+        )  # fmt: skip
     return int(out[:, ids.shape[1] :].numel())
 
 
-def ours(parts: Composition, prompts: Sequence[ReadyDocument], tokens: int, dtype: torch.dtype) -> int:
-    written = generate_together(parts, prompts, max_new_tokens=tokens, device=_device(parts), dtype=dtype)
+def ours(
+    parts: Composition, prompts: Sequence[ReadyDocument], tokens: int, dtype: torch.dtype, temperature: float = 0.0
+) -> int:
+    given: dict[str, Any] = {"max_new_tokens": tokens, "temperature": temperature, "dtype": dtype}
+    written = generate_together(parts, prompts, device=_device(parts), seeds=range(len(prompts)), **given)
     return sum(map(len, written))
 
 
-def one_by_one(parts: Composition, found: Sequence[Document], tokens: int, dtype: torch.dtype) -> int:
-    given: dict[str, Any] = {"max_new_tokens": tokens, "temperature": 0.0, "seed": 0, "dtype": dtype}
-    return sum(len(generate_ids(parts, document, device=_device(parts), **given)) for document in found)
+def one_by_one(
+    parts: Composition, found: Sequence[Document], tokens: int, dtype: torch.dtype, temperature: float = 0.0
+) -> int:
+    given: dict[str, Any] = {"max_new_tokens": tokens, "temperature": temperature, "dtype": dtype}
+    written = (generate_ids(parts, one, device=_device(parts), seed=seed, **given) for seed, one in enumerate(found))
+    return sum(map(len, written))
 
 
 def launched(parts: Composition, side: Callable[..., int], *given: Any) -> int:
@@ -117,14 +129,15 @@ def main() -> None:
         "| dtype | limit of one | Kosmos, one by one | transformers | together: Kosmos | its Llama in Kosmos "
         "| transformers |\n|---|---|---|---|---|---|---|"
     )
-    for name, dtype in DTYPES.items():
+    for (name, dtype), temperature in product(DTYPES.items(), (0.0, 1.0)):
+        how = given.tokens, dtype, temperature
         peer = of_transformers(backbone.shape, backbone.vocab_size, dtype)
         sides: list[Callable[[], int]] = [
-            lambda dtype=dtype: one_by_one(parts, found[:few], given.tokens, dtype),  # type: ignore[misc]
-            lambda peer=peer: sum(theirs(peer, [length], given.tokens) for length in lengths[:few]),  # type: ignore[misc]
-            lambda dtype=dtype: ours(parts, prompts, given.tokens, dtype),  # type: ignore[misc]
-            lambda dtype=dtype: ours(hosted, prompts, given.tokens, dtype),  # type: ignore[misc]
-            lambda peer=peer: theirs(peer, lengths, given.tokens),  # type: ignore[misc]
+            partial(one_by_one, parts, found[:few], *how),
+            lambda peer=peer, at=temperature: sum(theirs(peer, [n], given.tokens, at) for n in lengths[:few]),  # type: ignore[misc]
+            partial(ours, parts, prompts, *how),
+            partial(ours, hosted, prompts, *how),
+            partial(theirs, peer, lengths, given.tokens, temperature),
         ]
         times: list[list[float]] = [[] for _ in sides]
         for number in range(given.rounds):
@@ -132,7 +145,8 @@ def main() -> None:
                 times[side % len(sides)].append(_ms_a_token(sides[side % len(sides)]))
         one, one_peer, together, in_kosmos, together_peer = map(median, times)
         print(
-            f"| {name} | {_limit_ms(size, dtype):.1f} | {one:.1f} | {one_peer:.1f} ({one_peer / one:.2f}x) "
+            f"| {name}{', sampled' if temperature else ''} | {_limit_ms(size, dtype):.1f} "
+            f"| {one:.1f} | {one_peer:.1f} ({one_peer / one:.2f}x) "
             f"| {together:.1f} | {in_kosmos:.1f} | {together_peer:.1f} ({together_peer / together:.2f}x, "
             f"{together_peer / in_kosmos:.2f}x) |",
             flush=True,
