@@ -243,6 +243,10 @@ def test_sound_inside_a_video_file_is_heard(shared_data: Callable[[str], Path]) 
         (np.full(900, 1e30, np.float32), 16_000, "too large"),
         (np.zeros((2, 2, 2), np.float32), 8000, "expected floats"),
         (np.zeros(9, bool), 8000, "expected floats"),
+        (np.array([0, 1000, -1000]), 8000, "expected floats, int16, int32 or uint8 .*, got int64"),
+        (np.zeros(9, np.int8), 8000, "expected floats, int16, int32 or uint8 .*, got int8"),
+        (np.zeros(9, np.uint16), 8000, "expected floats, int16, int32 or uint8 .*, got uint16"),
+        (np.zeros(9, complex), 8000, "expected floats, int16, int32 or uint8 .*, got complex128"),
         (np.zeros((2, 900), np.float32), 8000, "channels"),
         (np.zeros(9, np.float32), None, "sample rate"),
         (np.zeros(9, np.float32), 0, "sample rate"),
@@ -254,6 +258,15 @@ def test_arrays_that_are_no_sound_are_sample_errors(values: NDArray[Any], rate_h
     media = Media("audio", values, rate_hz=rate_hz)
     with pytest.raises(SampleError, match=cause):
         processor.decode(media, processor.plan(media))
+
+
+@pytest.mark.parametrize("kind", ["<i2", ">i2", "<i4", ">i4", "u1", "<f2", ">f4", "f8"])
+def test_samples_of_any_agreed_kind_are_the_same_sound(kind: str) -> None:
+    sound = np.array([0.0, 0.5, -0.5, -1.0] * 80)
+    scale, zero = {"i2": (2**15, 0), "i4": (2**31, 0), "u1": (128, 128)}.get(kind[-2:], (1, 0))
+    processor = AudioProcessor(WAVEFORM)
+    media = Media("audio", (sound * scale + zero).astype(kind), rate_hz=WAVEFORM.sample_rate_hz)
+    assert np.array_equal(processor.decode(media, processor.plan(media)).ravel(), sound)
 
 
 def test_files_that_are_not_there_are_sample_errors(tmp_path: Path) -> None:

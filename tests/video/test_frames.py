@@ -327,7 +327,14 @@ def test_playlists_open_no_other_file(how: dict[str, Any], shared_data: Callable
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(
-    "bad", [np.zeros((0, 4, 4, 3), np.uint8), np.zeros((2, 4, 4, 3)), np.zeros((4, 4, 3), np.uint8)]
+    "bad",
+    [
+        np.zeros((0, 4, 4, 3), np.uint8),
+        np.zeros((2, 4, 4, 3)),
+        np.zeros((2, 4, 4, 3), np.int64),
+        np.zeros((2, 4, 4, 3), bool),
+        np.zeros((4, 4, 3), np.uint8),
+    ],
 )
 def test_arrays_of_another_form_are_refused(bad: np.ndarray, how: dict[str, Any]) -> None:
     with pytest.raises(SampleError, match=r"must be uint8 \[T, H, W, 3\]"):

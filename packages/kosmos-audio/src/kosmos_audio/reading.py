@@ -177,9 +177,10 @@ def _mono(frames: NDArray[Any]) -> Samples:
         return mean
 
 
-def _is_wide_unsigned(kind: np.dtype[Any]) -> bool:
-    """Of unsigned numbers only bytes have a zero that is agreed on."""
-    return kind.kind == "u" and kind.itemsize > 1
+def _are_samples(kind: np.dtype[Any]) -> bool:
+    """Whether it is agreed on what is silent and what is loudest. Lists of 16-bit numbers become int64, of which these
+    are silence; unsigned numbers of more than a byte, and bytes with a sign, are in use by nobody."""
+    return kind.kind == "f" or (kind.kind, kind.itemsize) in (("i", 2), ("i", 4), ("u", 1))
 
 
 class _ArraySound:
@@ -188,7 +189,7 @@ class _ArraySound:
     late_s = film_s = 0.0
 
     def __init__(self, samples: NDArray[Any], rate_hz: float | None, max_bytes: int) -> None:
-        if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu" or _is_wide_unsigned(samples.dtype):
+        if samples.ndim not in (1, 2) or not _are_samples(samples.dtype):
             raise SampleError(
                 "audio array: expected floats, int16, int32 or uint8 [samples] or [samples, channels], "
                 f"got {samples.dtype} {list(samples.shape)}"
