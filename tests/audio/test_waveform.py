@@ -251,6 +251,10 @@ def test_sound_inside_a_video_file_is_heard(shared_data: Callable[[str], Path]) 
         (np.zeros(9, np.float32), None, "sample rate"),
         (np.zeros(9, np.float32), 0, "sample rate"),
         (np.zeros(9, np.float32), 8000.5, "sample rate"),
+        (np.zeros(9, np.float32), -8000, "sample rate of 1 to 768000 Hz, got -8000"),
+        (np.zeros(9, np.float32), float("nan"), "sample rate of 1 to 768000 Hz, got nan"),
+        (np.zeros(9, np.float32), np.float64("inf"), "sample rate of 1 to 768000 Hz, got inf"),
+        (np.zeros(9, np.float32), np.int64(0), "sample rate of 1 to 768000 Hz, got 0"),
     ],
 )
 def test_arrays_that_are_no_sound_are_sample_errors(values: NDArray[Any], rate_hz: float | None, cause: str) -> None:
@@ -267,6 +271,14 @@ def test_samples_of_any_agreed_kind_are_the_same_sound(kind: str) -> None:
     processor = AudioProcessor(WAVEFORM)
     media = Media("audio", (sound * scale + zero).astype(kind), rate_hz=WAVEFORM.sample_rate_hz)
     assert np.array_equal(processor.decode(media, processor.plan(media)).ravel(), sound)
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int64, np.float16, np.float32, np.float64])
+def test_a_rate_may_be_a_number_of_numpy(kind: type[np.number[Any]]) -> None:
+    processor = AudioProcessor(LOGMEL)
+    rates: tuple[Any, ...] = (8000, kind(8000))
+    given, same = (Media("audio", np.linspace(-1, 1, 900), rate_hz=rate_hz) for rate_hz in rates)
+    assert np.array_equal(processor.decode(given, processor.plan(given)), processor.decode(same, processor.plan(same)))
 
 
 def test_files_that_are_not_there_are_sample_errors(tmp_path: Path) -> None:

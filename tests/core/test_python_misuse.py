@@ -219,6 +219,12 @@ def test_media_are_bytes_arrays_or_files(source):
         Media("ticks", source)
 
 
+@pytest.mark.parametrize("rate_hz", ["16000", True, [16000], np.array([16000]), np.str_("16000"), 1j])
+def test_a_rate_is_a_number(rate_hz):
+    with pytest.raises(ConfigError, match=r"^Media: rate_hz is .*; expected a number of samples or frames a second$"):
+        Media("ticks", np.zeros(4), rate_hz=rate_hz)
+
+
 def test_the_name_of_a_file_is_no_path():
     with pytest.raises(ConfigError, match=r"^Media: the source is a string; write a file as Path\('a.png'\)$"):
         Media("ticks", "a.png")

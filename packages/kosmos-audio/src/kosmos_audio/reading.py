@@ -152,11 +152,12 @@ def _check_bytes(size: int, max_bytes: int) -> None:
 
 
 def _check_format(rate_hz: float | None, channels: int) -> int:
-    if rate_hz is None or not 1 <= rate_hz <= MAX_RATE_HZ or rate_hz != int(rate_hz):
+    rate = float(rate_hz or 0)  # of numpy's small types the largest rate is none
+    if not 1 <= rate <= MAX_RATE_HZ or not rate.is_integer():
         raise SampleError(f"audio: expected a whole sample rate of 1 to {MAX_RATE_HZ} Hz, got {rate_hz}")
     if not 1 <= channels <= MAX_CHANNELS:
         raise SampleError(f"audio: expected 1 to {MAX_CHANNELS} channels, got {channels}")
-    return int(rate_hz)
+    return int(rate)
 
 
 def _mono(frames: NDArray[Any]) -> Samples:

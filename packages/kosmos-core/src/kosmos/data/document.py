@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -54,6 +55,9 @@ class Media:
                 f"Media: the source is a {type(source).__name__}; expected a Path, bytes or an array of numpy; "
                 "numpy.asarray makes arrays of pictures and tensors"
             )
+        rate_hz: Any = self.rate_hz
+        if rate_hz is not None and (isinstance(rate_hz, bool) or not isinstance(rate_hz, Real)):
+            raise NoSuchPart(f"Media: rate_hz is {rate_hz!r:.60}; expected a number of samples or frames a second")
 
     def load(self) -> Media:
         """Itself; there is nothing left to be read."""
