@@ -69,6 +69,17 @@ def test_a_cell_sees_its_whole_item(encoder: Any) -> None:
     assert values.grad.flatten(1).abs().amax(1).gt(0).all()
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 0.05), (torch.float16, 0.02), (torch.float64, 1e-5)])
+def test_an_encoder_brought_to_another_type_gives_features_of_it(encoder: Any, dtype: torch.dtype, most: float) -> None:
+    values = cells_of(encoder, 14)
+    expected = encoder.eval()(values, GRIDS)
+    encoder.to(dtype)
+    found = encoder(values, GRIDS)
+    assert (found.dtype, encoder(values[:0], GRIDS[:0]).dtype) == (dtype, dtype)
+    # Measured, of the largest feature: bf16 0.016, fp16 0.007, fp64 6e-7.
+    assert (found - expected).abs().max() <= most * expected.abs().max()
+
+
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("recompute", [False, True, "selective"])
 def test_no_item_gives_no_feature_and_zero_gradients(encoder: Any, recompute: Any, bf16: bool) -> None:

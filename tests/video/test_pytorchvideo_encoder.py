@@ -68,6 +68,21 @@ def test_every_parameter_gets_a_gradient(options: dict[str, Any]) -> None:
         assert parameter.grad.any() or name.endswith("attn.k.bias"), name  # softmax does not see a bias of the keys
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 0.06), (torch.float16, 0.01), (torch.float64, 1e-5)])
+@pytest.mark.parametrize("options", SMALL, ids=lambda o: "-".join(map(str, o.values())))
+def test_an_encoder_brought_to_another_type_gives_features_of_it(
+    options: dict[str, Any], dtype: torch.dtype, most: float
+) -> None:
+    encoder = build(options).eval()
+    values, grids = clips(encoder, [tuple(encoder.input.grid)] * 2)
+    expected = encoder(values, grids)
+    encoder.to(dtype)
+    found = encoder(values, grids)
+    assert (found.dtype, encoder(*clips(encoder, [])).dtype) == (dtype, dtype)
+    # Measured, of the largest feature: bf16 0.020, fp16 0.0028, fp64 1.2e-6.
+    assert (found - expected).abs().max() <= most * expected.abs().max()
+
+
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("options", SMALL, ids=lambda o: "-".join(map(str, o.values())))
 def test_no_clips_give_no_features_and_zero_gradients(options: dict[str, Any], bf16: bool) -> None:

@@ -59,6 +59,22 @@ def test_every_trainable_parameter_gets_a_gradient(options: dict[str, Any]) -> N
     assert dead == []
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 0.05), (torch.float16, 0.01), (torch.float64, 1e-5)])
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_an_encoder_brought_to_another_type_gives_features_of_it(
+    options: dict[str, Any], dtype: torch.dtype, most: float
+) -> None:
+    torch.manual_seed(0)
+    encoder = TimmEncoder(**options).eval()
+    values, grids = pictures(encoder, [grid(encoder)] * 2)
+    expected = encoder(values, grids)
+    encoder.to(dtype)
+    found = encoder(values, grids)
+    assert (found.dtype, encoder(*pictures(encoder, [])).dtype) == (dtype, dtype)
+    # Measured, of the largest feature: bf16 0.019, fp16 0.0024, fp64 7e-7.
+    assert (found - expected).abs().max() <= most * expected.abs().max()
+
+
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("recompute", [False, True, "selective"])
 @pytest.mark.parametrize("options", [*MODELS.values(), *VARIABLE.values()])

@@ -11,7 +11,7 @@ from torchaudio.models.conformer import ConformerLayer
 
 from kosmos import ConfigError, Recompute, Segments, WithKernels, attend, run_block
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.items import Lengths, by_length, silent_cell
+from kosmos_audio.items import Lengths, as_weights, by_length, silent_cell
 
 HOP = 160  # samples: 10 ms at 16 kHz
 
@@ -81,7 +81,7 @@ class ConformerEncoder(WithKernels):
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, frames_per_cell, mels], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
-        items = Segments.of_grids(grids)
+        items, values = Segments.of_grids(grids), as_weights(values, self)
         if not items.total:
             return self._encode(*silent_cell(values))[:0]
         return self._encode(values, items)

@@ -6,10 +6,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kosmos import Segments, to_device
+
+
+def as_weights(values: Tensor, module: nn.Module) -> Tensor:
+    """Cells in the type of the module's weights, for one that was brought to another; autocast picks its own."""
+    dtype = next(module.parameters()).dtype
+    is_free = torch.is_autocast_enabled(values.device.type) and dtype != torch.float64  # which it leaves as they are
+    return values if is_free else values.to(dtype)
 
 
 def silent_cell(values: Tensor) -> tuple[Tensor, Segments]:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from kosmos.model.item_transformer import ItemTransformer
 from kosmos.model.segments import Segments
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.items import own_neighbours, with_neighbours
+from kosmos_audio.items import as_weights, own_neighbours, with_neighbours
 
 HOP = 160  # samples: 10 ms at 16 kHz
 
@@ -58,7 +58,7 @@ class LogMelEncoder(ItemTransformer):
         cells = Segments.of_grids(grids)
         frames = Segments(tuple(length * values.shape[1] for length in cells.lengths))
         own = own_neighbours(frames, 1, values.device)
-        x = F.gelu(self.conv_1(with_neighbours(values.flatten(0, 1), own)))
+        x = F.gelu(self.conv_1(with_neighbours(as_weights(values, self).flatten(0, 1), own)))
         x = F.gelu(self.conv_2(with_neighbours(x, own)))
         x = self.merge(x.view(values.shape[0], self.merge.in_features))
         return self.transform(x, grids)

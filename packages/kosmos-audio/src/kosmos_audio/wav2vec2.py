@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from kosmos import ConfigError, Recompute, Segments, WithKernels, run_block, to_device, within_items
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.items import Lengths, by_length, silent_cell
+from kosmos_audio.items import Lengths, as_weights, by_length, silent_cell
 from kosmos_audio.weights import load_weights
 
 AT_ONCE = 1024
@@ -143,7 +143,7 @@ class Wav2Vec2Encoder(WithKernels):
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         """values [N, 320], grids int64 [items, 3] on the CPU -> [N, width]. May be empty."""
-        items = Segments.of_grids(grids)
+        items, values = Segments.of_grids(grids), as_weights(values, self)
         if not items.total:
             return self._encode(*silent_cell(values))[:0]
         return self._encode(values, items)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from kosmos import ConfigError, PlanMismatch, Recompute, Segments, WithKernels, run_block, to_device, within_items
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.items import own_neighbours, silent_cell, with_neighbours
+from kosmos_audio.items import as_weights, own_neighbours, silent_cell, with_neighbours
 from kosmos_audio.weights import load_weights
 
 POSITIONS = 1500
@@ -116,6 +116,7 @@ class WhisperEncoder(WithKernels):
         items = Segments.of_grids(grids)
         if items.longest > POSITIONS:
             raise PlanMismatch(f"an item of {items.longest} cells; Whisper has {POSITIONS} positions")
+        values = as_weights(values, self)
         if not items.total:
             return self._encode(*silent_cell(values))[:0]
         if self.context == "item":
