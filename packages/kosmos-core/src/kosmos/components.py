@@ -111,11 +111,12 @@ class DatasetSpec(Spec):
     gives = ("name", "document", "__len__")
     positional = 1
     modalities: tuple[str, ...] = ()
-    """Modalities that its documents hold, beside text."""
+    """Modalities that its documents hold, beside text; ``"text"`` among them adds nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_texts("modalities")
+        object.__setattr__(self, "modalities", tuple(name for name in self.modalities if name != "text"))
 
 
 @dataclass(frozen=True, kw_only=True)

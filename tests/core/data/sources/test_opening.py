@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from kosmos.components import DatasetSpec
 from kosmos.data.sources import open_source
 from kosmos.data.sources.file_names import stem_of, suffix_of
 from kosmos.data.sources.folders import tells_of_data
@@ -69,6 +70,20 @@ def test_registered_dataset_of_another_modality_says_what_to_add(open_):
     with pytest.raises(DataError, match=r"dataset 'pictures' holds image.*a run with image among its --modalities"):
         open_("pictures", modalities=("audio",))
     assert len(open_("pictures", modalities=("image",))) == 3
+
+
+def test_text_among_the_modalities_of_a_dataset_adds_nothing(registry):
+    target = "kosmos_test_rhymes:Rhymes"
+    sets = {
+        name: DatasetSpec(name=name, target=target, summary="Lines.", modalities=modalities)
+        for name, modalities in {"verses": ("text",), "captions": ("text", "image")}.items()
+    }
+    module = ModuleType("kosmos_test_verses")
+    vars(module).update(KOSMOS_API=1, kosmos_datasets=hookimpl(lambda: sets.values()))
+    more = Registry.from_modules({"more": module}, core=False)
+    assert len(open_source("verses", registry=more, split="train", modalities=())) == 3
+    with pytest.raises(DataError, match=r"dataset 'captions' holds image, which this run has not"):
+        open_source("captions", registry=more, split="train", modalities=())
 
 
 @pytest.mark.parametrize(
