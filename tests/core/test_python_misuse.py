@@ -13,6 +13,7 @@ from kosmos import (
     ConfigError,
     ConsoleReporter,
     Document,
+    Mark,
     Media,
     Text,
     generate_answers,
@@ -255,6 +256,23 @@ def test_a_document_of_what_is_no_part_of_one_costs_itself_alone():
 def test_one_segment_is_no_tuple_of_segments(segments):
     with pytest.raises(ConfigError, match=r"the segments of a Document are one .*; write \(segment,\)"):
         Document("d", segments)
+
+
+@pytest.mark.parametrize("train", ["false", 1, None, [], torch.tensor(True), Text])
+@pytest.mark.parametrize("kind", [Text, Mark])
+def test_whether_a_text_is_learned_is_true_or_false(kind, train):
+    with pytest.raises(ConfigError, match=rf"^{kind.__name__}: train is .*; expected True or False$"):
+        Document("d", (Text("a"), kind("<|end|>", train=train)))
+
+
+def test_whether_a_text_is_learned_may_be_a_bool_of_numpy():
+    planner = compose(small_run(), ticks_registry()).planner
+    learned = [
+        planner.plan(Document("d", (Text("ab"), Text("c", train=kind(True)), Text("d", train=kind(False)))))[0].train
+        for kind in (bool, np.bool_)
+    ]
+    assert learned[0].sum() == 1
+    assert np.array_equal(*learned)
 
 
 @pytest.mark.parametrize("paths", ["/bench/copa.jsonl", Path("/bench/copa.jsonl"), None, 3, {"a": 1}, [3], b"/bench"])

@@ -127,6 +127,10 @@ class Document:
         segments: Any = self.segments
         if isinstance(segments, Segment | str):  # a comma that is easily forgotten
             raise NoSuchPart(f"the segments of a Document are one {type(segments).__name__}; write (segment,)")
+        for segment in segments if isinstance(segments, tuple | list) else ():
+            train = getattr(segment, "train", False)
+            if train is not True and train is not False:
+                _check_train(segment)
 
     @property
     def media(self) -> Iterator[Media | StoredMedia]:
@@ -136,6 +140,13 @@ class Document:
     def modalities(self) -> tuple[str, ...]:
         """The modalities that it holds, sorted; ``("text",)`` where it holds no media."""
         return tuple(sorted({m.modality for m in self.media})) or ("text",)
+
+
+def _check_train(segment: Any) -> None:
+    """Raises NoSuchPart where a text or a mark says otherwise than by a bool, of numpy too, whether it is learned."""
+    train: Any = getattr(segment, "train", None)
+    if isinstance(segment, Text | Mark) and not isinstance(train, np.bool_):
+        raise NoSuchPart(f"{type(segment).__name__}: train is {train!r:.60}; expected True or False")
 
 
 class Blocks(NamedTuple):
