@@ -113,6 +113,38 @@ def test_the_prompt_of_a_chat_is_token_for_token_what_training_has_in_front_of_t
     assert len(lengths) == 4
 
 
+def test_a_string_is_one_text_of_a_chat():
+    given = chat_prompt("And this?", history=[("Up or down?", "Up"), ["", "Down"]])
+    same = chat_prompt([Text("And this?")], history=[([Text("Up or down?")], "Up"), ([], "Down")])
+    assert given.segments == same.segments
+    assert Text("And this?") in given.segments
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"content": {"text": "a"}}, r"content: expected a string or a list of Text and Media, got \{'text': 'a'\}"),
+        ({"content": Text("a")}, r"content: expected a string or a list of Text and Media, got Text\(.*\)"),
+        ({"content": None}, "content: expected a string or a list of Text and Media, got None"),
+        ({"content": ["a"]}, r"content\[0\]: expected Text or Media, got 'a'"),
+        ({"content": [Text("a"), {"type": "text"}]}, r"content\[1\]: expected Text or Media, got \{'type': 'text'\}"),
+        ({"system": [Text("a")]}, r"system: expected a string, got \[Text\(.*\)\]"),
+        ({"history": "ab"}, r"history: expected a list of pairs \(question, answer\), got 'ab'"),
+        ({"history": ("a", "b")}, r"history\[0\]: expected a pair \(question, answer\), got 'a'"),
+        (
+            {"history": [{"role": "user", "content": "a"}]},
+            r"history\[0\]: expected a pair \(question, answer\), got \{'role': .*\}",
+        ),
+        ({"history": [("a", "b", "c")]}, r"history\[0\]: expected a pair \(question, answer\), got \('a', 'b', 'c'\)"),
+        ({"history": [("a", "b"), (3, "c")]}, r"history\[1\]\[0\]: expected a string or a list of .*, got 3"),
+        ({"history": [("a", [Text("b")])]}, r"history\[0\]\[1\]: expected a string, got \[Text\(.*\)\]"),
+    ],
+)
+def test_what_is_no_part_of_a_chat_is_refused_where_it_is_written(given, says):
+    with pytest.raises(ConfigError, match=f"^{says}$"):
+        chat_prompt(**{"content": "What?", **given})
+
+
 def test_a_chat_that_ends_with_the_users_turn_opens_the_assistants(chats):
     planner, documents, _ = chats
     for document in documents:

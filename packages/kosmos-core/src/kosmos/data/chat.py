@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
@@ -14,32 +15,63 @@ from kosmos.data.sources.forms import BELONG, GOES_ON, ROLES, TEXTS, form_of
 from kosmos.data.sources.glance import KINDS, first_values
 from kosmos.data.sources.layouts import CHATS
 from kosmos.data.sources.ordered import is_interleaved
+from kosmos.errors import NoSuchPart
 
 
 def chat_prompt(
-    content: Sequence[Text | Media | StoredMedia],
+    content: str | Sequence[Text | Media | StoredMedia],
     *,
     system: str = "",
-    history: Sequence[tuple[Sequence[Text | Media | StoredMedia], str]] = (),
+    history: Sequence[tuple[str | Sequence[Text | Media | StoredMedia], str]] = (),
     origin: str = "chat",
 ) -> Document:
     """A document to continue with the assistant's answer: what training had in front of one, token for token.
 
     Args:
-        content: the user's turn, text and media in order.
+        content: the user's turn, text and media in order; a string is one text.
         system: of the system's turn; empty leaves that turn out.
         history: earlier turns, each the user's content and the assistant's answer.
         origin: what errors call it.
+
+    Raises:
+        NoSuchPart: an argument, or a part of one, is something else than its type says.
 
     Example:
         >>> from pathlib import Path
         >>> from kosmos import Media, Text, chat_prompt
         >>> prompt = chat_prompt([Media("image", Path("cat.png")), Text("What is this?")], system="Be brief.")
     """
-    segments = list(_turn(SYSTEM, [Text(system)])) if system else []
-    for asked, answer in history:
-        segments += [*_turn(USER, asked), *_turn(ASSISTANT, [Text(answer)])]
-    return Document(origin, (*segments, *_turn(USER, content), Mark(ASSISTANT)))
+    segments = list(_turn(SYSTEM, [_said("system", system)])) if system else []
+    for place, (asked, answer) in enumerate(_pairs(history)):
+        segments += _turn(USER, _content(f"history[{place}][0]", asked))
+        segments += _turn(ASSISTANT, [_said(f"history[{place}][1]", answer)])
+    return Document(origin, (*segments, *_turn(USER, _content("content", content)), Mark(ASSISTANT)))
+
+
+def _pairs(history: object) -> list[tuple[Any, Any]]:
+    if not isinstance(history, list | tuple):
+        raise NoSuchPart(f"history: expected a list of pairs (question, answer), got {history!r:.60}")
+    for place, turn in enumerate(history):
+        if not isinstance(turn, list | tuple) or len(turn) != 2:
+            raise NoSuchPart(f"history[{place}]: expected a pair (question, answer), got {turn!r:.60}")
+    return [(asked, answer) for asked, answer in history]
+
+
+def _content(name: str, given: object) -> Sequence[Text | Media | StoredMedia]:
+    if isinstance(given, str):
+        return [Text(given)]
+    if not isinstance(given, list | tuple):
+        raise NoSuchPart(f"{name}: expected a string or a list of Text and Media, got {given!r:.60}")
+    for place, part in enumerate(given):
+        if not isinstance(part, Text | Media | StoredMedia):
+            raise NoSuchPart(f"{name}[{place}]: expected Text or Media, got {part!r:.60}")
+    return given
+
+
+def _said(name: str, given: object) -> Text:
+    if not isinstance(given, str):
+        raise NoSuchPart(f"{name}: expected a string, got {given!r:.60}")
+    return Text(given)
 
 
 def _turn(role: str, content: Sequence[Text | Media | StoredMedia]) -> Iterator[Segment]:
