@@ -21,6 +21,7 @@ from kosmos import (
     generate_texts,
     load_run,
     open_choices,
+    open_held_out,
     open_sources,
     read_run_file,
     resume_run,
@@ -51,6 +52,29 @@ def test_a_split_that_is_called_otherwise_is_not_the_one_that_is_trained_on():
 def test_a_mapping_is_no_run_before_make_run_made_one_of_it():
     with pytest.raises(ConfigError, match="config: expected a RunConfig, got dict; make_run makes one of a mapping"):
         train_model({"modalities": ["ticks"]})
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        lambda config: open_sources(config, ticks_registry(), "train"),
+        lambda config: open_held_out(config, ticks_registry()),
+        lambda config: open_choices(config, ticks_registry(), ["a.jsonl"], encode=list),
+    ],
+)
+def test_sources_are_opened_of_a_run_not_of_its_mapping(opened):
+    with pytest.raises(ConfigError, match=r"^config: expected a RunConfig, got dict; make_run makes one of a mapping$"):
+        opened({"modalities": ["ticks"]})
+
+
+@pytest.mark.parametrize(
+    ("entries", "got"),
+    [("a.jsonl", "'a.jsonl'"), (["a.jsonl"], "'a.jsonl'"), ([{"path": "a.jsonl"}], "{'path': 'a.jsonl'}"), (3, "3")],
+)
+def test_what_stands_in_the_place_of_sources_is_what_a_run_has_there(entries, got):
+    says = rf"^entries: expected a list of SourceConfig, got {got}; make_run\({{'data': .*}}\).data.sources is one$"
+    with pytest.raises(ConfigError, match=says):
+        open_sources(small_run(), ticks_registry(), "train", entries=entries)
 
 
 def test_overrides_of_the_command_line_are_none_of_python(run):
@@ -111,10 +135,14 @@ def test_what_cannot_be_continued_together_is_refused(given, says):
 
 def test_what_cannot_be_answered_is_refused_before_anything_is_asked():
     parts = compose(small_run(), ticks_registry())
-    with pytest.raises(ConfigError, match="sources: expected a list of Sources"):
+    held_out = open_sources(small_run(), ticks_registry(), "held_out")
+    one = r"^source: expected one Source \(name, __len__ and document\(index\)\), such as open_sources gives a list of"
+    with pytest.raises(ConfigError, match=rf"{one}, got 'rows.jsonl'$"):
         generate_answers(parts, "rows.jsonl")
+    with pytest.raises(ConfigError, match=rf"{one}, each of them alone, got \["):
+        generate_answers(parts, held_out)
     with pytest.raises(ConfigError, match="max_documents: expected a whole number from 1 on, got 0"):
-        generate_answers(parts, open_sources(small_run(), ticks_registry(), "held_out")[0], max_documents=0)
+        generate_answers(parts, held_out[0], max_documents=0)
     with pytest.raises(ConfigError, match=r"sources: expected a list of what open_choices gives, got \['a.jsonl'\]"):
         score_choices(parts, ["a.jsonl"])
     with pytest.raises(ConfigError, match="on_text: expected a function that takes a text, got 'x'"):

@@ -17,6 +17,7 @@ from kosmos.errors import ConfigError
 MAX_SEED = 2**64 - 1
 """The largest that torch takes."""
 A_RUN = "a run's folder, such as 'runs/mine'"
+MADE_BY = "make_run makes one of a mapping"
 
 
 def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:
@@ -64,3 +65,16 @@ def paths_of(name: str, value: Sequence[str | Path]) -> list[str]:
     if not is_list or not all(isinstance(path, str | PathLike) for path in value):
         raise ConfigError(f"{name}: expected a list of paths, got {value!r:.100}")
     return [str(path) for path in value]
+
+
+def check_is(name: str, value: object, kind: type, advice: str) -> None:
+    """Raises ConfigError, which ends with the advice, where it is something else than a ``kind``."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name}: expected a {kind.__name__}, got {type(value).__name__}; {advice}")
+
+
+def check_list(name: str, value: object, kind: type, advice: str) -> None:
+    """As ``check_is``, of what has to be a list of such."""
+    wrong = [one for one in value if not isinstance(one, kind)] if isinstance(value, list | tuple) else [value]
+    if wrong:
+        raise ConfigError(f"{name}: expected a list of {kind.__name__}, got {wrong[0]!r:.60}; {advice}")

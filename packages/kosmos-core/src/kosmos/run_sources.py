@@ -19,7 +19,7 @@ from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
-from kosmos.given import paths_of
+from kosmos.given import MADE_BY, check_is, check_list, paths_of
 from kosmos.plugins import Registry
 
 
@@ -32,8 +32,8 @@ def open_sources(
     """The sources of the run, or ``entries`` in their place. No source named: the modalities' sample sets.
 
     Raises:
-        ConfigError: there is no such split, a modality has no sample set, two sources have one name, or only some have
-            a weight.
+        ConfigError: an argument is something else than its type says, a modality has no sample set, two sources have
+            one name, or only some have a weight.
         DataError: a source cannot be opened.
     """
     if split not in get_args(Split):  # any other name would be taken for the rows that are trained on
@@ -58,7 +58,10 @@ def open_both(config: RunConfig, registry: Registry) -> tuple[list[Source], list
 
 def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceConfig] | None = None) -> list[Parts]:
     """The sources of the run, or ``entries`` in their place, of which no part is chosen yet."""
-    entries = list(entries if entries is not None else config.data.sources) or _sample_sets(config, registry)
+    check_is("config", config, RunConfig, MADE_BY)
+    entries = config.data.sources if entries is None else entries
+    check_list("entries", entries, SourceConfig, "make_run({'data': {'sources': ['a.jsonl']}}).data.sources is one")
+    entries = list(entries) or _sample_sets(config, registry)
     opened: list[Parts] = []
     for number, entry in enumerate(entries):
         with _named(number, len(entries)):
@@ -213,9 +216,7 @@ def open_choices(
     chat: bool | None = None,
     max_rows: int = 1_000_000,
 ) -> list[ChoiceSource]:
-    """Questions that offer several answers, of files of rows.
-
-    Of each file it is the part that it states as held out, or all of it.
+    """Questions that offer several answers, of files of rows: of each the part it states as held out, or all of it.
 
     Args:
         encode: of the model's tokenizer, ``composition.tokenizer.encode``.
@@ -226,6 +227,7 @@ def open_choices(
 
     Raises: as ``open_sources``, and ConfigError where ``paths`` are no list of paths.
     """
+    check_is("config", config, RunConfig, MADE_BY)
     chat = chats_among(config.data.sources) is not None if chat is None else chat
     entries = [RowsConfig(path=path, root=root) for path in paths_of("paths", paths)]
     sources = [ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode) for entry in entries]

@@ -19,7 +19,7 @@ from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
-from kosmos.evaluate.score import check_sources
+from kosmos.evaluate.score import check_source
 from kosmos.generate import (
     check_document,
     check_sampling,
@@ -198,7 +198,7 @@ def generate_answers(
     """
     check_composition(composition)
     check_dtype(dtype)
-    check_sources([source])
+    check_source(source)
     limits = whole("max_documents", max_documents, least=1), whole("max_new_tokens", max_new_tokens, least=1)
     where = device_of(device, composition.model)
     groups = answer_documents(

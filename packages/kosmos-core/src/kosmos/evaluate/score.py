@@ -113,19 +113,33 @@ class _Tally:
         return Score(self.documents, mean, perplexity(mean), share, self.answers, self.torn, self.pieces)
 
 
+_A_SOURCE = "name, __len__ and document(index)"
+
+
+def check_source(source: object) -> None:
+    """Raises ConfigError where it is a document, a path, or several sources."""
+    if not _is_source(source):
+        its = ", each of them alone" if isinstance(source, list | tuple) else ""
+        raise ConfigError(
+            f"source: expected one Source ({_A_SOURCE}), such as open_sources gives a list of{its}, got {source!r:.60}"
+        )
+
+
 def check_sources(sources: Sequence[Source]) -> None:
     """Raises ConfigError where they are documents, a path, or one source."""
-    needed = ("name", "document", "__len__")
     listed = isinstance(sources, Sequence) and not isinstance(sources, str)
-    wrong = [one for one in sources if not all(hasattr(one, part) for part in needed)] if listed else [sources]
+    wrong = [one for one in sources if not _is_source(one)] if listed else [sources]
     if wrong:
         raise ConfigError(
-            "sources: expected a list of Sources (name, __len__ and document(index)), such as open_sources gives, "
-            f"got {wrong[0]!r:.60}"
+            f"sources: expected a list of Sources ({_A_SOURCE}), such as open_sources gives, got {wrong[0]!r:.60}"
         )
     names = Counter(source.name for source in sources)
     if twice := [name for name, times in names.items() if times > 1]:
         raise ConfigError(f"sources: two are called {twice[0]!r}; give each a name of its own, or score them apart")
+
+
+def _is_source(given: object) -> bool:
+    return all(hasattr(given, part) for part in ("name", "document", "__len__"))
 
 
 def _some(scores: Scores, sources: Sequence[Source]) -> Scores:

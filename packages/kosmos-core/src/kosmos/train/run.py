@@ -11,7 +11,7 @@ import torch
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.errors import CheckpointError, ConfigError, PluginError
-from kosmos.given import A_RUN, path_of
+from kosmos.given import A_RUN, MADE_BY, check_is, path_of
 from kosmos.lock import check_lock, keeping
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel, joined
@@ -52,8 +52,7 @@ def train_model(
         >>> result = train_model(make_run({"modalities": ["image"], "train": {"steps": 10}}))
         >>> result.after.by_modality["image"].exact_match
     """
-    if not isinstance(config, RunConfig):
-        raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
+    check_is("config", config, RunConfig, MADE_BY)
     _check_given(registry, reporter)
     given = given_data(config, sources, held_out)
     with joined(config.train.device) as parallel:
