@@ -152,7 +152,7 @@ class DefaultLayout:
 
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
-        beside = times.columns_of(self.timed, named).intersection(columns)
+        beside = times.columns_of(self.timed, named, columns)
         belong = forms.BELONG.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
         tops = self._tops((*ROLES, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
         return {*tops, *belong, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}

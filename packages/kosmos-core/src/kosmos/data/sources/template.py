@@ -98,7 +98,7 @@ class TemplateLayout:
 
     def used(self, columns: Collection[str]) -> set[str]:
         media = [part.path for part in self.parts if isinstance(part, Medium) and part.modality in self.timed]
-        paths = [*self._paths(), *times.columns_of(self.timed, media)]
+        paths = [*self._paths(), *times.columns_of(self.timed, media, columns)]
         paths += [self.columns.get(role, role) for role in (*split_roles(self.columns), *times.ROLES)]
         return {top for path in paths if (top := top_column(path, columns)) in columns}
 

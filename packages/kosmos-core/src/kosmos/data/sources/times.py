@@ -1,8 +1,9 @@
 """Which stretch of a medium a row means: ``clip``, or ``offset`` and ``duration`` in seconds, as NeMo's manifests do,
 or ``MODALITY_start`` and ``MODALITY_end`` in seconds, as Qwen-VL's messages do.
 
-Other times are not read: ``start`` and ``end`` may be seconds or samples, or say from where in a film a file was cut.
-Whoever means seconds names their columns. Passed over in silence, the text of a piece would be learned for the whole.
+Other times (``time_names``) are not read: ``start`` and ``end`` may be seconds or samples, or say from where in a film
+a file was cut. Whoever means seconds names their columns. Passed over in silence, the text of a piece would be learned
+for the whole.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kosmos.data.sources.columns import Row, look_up
+from kosmos.data.sources.columns import Row, look_up, parse_path
+from kosmos.data.sources.time_names import Stretch, as_seconds, seconds, stretches, time_name
 from kosmos.errors import SampleError
 
 ROLES: Final = ("clip", "offset", "duration", "start", "end")
 """Of these ``start`` and ``end`` have a meaning where ``columns`` names one of them."""
-PAIRS: Final = (("start", "end"), ("start_time", "end_time"), ("begin", "end"), ("begin_time", "end_time"))
-"""What others call the times of a piece, in units of their own."""
-NAMES: Final = frozenset((*ROLES, *(name for pair in PAIRS for name in pair)))
 OF_A_PART: Final = ("clip", "offset", "duration")
 """Keys that say which stretch of a medium is meant where they stand beside it."""
 _WRITE = "write clip: [start, end] in seconds"
@@ -54,11 +53,11 @@ def clip_beside(modality: str, medium: Mapping[str, Any]) -> Any:
     """
     if (clip := medium.get("clip")) is not None:
         return clip
-    if (clip := _from_edges(modality, medium, ())) is not None or NAMES.isdisjoint(medium):
+    if (clip := _from_edges(modality, medium, ())) is not None or not _may_say(medium, (modality,)):
         return clip
     clip = _from_offset(medium.get("offset"), medium.get("duration"))
-    if clip is None and (said := _unread(medium, ())):
-        raise SampleError(f"{said[0]}; {_WRITE}")
+    if clip is None and (said := _unread(medium, (), (modality,))):
+        raise SampleError(f"{said.what}; {said.write}")
     return clip
 
 
@@ -72,14 +71,16 @@ def edges_of(name: str) -> tuple[str, str]:
     return f"{name}{start}", f"{name}{end}"
 
 
-def columns_of(timed: Collection[str], named: Collection[str]) -> frozenset[str]:
-    """Columns that may say which stretch of media is meant.
+def columns_of(timed: Collection[str], named: Collection[str], columns: Collection[str]) -> set[str]:
+    """Columns of a table that may say which stretch of media is meant.
 
     Args:
         timed: modalities of which there may be media that have time.
         named: the columns that hold them, where they are named otherwise.
     """
-    return NAMES.union(*map(edges_of, (*timed, *named))) if timed else frozenset()
+    own = (*timed, *named)
+    edges = {edge for name in own for edge in edges_of(name)}
+    return {column for column in columns if column in edges or _may_be_time(column, own)} if timed else set()
 
 
 def is_beside(key: str, part: Collection[str]) -> bool:
@@ -112,8 +113,9 @@ class RowTimes:
         Raises:
             SampleError: times that are not read, or do not belong together.
         """
-        edges = self._edges(modality, column or self.columns.get(modality, "")) if modality in self.timed else None
-        if edges is None and not self.columns and NAMES.isdisjoint(self.row):  # as of most rows
+        column = column or self.columns.get(modality, "")
+        edges = self._edges(modality, column) if modality in self.timed else None
+        if edges is None and not self.columns and not _may_say(self.row, (modality, column)):  # as of most rows
             return None
         clip = self._value("clip")
         if clip is not None or modality not in self.timed or "clip" in self.columns:
@@ -124,9 +126,8 @@ class RowTimes:
             return edges
         clip = _from_offset(self._value("offset"), self._value("duration"))
         # A sound whose bytes stand in the row is a piece already, and its times say of what.
-        if clip is None and _names_file(media) and (said := _unread(self.row, self._taken())):
-            name_it = f"or name the columns of seconds (columns: {said[1]})"
-            raise SampleError(f"{said[0]}; {_WRITE}, {name_it}; leave them out if the whole is meant")
+        if clip is None and _names_file(media) and (said := _unread(self.row, self._taken(), (modality, column))):
+            raise SampleError(f"{said.what}; {said.write}{said.name}; leave {said.them} out if the whole is meant")
         return clip
 
     def _edges(self, modality: str, column: str) -> Clip | None:
@@ -140,22 +141,25 @@ class RowTimes:
         return None if role in self._taken() else self.row.get(role)
 
     def _taken(self) -> set[str]:
-        return {*self.taken, *self.columns.values()}
+        """Columns that mean something else, with those that they are in."""
+        paths = {*self.taken, *self.columns.values()}
+        return paths | {str(parse_path(path)[0]) for path in paths}
 
     def _between(self, start: Any, end: Any) -> Clip | None:
         """The clip of two columns. Raises SampleError where they hold something and not both a number."""
         if _is_nothing(start) and _is_nothing(end):
             return None
-        numbers = _seconds(start), _seconds(end)
+        numbers = seconds(start), seconds(end)
         if numbers[0] is None or numbers[1] is None:
             names = " and ".join(self.columns.get(role, role) for role in ("start", "end"))
-            raise SampleError(f"{names}: expected seconds, got {start!r:.40} and {end!r:.40}")
+            spelled = as_seconds(start, end)
+            raise SampleError(f"{names}: expected seconds, got {start!r:.40} and {end!r:.40}{spelled}")
         return read_clip(numbers)
 
 
 def _from_offset(offset: Any, duration: Any) -> Clip | None:
     """The clip of NeMo's two keys. ``duration`` alone is the length of the file, which NeMo's manifests always have."""
-    begin, length = _seconds(offset), _seconds(duration)
+    begin, length = seconds(offset), seconds(duration)
     if begin is None or length is None:
         return None
     if begin < 0 or length <= 0:
@@ -173,37 +177,58 @@ def _from_edges(name: str, said: Mapping[str, Any], taken: Collection[str]) -> C
     if names[0] not in said and names[1] not in said:  # as of most
         return None
     start, end = (None if name in taken or _is_nothing(said.get(name)) else said[name] for name in names)
-    if end is None and (start is None or _seconds(start) == 0):  # from 0 on is from the beginning
+    if end is None and (start is None or seconds(start) == 0):  # from 0 on is from the beginning
         return None
     if end is None:
         raise SampleError(f"{names[0]} without {names[1]} is not read; {_WRITE}")
-    begin, until = _seconds(0 if start is None else start), _seconds(end)
+    begin, until = seconds(0 if start is None else start), seconds(end)
     if begin is None or until is None or not 0 <= begin < until:
         raise SampleError(
             f"{names[0]} and {names[1]}: expected seconds, 0 <= start < end, got {start!r:.40} and {end!r:.40}"
+            f"{as_seconds(0 if start is None else start, end)}"
         )
     return begin, until
 
 
-def _unread(said: Mapping[str, Any], taken: Collection[str]) -> tuple[str, str] | None:
-    """Why the times of a row or an object cannot be used, and the ``columns`` by which they can; None without any."""
-    if "offset" not in taken and _seconds(said.get("offset")):  # from 0 on is from the beginning
-        return "offset without a duration is not read", "{offset: offset, duration: COLUMN}"
-    for start, end in PAIRS:
-        if all(name not in taken and _seconds(said.get(name)) is not None for name in (start, end)):
-            return f"{start} and {end} beside a medium are not read", f"{{start: {start}, end: {end}}}"
-    return None
+class _Unread(NamedTuple):
+    """Why the times of a row or an object cannot be used, and how they can."""
+
+    what: str
+    write: str
+    name: str
+    """Which ``columns`` would have them read; empty where none would."""
+    them: str = "them"
 
 
-def _seconds(value: Any) -> float | None:
-    """A number, or a text that spells one, as rows of CSV have it; None of anything else, NaN among it."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+def _unread(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, ...]) -> _Unread | None:
+    """What is said and not read; None where nothing is."""
+    if "offset" not in taken and seconds(said.get("offset")):  # from 0 on is from the beginning
+        return _Unread("offset without a duration is not read", _WRITE, _name("{offset: offset, duration: COLUMN}"))
+    return next((_unread_stretch(found) for found in stretches(said, taken, own)), None)
+
+
+def _unread_stretch(found: Stretch) -> _Unread:
+    start, end = found.times
+    write = _WRITE if found.plain or not found.coded else f"write clip: [{start:g}, {end:g}] in seconds"
+    if len(found.names) == 1:
+        [name] = found.names
+        named = f", or name it, of seconds (columns: {{clip: {name}}})" if found.plain else ""
+        return _Unread(f"{name} beside a medium is not read", write, named, "it")
+    named = _name("{{start: {}, end: {}}}".format(*found.names)) if found.plain else ""
+    return _Unread(f"{' and '.join(found.names)} beside a medium are not read", write, named)
+
+
+def _name(columns: str) -> str:
+    return f", or name the columns of seconds (columns: {columns})"
+
+
+def _may_say(said: Mapping[str, Any], own: tuple[str, ...]) -> bool:
+    """Whether a row or an object may say which stretch is meant, by its names."""
+    return any(_may_be_time(name, own) for name in said)
+
+
+def _may_be_time(name: str, own: tuple[str, ...]) -> bool:
+    return name in ROLES or time_name(name, own) is not None
 
 
 def _is_nothing(value: Any) -> bool:

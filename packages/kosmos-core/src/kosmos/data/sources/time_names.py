@@ -1,0 +1,140 @@
+"""What others call the times of a piece of a medium: ``time_start`` and ``time_end`` (Kinetics), ``start_seconds`` and
+``end_seconds`` (AudioSet), ``Start_timestamp`` and ``End_timestamp`` (InternVid), ``timestamp`` of two (Panda-70M).
+
+There is no list of them, but a rule: a word for a start or an end, or for a stretch, among words that often stand
+beside it, whatever the case and what is between words.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+_COUNTED = "frames?|samples?|ms|millis|milliseconds"
+"""Units that are no seconds."""
+_BESIDE = f"(?:time|stamps?|t|in|seconds?|secs?|s|clip|segment|seg|span|chunk|scene|shot|utterance|utt|{_COUNTED})"
+_EDGE = re.compile(rf"({_BESIDE}{{0,3}})(?:(start|begin|onset|from)|(end|stop|finish|until|to))({_BESIDE}{{0,3}})")
+_STRETCH = re.compile(
+    rf"{_BESIDE}{{0,2}}(?:timestamps?|times|segment|span|interval|window|(?:time|clip|{_COUNTED})range){_BESIDE}{{0,2}}"
+)
+_SHORT = {"ts": ("t", "start"), "te": ("t", "end"), "t0": ("t0", "start"), "t1": ("t0", "end")}
+_WORDS = frozenset(("from", "to"))
+"""Alone they are of anything."""
+_LONGEST = 48
+"""Most letters of a name that is looked at."""
+_TIMECODE = re.compile(r"(?:(\d{1,3}):)?(\d{1,3}):([0-5]?\d(?:[.,]\d+)?)")
+_TWO = re.compile(r"""[\[(]\s*['"]?([\d:.]+)['"]?\s*,\s*['"]?([\d:.]+)['"]?\s*[\])]""")
+"""A list of two as tables of texts have it."""
+
+
+class TimeName(NamedTuple):
+    """What the name of a column or a key says."""
+
+    side: str
+    """``start``, ``end``, or ``stretch`` of both."""
+    beside: str
+    """The words around, in which a start and its end are alike."""
+
+
+class Stretch(NamedTuple):
+    """Times under names by which nothing is read."""
+
+    names: tuple[str, ...]
+    """That of a start and that of its end, or one of both."""
+    times: tuple[float, float]
+    plain: bool
+    """Whether they may be seconds: no timecodes, and by their names no counts of something else."""
+    coded: bool
+    """Whether they are timecodes, which say what they are in seconds."""
+
+
+@lru_cache(maxsize=4096)
+def time_name(name: str, own: tuple[str, ...] = ()) -> TimeName | None:
+    """What a name says of times; None where it says nothing.
+
+    Args:
+        own: names that may stand in front: those of modalities, and of the column that holds the medium.
+    """
+    if len(name) > _LONGEST:
+        return None
+    plain = _plain(name)
+    before = next((one for one in map(_plain, own) if one and plain.startswith(one) and plain != one), "")
+    rest = plain[len(before) :]
+    if (short := _SHORT.get(rest)) is not None:
+        return TimeName(short[1], before + short[0])
+    if rest not in _WORDS and (found := _EDGE.fullmatch(rest)) is not None:
+        return TimeName("start" if found[2] else "end", f"{before} {found[1]} {found[4]}")
+    return TimeName("stretch", rest) if _STRETCH.fullmatch(rest) else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_.-]", "", name).lower()
+
+
+def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, ...] = ()) -> Iterator[Stretch]:
+    """The times of a row or an object.
+
+    Args:
+        taken: names that mean something else.
+        own: as of ``time_name``.
+    """
+    starts: dict[str, list[str]] = {}
+    ends: dict[str, list[str]] = {}
+    for name in said:
+        if name in taken or (of := time_name(name, own)) is None:
+            continue
+        if of.side == "stretch":
+            yield from _in_one(name, said[name])
+        else:
+            (starts if of.side == "start" else ends).setdefault(of.beside, []).append(name)
+    for beside, names in starts.items():
+        for start in names:
+            for end in ends.get(beside, ()):
+                if (found := _of_two((start, end), said[start], said[end])) is not None:
+                    yield found
+
+
+def _in_one(name: str, value: Any) -> Iterator[Stretch]:
+    if isinstance(value, str) and (both := _TWO.fullmatch(value.strip())) is not None:
+        value = both.groups()
+    found = _of_two((name,), *value) if isinstance(value, list | tuple) and len(value) == 2 else None
+    if found is not None and found.times[0] < found.times[1]:  # else they are two of something else
+        yield found
+
+
+def _of_two(names: tuple[str, ...], start: Any, end: Any) -> Stretch | None:
+    coded = None in (seconds(start), seconds(end))
+    first, last = (timecode(start), timecode(end)) if coded else (seconds(start), seconds(end))
+    if first is None or last is None:
+        return None
+    counted = any(re.search(_COUNTED, _plain(name)) for name in names)
+    return Stretch(names, (first, last), not (coded or counted), coded)
+
+
+def seconds(value: Any) -> float | None:
+    """A number, or a text that spells one, as rows of CSV have it; None of anything else, NaN among it."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def timecode(value: Any) -> float | None:
+    """The seconds of a text such as ``00:01:02.5``, or of a number; None of anything else."""
+    found = _TIMECODE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return seconds(value)
+    return 3600 * int(found[1] or 0) + 60 * int(found[2]) + float(found[3].replace(",", "."))
+
+
+def as_seconds(*values: Any) -> str:
+    """The end of a message on values that should be seconds and are timecodes; empty where they are not."""
+    if not any(isinstance(value, str) and ":" in value for value in values) or None in map(timecode, values):
+        return ""
+    return f"; in seconds that is {' and '.join(f'{timecode(value):g}' for value in values)}"

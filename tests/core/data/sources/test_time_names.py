@@ -1,0 +1,145 @@
+"""Times under the names of public data sets are told, and names that are no times are not."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kosmos.data.sources.time_names import time_name
+from kosmos.errors import SampleError
+
+SOUND = {"audio": "b.wav", "text": "x"}
+PAIRS = [
+    *[("time_start", "time_end"), ("start_seconds", "end_seconds"), ("Start_timestamp", "End_timestamp")],
+    *[("start_sec", "end_sec"), ("clip_start", "clip_end"), ("start_s", "end_s"), ("t_start", "t_end"), ("ts", "te")],
+    *[
+        ("startTime", "endTime"),
+        ("START TIME", "END TIME"),
+        ("begin-time", "end-time"),
+        ("segment_start", "segment_end"),
+    ],
+    *[("from_time", "to_time"), ("start", "stop"), ("audio_start_time", "audio_end_time"), ("startSec", "endSec")],
+]
+COUNTS = [
+    ("start_frame", "end_frame"),
+    ("start_ms", "end_ms"),
+    ("sample_start", "sample_end"),
+    ("frameStart", "frameEnd"),
+]
+STRETCHES = ["timestamp", "timestamps", "Segment", "span", "time_range", "interval", "clip_span"]
+
+
+def asks(*parts):
+    return {"messages": [{"role": "user", "content": list(parts)}, {"role": "assistant", "content": "y"}]}
+
+
+def refused(source, match):
+    with pytest.raises(SampleError, match=match):
+        source.document(0)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [SOUND, {"query": "What?", "response": "y", "audio": "b.wav"}, {**asks({"type": "audio"}), "audios": ["b.wav"]}],
+)
+@pytest.mark.parametrize(("start", "end"), PAIRS)
+def test_a_start_and_an_end_are_told_by_the_words_of_their_names(open_, rows, row, start, end):
+    said = (
+        rf"{start} and {end} beside a medium are not read; write clip: \[start, end\] in seconds, or name the columns"
+    )
+    refused(open_(rows({**row, start: 1, end: 2})), rf"{said} of seconds \(columns: {{start: {start}, end: {end}}}\)")
+
+
+@pytest.mark.parametrize(("start", "end"), COUNTS)
+def test_counts_of_frames_and_samples_are_told_and_no_columns_of_seconds(open_, rows, start, end):
+    source = open_(rows({**SOUND, start: 10, end: 20}))
+    refused(
+        source, rf"{start} and {end} beside a medium are not read; write clip: \[start, end\] in seconds; leave them"
+    )
+
+
+@pytest.mark.parametrize("name", STRETCHES)
+@pytest.mark.parametrize("value", [[1, 2.5], "[1, 2.5]"])
+def test_a_list_of_two_under_the_name_of_a_stretch_is_told(open_, rows, name, value):
+    said = rf"{name} beside a medium is not read; write clip: .*or name it, of seconds \(columns: {{clip: {name}}}\)"
+    refused(open_(rows({**SOUND, name: value})), said)
+
+
+def test_what_the_message_says_is_what_helps(open_, rows):
+    source = open_(rows({**SOUND, "timestamp": [1, 2.5]}), columns={"clip": "timestamp"})
+    assert [medium.clip for medium in source.document(0).media] == [(1.0, 2.5)]
+    source = open_(rows({**SOUND, "ts": 1, "te": 2.5}), columns={"start": "ts", "end": "te"})
+    assert [medium.clip for medium in source.document(0).media] == [(1.0, 2.5)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Start_timestamp": "00:00:27.5", "End_timestamp": "00:01:02"},
+        {"timestamp": ["0:27.5", "1:02"]},
+        {"timestamp": "['00:00:27.500', '00:01:02.000']"},
+    ],
+)
+def test_timecodes_are_told_in_seconds(open_, rows, said):
+    refused(open_(rows({**SOUND, **said})), r"write clip: \[27\.5, 62\] in seconds; leave")
+
+
+def test_objects_and_parts_of_chats_are_told_of_too(open_, rows):
+    said = r"time_start and time_end beside a medium are not read; write clip: \[start, end\]"
+    times = {"time_start": 1, "time_end": 2}
+    refused(open_(rows({"audio": {"path": "b.wav", **times}, "text": "x"})), said)
+    refused(open_(rows(asks({"type": "audio", "audio": "b.wav", **times}))), said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"timestamp": 1700000000, "date_start": 1, "date_end": 2, "line_start": 1, "line_end": 2},
+        {"timestamps": [0.0, 0.5, 1.0], "span": [7, 3], "segment": ["a", "b"], "interval": None},
+        {"words": [{"word": "x", "start": 0.1, "end": 0.4}], "start_times": [0.1, 0.5], "end_times": [0.4, 0.9]},
+        {"timestamps": [[0.1, 0.4], [0.5, 0.9]]},
+        {"from": 1, "to": 2, "ts": 3, "time_start": 1, "end_seconds": 2},
+        {"start_char": 1, "end_char": 5, "tokens": [1, 2], "bounds": [1, 2]},
+    ],
+)
+def test_what_is_no_stretch_of_the_medium_is_passed_over(open_, rows, said):
+    assert [medium.clip for medium in open_(rows({**SOUND, **said})).document(0).media] == [None]
+
+
+def test_rows_without_media_that_have_time_and_columns_in_use_are_left_alone(open_, rows):
+    times = {"time_start": 1, "time_end": 2, "span": [1, 2]}
+    source = open_(rows({"image": "a.png", "text": "x", **times}, {"text": "x", **times}))
+    assert len(source.document(0).segments) == 2
+    assert len(source.document(1).segments) == 1
+    template = "[audio] From when? → {time_start} to {time_end}, {span[0]}"
+    assert open_(rows({"audio": "b.wav", **times}), template=template).document(0).media
+
+
+def test_columns_of_a_table_are_read_for_it(open_, rows, tmp_path):
+    rows()
+    pq.write_table(
+        pa.table({"audio": ["b.wav"], "text": ["x"], "Time_Start": [1.0], "Time_End": [2.0]}), tmp_path / "a.parquet"
+    )
+    refused(open_(tmp_path / "a.parquet"), "Time_Start and Time_End beside")
+    refused(open_(tmp_path / "a.parquet", template="[audio] → {text}"), "Time_Start and Time_End beside")
+    (tmp_path / "a.csv").write_text('audio,text,timestamp\nb.wav,x,"[1.5, 2]"\n')
+    refused(open_(tmp_path / "a.csv"), "timestamp beside a medium is not read")
+
+
+def test_the_name_of_the_column_that_holds_the_medium_may_stand_in_front(open_, rows):
+    row = {"film": "b.wav", "text": "x", "film_start_sec": 1, "film_end_sec": 2}
+    refused(open_(rows(row), columns={"audio": "film"}), "film_start_sec and film_end_sec beside")
+
+
+@pytest.mark.parametrize("name", ["text", "context", "to", "from", "id", "messages", "s", "time", "restart", "x" * 60])
+def test_most_names_say_nothing_of_times(name):
+    assert time_name(name) is None
+
+
+def test_nested_rows_of_words_stay_as_they_are(open_, tmp_path, rows):
+    rows()
+    (tmp_path / "a.json").write_text(json.dumps([{**SOUND, "chunks": [{"timestamp": [0, 1], "text": "x"}]}]))
+    assert open_(tmp_path / "a.json").document(0).media
