@@ -356,7 +356,7 @@ def test_what_parts_of_chats_want_of_the_processor_is_told_once(rows, capsys):
     rows.write_text(2 * (json.dumps({"messages": chat, "split": "train"}) + "\n"))
     said = [line for line in data(capsys, rows)[1].splitlines() if line.startswith("warning")]
     assert said == [
-        "warning   rows: parts of its chats say max_pixels of image, which is not read; all image is sampled alike, by "
+        "warning   rows: its rows say max_pixels of image, which is not read; all image is sampled alike, by "
         "modalities.image.processor (kosmos explain image tells its options)"
     ]
 

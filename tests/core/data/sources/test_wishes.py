@@ -1,4 +1,4 @@
-"""How parts of chats want their media sampled is found, and told of a source as a whole."""
+"""How rows and the parts of their chats want their media sampled is found, and told of a source as a whole."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from kosmos.data.sources import scan_cache
+from kosmos.data.sources.wishes import warnings_of
 
 ANSWER = {"role": "assistant", "content": "y"}
+
+SOUND = {"audio": "b.wav", "text": "x"}
+BOTH = {"audio": ["audio_fps", "max_pixels"]}
+WITHIN = {"audio": ["use_image_in_audio"]}
 
 
 def asks(*parts, **beside):
@@ -25,7 +30,20 @@ def sound(**said):
         ([asks(sound(fps=2.0, max_frames=None)), asks(sound(nframes=8))], {"audio": ["fps", "nframes"]}),
         ([asks({"type": "image_url", "image_url": {"url": "a.png", "detail": "low"}})], {"image": ["detail"]}),
         ([asks({"type": "image_url", "image_url": {"url": "a.png", "detail": "auto"}})], {}),
-        ([asks(sound(), fps=2.0), {"audio": "b.wav", "fps": 2.0, "text": "x"}], {}),
+        ([asks(sound(), fps=2.0), {**SOUND, "nframes": 2}], {"audio": ["fps", "nframes"]}),
+        ([{**SOUND, "audio_fps": 1, "image_fps": 2, "max_pixels": "100", "detail": "high"}], BOTH),
+        ([{**SOUND, "fps": None, "nframes": "many", "max_pixels": float("nan"), "num_frames": [1]}], {}),
+        ([{"text": "x", "fps": 2.0}], {}),
+        ([{**SOUND, "image": "a.png", "fps": 2.0, "max_pixels": 100}], {"": ["max_pixels"], "audio": ["fps"]}),
+        ([{"image": "a.png", "text": "x", "fps": 2.0, "max_pixels": 100}], {"image": ["max_pixels"]}),
+        ([{"audio": {"path": "b.wav", "fps": 2.0}, "text": "x"}], {"audio": ["fps"]}),
+        ([{"audios": ["b.wav", {"path": "b.wav", "detail": "low"}], "text": "x"}], {"audio": ["detail"]}),
+        ([{**SOUND, "use_image_in_audio": True}], WITHIN),
+        ([{**SOUND, "use_image_in_audio": "True"}], WITHIN),
+        ([asks(sound(use_image_in_audio=True))], WITHIN),
+        ([{**SOUND, "use_image_in_audio": False}, asks(sound(use_image_in_audio="false"))], {}),
+        ([{**SOUND, "image": "a.png", "use_image_in_audio": True}], {}),
+        ([{**SOUND, "use_audio_in_video": True}], {}),
         ([asks({"type": "text", "text": "x", "fps": 2.0})], {}),
         ([{"text": "x"}, asks({"type": "video", "video": "a.mp4", "fps": 2.0})], {}),
         (
@@ -54,3 +72,30 @@ def test_parts_in_a_parquet_table_have_every_key_and_wish_what_is_not_null(open_
     turns[1]["content"] = [{"type": "text", "text": "y"}]
     pq.write_table(pa.table({"messages": [turns]}), tmp_path / "a.parquet")
     assert open_(tmp_path / "a.parquet").wishes == {"audio": ["fps"]}
+
+
+def test_columns_of_numbers_are_looked_at_in_tables_too(open_, rows, tmp_path):
+    rows()
+    pq.write_table(pa.table({"audio": ["b.wav"], "text": ["x"], "fps": [2.0]}), tmp_path / "a.parquet")
+    assert open_(tmp_path / "a.parquet").wishes == {"audio": ["fps"]}
+    (tmp_path / "a.csv").write_text("audio,text,fps\nb.wav,x,2\n")
+    assert open_(tmp_path / "a.csv").wishes == {"audio": ["fps"]}
+
+
+def test_a_column_that_is_in_use_holds_no_wish(open_, rows, tmp_path):
+    row = {"audio": "b.wav", "fps": 2.0}
+    assert open_(rows(row), columns={"text": "fps"}).wishes == {}
+    assert open_(rows(row), template="[audio] How fast? → {fps}").wishes == {}
+    assert open_(rows({**row, "text": "x"}), template="[audio] → {text}").wishes == {"audio": ["fps"]}
+
+
+def test_what_is_wished_is_said_with_what_to_do():
+    wishes = {"": ["fps"], "film": ["nframes", "use_sound_in_film"]}
+    assert list(warnings_of("rows", wishes)) == [
+        "rows: its rows say fps, which is not read; media are sampled alike, by modalities.NAME.processor (kosmos "
+        "explain NAME tells its options)",
+        "rows: its rows say nframes of film, which is not read; all film is sampled alike, by "
+        "modalities.film.processor (kosmos explain film tells its options)",
+        "rows: its rows say use_sound_in_film, which is not read, so that nothing is learned of the sound; name each "
+        'file of film as sound too ({"film": FILE, "sound": FILE}), in a run with both among its modalities',
+    ]

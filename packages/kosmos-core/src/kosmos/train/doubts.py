@@ -21,6 +21,7 @@ from kosmos.data.plan import Planner
 from kosmos.data.processor import Processor
 from kosmos.data.sources.not_read import warnings_of
 from kosmos.data.sources.splits import split_of
+from kosmos.data.sources.wishes import warnings_of as warnings_of_wishes
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import fitting, template
 from kosmos.model.lora import LoRALinear
@@ -78,8 +79,8 @@ def doubts(
             f"tokens; set data.tokens_per_pack={made_for} unless the documents are shorter"
         )
     if not resumed:
-        yield from _wishes(sources)
         for source in sources:
+            yield from warnings_of_wishes(source.name, getattr(source, "wishes", {}))
             yield from warnings_of(source.name, getattr(source, "left_out", {}))
     held = [getattr(source, "modalities", None) for source in sources]
     for modality in config.modalities:
@@ -87,16 +88,6 @@ def doubts(
             yield (
                 f"no document holds {modality}, so what encodes it learns nothing; leave it out of modalities, or name "
                 "data that hold it (kosmos data shows what was found)"
-            )
-
-
-def _wishes(sources: Iterable[Source]) -> Iterator[str]:
-    """Of rows that say how their media are to be sampled."""
-    for source in sources:
-        for modality, keys in getattr(source, "wishes", {}).items():
-            yield (
-                f"{source.name}: parts of its chats say {listed(keys)} of {modality}, which is not read; all {modality}"
-                f" is sampled alike, by modalities.{modality}.processor (kosmos explain {modality} tells its options)"
             )
 
 

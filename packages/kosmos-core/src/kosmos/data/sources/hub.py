@@ -51,7 +51,8 @@ class HubTable:
             layout.check(self.columns)
         except DataError as error:
             raise DataError(f"{self.label}: {error}") from error
-        used = layout.used(self.columns).union(*layout.scanned(self.columns))
+        plain = plain_columns(self.dataset.features.arrow_schema)
+        used = layout.used(self.columns).union(*layout.scanned(self.columns, plain))
         self.columns = tuple(name for name in self.columns if name in used)
         self.dataset = self.dataset.select_columns(list(self.columns))
 

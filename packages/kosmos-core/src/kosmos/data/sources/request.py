@@ -78,6 +78,11 @@ class Request:
         """Every modality that is asked for or installed."""
         return tuple(dict.fromkeys((*self.modalities, *self.specs)))
 
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """Modalities whose media have time."""
+        return tuple(name for name in self.known if name in self.specs and self.specs[name].has_time)
+
     def layout(self, media_columns: Mapping[str, str] | None = None) -> Layout:
         """How rows become documents.
 
@@ -91,7 +96,7 @@ class Request:
                 turned = f"the role comes first: {column}: {role}" if column in roles else nearest_name(role, roles)
                 there = f"there are: {listed(sorted(roles), at_most=len(roles))}"  # none of them stands anywhere else
                 raise ConfigError(f"columns.{role}: no modality and no role; {turned or there}")
-        timed = tuple(name for name in self.known if name in self.specs and self.specs[name].has_time)
+        timed = self.timed
         if self.template is not None:
             return parse_template(self.template, self.known, columns, timed)
         suffixes = folders.suffix_table(self.specs, self.modalities, ())
@@ -195,7 +200,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
             if all(folders.names_file(name, Path(root)) == there for root, name, there in facts.asked):
                 return facts
     foreign = check = None
-    wishes = WishesOf(layout) if isinstance(layout, DefaultLayout) else None
+    wishes = WishesOf(layout, request.timed)
     if rows_vary:
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)

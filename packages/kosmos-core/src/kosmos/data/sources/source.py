@@ -115,7 +115,7 @@ class RowSource:
     """Field of the run file that names the folder of the rows' media, where it names none; for who may have
     forgotten it."""
     wishes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Keys of parts of chats that say how media are to be sampled, which nobody reads, by modality."""
+    """Keys of rows and of parts of chats that say how media are to be sampled, which nobody reads, by modality."""
     identity: str = ""
     """As of ``fingerprint``."""
 
@@ -246,7 +246,7 @@ class Examiner:
         columns: names of the columns that stand for ``id``, ``split`` and a group, where they are named.
         foreign: finds the medium of a row that seems to have none.
         check: looks at the columns of rows that can be used, up to the first that has what it needs.
-        wishes: finds how a row wants its media sampled: modalities and keys.
+        wishes: finds how a row wants its media sampled, by the modalities that it needs: modalities and keys.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class Examiner:
         columns: Mapping[str, str],
         foreign: Callable[[Row, Table, int], str | None] | None = None,
         check: Callable[[Collection[str]], None] | None = None,
-        wishes: Callable[[Row], Iterable[tuple[str, str]]] | None = None,
+        wishes: Callable[[Row, frozenset[str]], Iterable[tuple[str, str]]] | None = None,
     ) -> None:
         self.layout, self.modalities = layout, frozenset(modalities)
         self.id_column, self.split_column = (columns.get(role, role) for role in ("id", "split"))
@@ -288,7 +288,7 @@ class Examiner:
                 left_out.update(missing)
             else:
                 held |= needs
-                for modality, key in self.wishes(row) if needs and self.wishes is not None else ():
+                for modality, key in self.wishes(row, needs) if needs and self.wishes is not None else ():
                     wishes.setdefault(modality, set()).add(key)
                 columns.look(row, table, index)
             readable += 1

@@ -29,6 +29,7 @@ from kosmos.data.sources.columns import (
 )
 from kosmos.data.sources.media import holds_medium, read_media
 from kosmos.data.sources.splits import GROUP, split_roles
+from kosmos.data.sources.wish_names import may_wish
 from kosmos.errors import ConfigError, SampleError
 
 
@@ -106,8 +107,8 @@ class TemplateLayout:
         return [part.path for part in self.parts if isinstance(part, Value | Medium)]
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
-        del plain
-        return [top for role in split_roles(self.columns) if (top := self.columns.get(role, role)) in columns], []
+        light = [top for role in split_roles(self.columns) if (top := self.columns.get(role, role)) in columns]
+        return [*light, *(column for column in plain if may_wish(column) and column not in light)], []
 
     def nested(self, columns: Collection[str]) -> set[str]:
         media = [part.path for part in self.parts if isinstance(part, Medium)]

@@ -1,0 +1,40 @@
+"""Keys under which the rows and chats of others say how their media are to be sampled."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+OF_TIME: Final = frozenset(
+    "fps sample_fps sampling_fps target_fps min_fps max_fps nframes num_frames min_frames max_frames max_num_frames "
+    "frames_upbound".split()
+)
+OF_ROWS: Final = OF_TIME | frozenset("total_pixels min_pixels max_pixels resized_height resized_width".split())
+"""Those that columns may have, too."""
+WISHES: Final = OF_ROWS | {"detail"}
+"""Keys of parts of chats, and of objects that are media."""
+_IN = re.compile(r"use_([a-z0-9]+)_in_([a-z0-9]+)")
+
+
+def is_wish(key: str) -> bool:
+    return key in WISHES or _IN.fullmatch(key) is not None
+
+
+def within(key: str) -> tuple[str, str] | None:
+    """Two modalities, where a key wants what is of the first within media of the second, such as the sound of a film;
+    None of other keys."""
+    found = _IN.fullmatch(key)
+    return None if found is None else (found[1], found[2])
+
+
+def split_wish(column: str) -> tuple[str, str]:
+    """What stands in front of a wish, such as a modality, and that; nothing and the whole where it holds none."""
+    before, _, key = column.partition("_")
+    return (before, key) if column not in WISHES and key in WISHES else ("", column)
+
+
+@lru_cache(maxsize=4096)
+def may_wish(column: str) -> bool:
+    """Whether a column is called as if it held a wish, be it behind the name of a modality."""
+    return split_wish(column)[1] in OF_ROWS or within(column) is not None
