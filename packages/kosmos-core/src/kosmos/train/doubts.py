@@ -21,6 +21,7 @@ from kosmos.data.plan import Planner
 from kosmos.data.processor import Processor
 from kosmos.data.sources.not_read import warnings_of
 from kosmos.data.sources.splits import split_of
+from kosmos.data.sources.unnamed import warnings_of as warnings_of_unnamed
 from kosmos.data.sources.wishes import warnings_of as warnings_of_wishes
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import fitting, template
@@ -81,6 +82,7 @@ def doubts(
     if not resumed:
         for source in sources:
             yield from warnings_of_wishes(source.name, getattr(source, "wishes", {}))
+            yield from warnings_of_unnamed(source.name, getattr(source, "beside", {}))
             yield from warnings_of(source.name, getattr(source, "left_out", {}))
     held = [getattr(source, "modalities", None) for source in sources]
     for modality in config.modalities:

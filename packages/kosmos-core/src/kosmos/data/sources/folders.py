@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from kosmos.data.sources.columns import Row
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.file_names import COMPRESSED, stem_of, suffix_of
 from kosmos.data.sources.glance import first_columns
@@ -302,59 +301,6 @@ def tells_of_data(name: str) -> bool:
 
 def _counts(kinds: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{len(names)} {suffix}" for suffix, names in sorted(kinds.items()))
-
-
-class ForeignMedia:
-    """Finds rows with a medium of a modality that nobody has installed, which would pass for rows of plain text.
-
-    Such a row has a key that no role or modality has, and its value names a file that is there.
-    """
-
-    _TRIES = 16
-
-    def __init__(self, known: Collection[str]) -> None:
-        self._known = frozenset(known)
-        self._found: dict[frozenset[str], str] = {}
-        self._tries: Counter[frozenset[str]] = Counter()
-        self.asked: list[tuple[str, str, bool]] = []
-        """Folders and names that were looked for there, and whether such a file was there."""
-
-    def __call__(self, row: Row, table: Table, index: int) -> str | None:
-        """The key of the foreign medium. Rows with the same keys are looked up a few times only."""
-        keys = frozenset(row)
-        if (key := self._found.get(keys)) is not None:
-            return key if row[key] is not None else None
-        if self._tries[keys] >= self._TRIES:
-            return None
-        self._tries[keys] += 1
-        for key in row:
-            if key not in self._known and (name := _file_name(row[key])) is not None:
-                root = table.root(index)
-                there = names_file(name, root)
-                self.asked.append((str(root), name, there))
-                if there:
-                    self._found[keys] = key
-                    return key
-        return None
-
-
-def _file_name(value: Any) -> str | None:
-    """What may be the name of a file: a text, the first of a list, or the path of an object."""
-    if isinstance(value, list | tuple) and value:
-        value = value[0]
-    if isinstance(value, Mapping):
-        value = value.get("path")
-    if not isinstance(value, str) or len(value) > 1024 or "://" in value or not PurePosixPath(value).suffix:
-        return None
-    return value
-
-
-def names_file(value: str, root: Path) -> bool:
-    """Whether a text names a file below ``root``."""
-    try:
-        return bool(resolve(root, value))
-    except SampleError:
-        return False
 
 
 def suffix_table(

@@ -28,6 +28,7 @@ from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose
 from kosmos.data.sources.splits import GROUP, Split
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
+from kosmos.data.sources.unnamed import UnnamedMedia, names_file
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.data.sources.wishes import WishesOf
 from kosmos.errors import ConfigError, DataError, EmptySplit
@@ -153,7 +154,8 @@ class Examined:
         root_field = f"{self.request.where}.root" if is_free else ""
         return RowSource(
             self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field,
-            self.facts.wishes, fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()),
+            self.facts.wishes, _beside(self.request, self.facts),
+            fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()),
         )  # fmt: skip
 
 
@@ -174,7 +176,7 @@ def finish(
     facts = _facts(table, layout, request, rows_vary=rows_vary)
     left_out = dict(sorted((Counter(facts.left_out) + request.left_out).items()))
     if not np.any(facts.usable):
-        _refuse(request, left_out, [Path(name).suffix.lower() for _, name, there in facts.asked if there])
+        _refuse(request, left_out, facts.unnamed)
     if facts.readable == 0:
         listed_in = Path(request.path)
         misnamed = listed_in.suffix != ".json" and begins_list(listed_in)
@@ -197,18 +199,19 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
         record = ScanRecord(repr((layout, sorted(request.modalities), extent.rows)), extent.files)
         if (known := record.read()) is not None:
             facts = Facts.of_record(known)
-            if all(folders.names_file(name, Path(root)) == there for root, name, there in facts.asked):
+            if all(names_file(name, Path(root)) == there for root, name, there in facts.asked):
                 return facts
-    foreign = check = None
+    unnamed = check = None
     wishes = WishesOf(layout, request.timed)
     if rows_vary:
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)
         if isinstance(layout, DefaultLayout):
-            foreign = folders.ForeignMedia((*request.known, *ROLES, FILE_NAME, *layout.columns.values()))
-    facts = Examiner(layout, request.modalities, layout.columns, foreign, check, wishes).examine(table)
-    if foreign is not None:
-        facts = replace(facts, asked=foreign.asked)
+            named = (*request.known, *(f"{name}s" for name in request.known), *layout.columns.values())
+            unnamed = UnnamedMedia((*named, *ROLES, FILE_NAME, *WELL_KNOWN), layout.suffixes)
+    facts = Examiner(layout, request.modalities, layout.columns, unnamed, check, wishes).examine(table)
+    if unnamed is not None:
+        facts = replace(facts, asked=unnamed.asked, unnamed=unnamed.suffixes)
     if record is not None and len(facts.asked) <= MOST_ASKED:
         record.write(facts.record())
     return facts
@@ -245,8 +248,8 @@ def _check_named(layout: Layout, table: Table, columns: Collection[str]) -> None
         ) from error
 
 
-def _refuse(request: Request, left_out: Mapping[str, int], suffixes: Collection[str]) -> NoReturn:
-    """Say why no row of the source is of use to this run. ``suffixes`` are of files that rows name in other columns."""
+def _refuse(request: Request, left_out: Mapping[str, int], unnamed: Mapping[str, str]) -> NoReturn:
+    """Say why no row of the source is of use to this run. ``unnamed`` are columns of files with their suffixes."""
     of_manifest = (Path(request.path) / folders.MANIFEST).is_file()
     files = [what for what in left_out if folders.counts_files(what)]
     rows = [what for what in left_out if of_manifest or what not in files]
@@ -258,34 +261,72 @@ def _refuse(request: Request, left_out: Mapping[str, int], suffixes: Collection[
     absent = [what for what in rows if what not in installed and what not in files]
     advice = [add_modalities(installed)] if installed else []
     if absent:
-        advice.append(_name_column(request, absent[0], suffixes))
+        advice.append(_name_columns(request, absent, unnamed))
     if of_manifest and files:
         advice.append("open data files that a manifest lists by themselves")
     raise DataError(f"{request.path}: no row is left ({counts}); {'; '.join(advice)}{passed}")
 
 
-def _name_column(request: Request, column: str, suffixes: Collection[str]) -> str:
-    """What to do about rows with media in a column that no role or modality has."""
-    meant = _meant(request, column, suffixes)
-    modality = meant or next(iter(request.modalities), None)
+def _name_columns(request: Request, columns: Sequence[str], unnamed: Mapping[str, str]) -> str:
+    """What to do about rows with media in columns that no role or modality has."""
+    meant = _meant(request, columns, unnamed)
+    if not meant and (one := next(iter(request.modalities), None)) is not None:
+        meant = {one: [columns[0]]}
     ways = [] if request.modalities else ['for the text alone give a template (template: "{text}")']
-    if modality is not None:
-        absent = "" if modality in request.modalities else f"{add_modalities([modality])}; "
-        ways.append(f"{absent}name the column (columns: {{{modality}: {column}}})")
+    if meant:
+        absent = [name for name in meant if name not in request.modalities]
+        each = ", ".join(f"{name}: {found[0]}" for name, found in meant.items())
+        it = "the column" if len(meant) == 1 else "the columns"
+        ways.append(f"{add_modalities(absent)}; " * bool(absent) + f"name {it} (columns: {{{each}}})")
+        for name, found in meant.items():
+            if len(found) > 1:
+                ways[-1] += f", and write what {listed(found)} hold into one list of {name}"
     # The column's name may be that of a modality whose files have the suffixes of another.
-    if meant is None or (not _NO_MODALITY.search(column) and meant not in column.lower()):
+    column = columns[0]
+    of = next((name for name, found in _meant(request, columns, unnamed).items() if column in found), None)
+    if of is None or (not _NO_MODALITY.search(column) and of not in column.lower()):
         plugin = next((name for name in WELL_KNOWN.values() if name in column.lower()), column)
         ways.append(f"install the plugin for {plugin}")
     return ", or ".join(ways)
 
 
-def _meant(request: Request, column: str, suffixes: Collection[str]) -> str | None:
-    """The installed modality of the files that a column names, by their suffixes, else by its name."""
+def _meant(
+    request: Request, columns: Sequence[str], unnamed: Mapping[str, str], held: Collection[str] = ()
+) -> dict[str, list[str]]:
+    """The installed modalities of the files that columns name, by their suffixes, else by the columns' names: each with
+    its columns. Beside files of one modality, such as a film, a column that is called as another has that: its sound.
+
+    Args:
+        unnamed: the suffixes.
+        held: modalities that other columns hold.
+    """
     claims = folders.suffix_table(request.specs, request.modalities, ())
-    found = {claims[suffix][0] for suffix in suffixes if suffix in claims}
-    if len(found) == 1:
-        return found.pop()
-    return next((name for name in request.known if name in request.specs and name in column.lower()), None)
+    found: dict[str, list[str]] = {}
+    own = {column: claims.get(unnamed.get(column, ""), ()) for column in columns}
+    called = {
+        column: next((name for name in request.known if name in request.specs and name in column.lower()), "")
+        for column in columns
+    }
+    for column in sorted(columns, key=lambda column: called[column] not in own[column]):  # the surest first
+        meant = next(iter(own[column]), called[column])
+        if called[column] and (called[column] in own[column] or meant in found or meant in held):
+            meant = called[column]
+        if meant:
+            found.setdefault(meant, []).append(column)
+    return found
+
+
+def _beside(request: Request, facts: Facts) -> dict[str, str]:
+    """Columns of files that stand beside media and are not read, with what to do."""
+    advice: dict[str, str] = {}
+    for modality, columns in _meant(request, facts.beside, facts.unnamed, facts.held).items():
+        if modality in facts.held:
+            said = f"write the files of {listed(columns)} into {modality}, which may be a list"
+        else:
+            absent = "" if modality in request.modalities else f", in a run with {modality} among its --modalities"
+            said = f"name the column (columns: {{{modality}: {columns[0]}}}){absent}"
+        advice |= dict.fromkeys(columns, said)
+    return advice
 
 
 def add_modalities(modalities: Sequence[str]) -> str:

@@ -116,6 +116,8 @@ class RowSource:
     forgotten it."""
     wishes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Keys of rows and of parts of chats that say how media are to be sampled, which nobody reads, by modality."""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Columns of files beside media that are not read, with what to do."""
     identity: str = ""
     """As of ``fingerprint``."""
 
@@ -215,6 +217,10 @@ class Facts:
     first_error: str
     """What was wrong with the first that was not."""
 
+    unnamed: Mapping[str, str] = field(default_factory=dict)
+    """Columns of files without a meaning, with the suffix of the first of each."""
+    beside: Sequence[str] = ()
+    """Those of them that stand beside media."""
     asked: Sequence[tuple[str, str, bool]] = ()
     """Folders, names in them and whether there is such a file: what this hangs on beside the rows."""
     held: Sequence[str] = ()
@@ -224,7 +230,8 @@ class Facts:
 
     def record(self) -> Record:
         """As arrays."""
-        said = json.dumps([self.left_out, self.readable, self.first_error, self.asked, self.held, self.wishes]).encode()
+        of_columns = [self.unnamed, self.beside, self.asked, self.held, self.wishes]
+        said = json.dumps([self.left_out, self.readable, self.first_error, *of_columns]).encode()
         return {
             "usable": self.usable, "hashes": self.hashes, "splits": self.splits, "said": np.frombuffer(said, np.uint8),
         }  # fmt: skip
@@ -238,13 +245,25 @@ class Facts:
 _UNSAID, _TRAIN, _HELD_OUT = 0, 1, 2
 
 
+class UnnamedFiles(Protocol):
+    """Finds files in columns without a meaning."""
+
+    def __call__(self, row: Row, table: Table, index: int) -> Collection[str]:
+        """The columns, of a row that seems to have no media."""
+        ...
+
+    def beside(self, row: Row, table: Table, index: int) -> Collection[str]:
+        """The columns, of a row that has some."""
+        ...
+
+
 class Examiner:
     """Goes over the rows of a table once.
 
     Args:
         modalities: those of the run.
         columns: names of the columns that stand for ``id``, ``split`` and a group, where they are named.
-        foreign: finds the medium of a row that seems to have none.
+        unnamed: finds the files of rows in columns without a meaning.
         check: looks at the columns of rows that can be used, up to the first that has what it needs.
         wishes: finds how a row wants its media sampled, by the modalities that it needs: modalities and keys.
     """
@@ -254,14 +273,14 @@ class Examiner:
         layout: Layout,
         modalities: Collection[str],
         columns: Mapping[str, str],
-        foreign: Callable[[Row, Table, int], str | None] | None = None,
+        unnamed: UnnamedFiles | None = None,
         check: Callable[[Collection[str]], None] | None = None,
         wishes: Callable[[Row, frozenset[str]], Iterable[tuple[str, str]]] | None = None,
     ) -> None:
         self.layout, self.modalities = layout, frozenset(modalities)
         self.id_column, self.split_column = (columns.get(role, role) for role in ("id", "split"))
         self.group_column = columns.get(GROUP)
-        self.foreign, self.check, self.wishes = foreign, check, wishes
+        self.unnamed, self.check, self.wishes = unnamed, check, wishes
 
     def examine(self, table: Table) -> Facts:
         """What there is to know of each row.
@@ -273,6 +292,7 @@ class Examiner:
         hashes = np.empty(len(table), np.uint64)
         left_out: Counter[str] = Counter()
         held: set[str] = set()
+        beside: set[str] = set()
         wishes: dict[str, set[str]] = {}
         readable, first_error, columns = 0, "", _ColumnsCheck(self.check)
         for index, row in enumerate(table.scan(self.layout)):
@@ -288,6 +308,7 @@ class Examiner:
                 left_out.update(missing)
             else:
                 held |= needs
+                beside.update(self.unnamed.beside(row, table, index) if needs and self.unnamed is not None else ())
                 for modality, key in self.wishes(row, needs) if needs and self.wishes is not None else ():
                     wishes.setdefault(modality, set()).add(key)
                 columns.look(row, table, index)
@@ -295,15 +316,18 @@ class Examiner:
             splits[index] = self._split(row, table, index)
         columns.finish()
         wished = {modality: sorted(keys) for modality, keys in sorted(wishes.items())}
-        return Facts(usable, hashes, splits, dict(left_out), readable, first_error, held=sorted(held), wishes=wished)
+        return Facts(
+            usable, hashes, splits, dict(left_out), readable, first_error,
+            held=sorted(held), beside=sorted(beside), wishes=wished,
+        )  # fmt: skip
 
     def _needs(self, row: Row | SampleError, table: Table, index: int) -> frozenset[str]:
         """Modalities that the row needs."""
         if isinstance(row, SampleError):
             raise row
         needs = self.layout.needs(row)
-        if not needs and self.foreign is not None and (key := self.foreign(row, table, index)) is not None:
-            return frozenset({WELL_KNOWN.get(key, key)})
+        if not needs and self.unnamed is not None:
+            return frozenset(WELL_KNOWN.get(key, key) for key in self.unnamed(row, table, index))
         return needs
 
     def _hash(self, row: Row | SampleError, index: int) -> int:
