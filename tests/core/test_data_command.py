@@ -368,3 +368,22 @@ def test_the_special_tokens_of_a_tokenizer_are_told_too(rows, capsys, tmp_path):
     backend.save(str(tmp_path / "tokenizer.json"))
     rows.write_text(json.dumps({"text": "<|im_start|>user hi", "split": "train"}) + "\n")
     assert "rows: texts spell <|im_start|>, which" in data(capsys, rows, f"tokenizer={tmp_path}")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "<|vision_start|><|video_pad|><|video_pad|><|vision_end|>What?",
+            "<|video_pad|> <|vision_end|> <|vision_start|>",
+        ),
+        ("<|audio_bos|><|AUDIO|><|audio_eos|>What?", "<|AUDIO|> <|audio_bos|> <|audio_eos|>"),
+        ("<image_soft_token>What? <|image|>", "<image_soft_token> <|image|>"),
+        ("<start_of_image>What? <|im_start|>", "<start_of_image> <|im_start|>"),
+        ("What is |> or <| or <b>bold</b> or a <| b |>?", ""),
+    ],
+)
+def test_what_stands_for_media_in_the_texts_of_other_models_is_told(rows, capsys, text, told):
+    rows.write_text(json.dumps({"query": text, "response": "A cat.", "split": "train"}) + "\n")
+    out = data(capsys, rows)[1]
+    assert (f"rows: texts spell {told}, which stay plain text" in out) if told else "texts spell" not in out

@@ -201,8 +201,9 @@ def _rendered(figures: dict[str, Figures | None]) -> Iterator[str]:
         if of is not None and of.spelled:
             yield (
                 f"{name}: texts spell {' '.join(of.spelled)}, which stay plain text, no special tokens; give chats as "
-                "messages, media in columns of their own (in segments where they stand between texts), without any "
-                "template of a tokenizer (tokenizer.turns says how turns are spelled)"
+                "messages, media in columns of their own (in segments where they stand between texts; in a chat <name> "
+                "of the modality is the place), without any template of a tokenizer (tokenizer.turns says how turns "
+                "are spelled)"
             )
 
 

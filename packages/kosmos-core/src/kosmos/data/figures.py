@@ -30,7 +30,7 @@ class Figures:
     learned_share: float
     """Of tokens: those that the loss looks at."""
     spelled: list[str]
-    """Special tokens that at least half of the documents spell in their text."""
+    """Special tokens, or what is called as those of others, that at least half of the documents spell in their text."""
     named_file: str
     """A medium's file between tags in the text, where at least half of the documents have one; else empty."""
     longer: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +20,12 @@ from kosmos.data.tokenizer import Tokenizer
 from kosmos.visible import in_a_line
 
 _TAGGED = re.compile(r"<(\w+)>([^<>\n]+)</\1>")
+_SPECIAL = re.compile(
+    r"<\|\w{1,40}\|>|<\w{1,30}_(?:soft_token|pad|token|placeholder|context)>|<(?:start|end)_of_\w{1,30}>", re.I
+)
+"""As tokenizers call what they put around turns and in the places of media. Some stand many times in turn."""
+MOST_SPELLED = 8
+"""Such names that are told."""
 
 
 class Stretch(NamedTuple):
@@ -61,13 +68,17 @@ def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
 
 
 def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> list[str]:
-    """Special tokens of the tokenizer whose names stand in the text of half of the documents, at least.
+    """Special tokens, of the tokenizer or called as those of others are, whose names stand in the text of half of the
+    documents, at least; no more than a few.
 
     They stay plain text there, which hardly anybody means: such texts come of another library's chat template.
     """
     names = [name for name in tokenizer.special_ids if name != getattr(tokenizer, "unknown", None)]
     texts = _texts(documents, tokenizer)
-    return [name for name in names if 2 * sum(name in text for text in texts) >= max(1, len(texts))]
+    counts = Counter({name: sum(name in text for text in texts) for name in names})
+    for text in texts:
+        counts.update(sorted({found for found in _SPECIAL.findall(text) if found not in tokenizer.special_ids}))
+    return [name for name, count in counts.items() if 2 * count >= max(1, len(texts))][:MOST_SPELLED]
 
 
 def named_file(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> str:
