@@ -21,7 +21,12 @@ REFUSED = {
     "HTTPS://example.com/a.png": "URLs of kind 'HTTPS'",
     "ftp://example.com/a.png": "URLs of kind 'ftp'",
     "s3://bucket/a.png": "URLs of kind 's3'",
-    "file:///etc/passwd": "URLs of kind 'file'",
+    "file:///etc/passwd": "^/etc/passwd: absolute paths out of .* are refused",
+    "FILE:///etc/%2e%2e/etc/passwd": "absolute paths out of .* are refused",
+    "file:///etc/pass%00wd": "NUL",
+    "file:////etc/passwd": "absolute paths out of .* are refused",
+    "file://etc/passwd": "URLs of kind 'file' are never opened; write the path itself",
+    "file:a.png": "URLs of kind 'file' are never opened; write the path itself",
     "concat:a.png|b.png": "URLs of kind 'concat'",
     "": "empty",
     "a\0.png": "NUL",
@@ -58,6 +63,15 @@ def test_files_and_links_inside_are_found(root):
     (root / "there").symlink_to("folder")
     for name in ("folder/b.png", "./folder//b.png", "there/b.png"):
         assert resolve(root, name) == (root / "folder" / "b.png").resolve()
+
+
+def test_a_url_of_an_absolute_path_is_that_path(root):
+    (root / "a b.png").write_bytes(b"b")
+    assert resolve(root, f"file://{root}/a.png") == (root / "a.png").resolve()
+    assert read_source({"url": f"file://{root}/a%20b.png"}, root) == (root / "a b.png").resolve()
+    for name in ("out.png", "folder/../../secret.txt", "linked/secret.txt"):
+        with pytest.raises(SampleError, match="refused"):
+            resolve(root, f"file://{root}/{name}")
 
 
 def test_root_may_itself_be_a_link(root, tmp_path):

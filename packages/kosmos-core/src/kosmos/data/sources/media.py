@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,7 @@ class OutsideRootError(SampleError):
 
 
 def resolve(root: Path, name: str) -> Path:
-    """The file ``name`` under the data root ``root``.
+    """The file ``name`` under the data root ``root``. ``file:///a.png`` is the absolute path.
 
     Raises:
         SampleError: a URL, or a path that begins with ``..`` or a drive.
@@ -62,9 +63,10 @@ def _resolved(root: Path, name: str) -> Path:
     if not name.strip() or "\0" in name:
         raise SampleError(f"path {shown!r}: empty or with a NUL character")
     if scheme := _SCHEME.match(name):
-        raise SampleError(
-            f"{shown}: URLs of kind {scheme[1]!r} are never opened; download the file into the data folder"
-        )
+        if name[:8].lower() == "file:///":
+            return _resolved(root, unquote(name[7:]))
+        what = "write the path itself" if scheme[1].lower() == "file" else "download the file into the data folder"
+        raise SampleError(f"{shown}: URLs of kind {scheme[1]!r} are never opened; {what}")
     pure = PurePosixPath(name)
     windows = PureWindowsPath(name if "\\" in name or ":" in name else "")
     if pure.is_absolute() and root != NO_FILES and not windows.drive:
