@@ -116,6 +116,7 @@ def test_datasets_tell_media_from_titles(open_, tmp_path):
 @pytest.mark.parametrize("name", ["a.mp4", "films/My film.MKV", "/data/b.flac", "C:\\films\\c.mov", "s3://bucket/key"])
 def test_names_and_addresses_are_media(name):
     assert is_medium(name) and is_medium([None, name]) and is_medium({"path": name})
+    assert is_medium([{"video": name, "clip": [0, 1]}]) and not is_medium({"video": "A title"})
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,18 @@ def test_paths_in_objects_are_held_to_the_same_rules(root):
         read_source({"bytes": b""}, root)
 
 
+def test_an_object_may_name_its_file_by_the_modality_too(root):
+    (medium,) = read_media("image", [{"image": "a.png"}], root)
+    assert medium.source == (root / "a.png").resolve()
+    (medium,) = read_media("image", {"image": "gone.png", "path": "a.png"}, root)
+    assert medium.source == (root / "a.png").resolve()
+    for value in ({"film": "a.png"}, {"image": {"image": "a.png"}}):
+        with pytest.raises(SampleError, match=r"image: expected .* got an object without path, url, bytes, data$"):
+            list(read_media("image", value, root))
+    with pytest.raises(SampleError, match=r"'\.\.' is refused"):
+        list(read_media("image", {"image": "../secret.txt"}, root))
+
+
 def test_row_cannot_reach_out_of_its_folder(open_, rows, tmp_path):
     (tmp_path / "secret.png").write_bytes(b"secret")
     path = rows({"image": "../secret.png", "text": "x"}, {"image": "a.png", "text": "y"}, name="set/rows.jsonl")

@@ -34,6 +34,8 @@ def clips(source, index=0):
         ({**NEMO, "clip": [0.5, 1.0]}, (0.5, 1.0)),
         ({**NEMO, "audio": {"path": "b.wav"}}, (3.0, 7.0)),
         ({"audio": {"path": "b.wav", "offset": 1.0, "duration": 2.0}, "text": "x"}, (1.0, 3.0)),
+        ({"audios": [{"audio": "b.wav", "clip": [0, 1]}], "text": "x"}, (0.0, 1.0)),
+        ({**chat({"type": "audio"}), "audios": [{"audio": "b.wav", "clip": [0, 1]}]}, (0.0, 1.0)),
         ({**NEMO, "audio": {"path": "b.wav", "clip": [1.0, 2.0]}}, (1.0, 2.0)),
         ({**NEMO, "audio": DATA_URL}, (3.0, 7.0)),
         ({"query": "What?", "response": "y", "audios": ["b.wav"], "offset": 3.0, "duration": 4.0}, (3.0, 7.0)),

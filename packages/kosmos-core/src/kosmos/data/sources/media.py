@@ -22,6 +22,9 @@ from kosmos.data.sources.columns import kind_of
 from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.errors import SampleError
 
+_KEYS: Final = ("path", "url", "bytes", "data")
+"""Of an object, that hold or name a medium; the name of its modality is another."""
+
 NO_FILES: Final = Path(os.devnull)
 """The data root of rows that may name no file at all: nothing can be below what is no folder."""
 
@@ -175,6 +178,7 @@ def read_source(value: Any, root: Path) -> bytes | Path:
         for key in ("path", "url"):
             if isinstance(value.get(key), str):
                 return read_source(value[key], root)
+        raise SampleError(f"expected a path, bytes or a data: URL, got an object without {', '.join(_KEYS)}")
     raise SampleError(f"expected a path, bytes or a data: URL, got {kind_of(value)}")
 
 
@@ -214,6 +218,13 @@ def _values(array: Any) -> NDArray[np.float32]:
     return values
 
 
+def _held(modality: str, item: Any) -> Any:
+    """What an object holds under the name of its modality, where nothing else in it is a medium; else the item."""
+    if not isinstance(item, Mapping) or any(item.get(key) is not None for key in _KEYS):
+        return item
+    return item[modality] if holds_medium(item.get(modality)) else item
+
+
 def _rate(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SampleError(f"sampling_rate: expected a number, got {value!r:.60}")
@@ -223,7 +234,8 @@ def _rate(value: Any) -> float:
 def read_media(
     modality: str, value: Any, root: Path, clip: Any = None, *, has_time: bool = False
 ) -> Iterator[Media | StoredMedia]:
-    """The media of one value, one or a list of them; those that are none are passed over (``holds_medium``).
+    """The media of one value, one or a list of them; those that are none are passed over (``holds_medium``). An object
+    may hold one under the name of the modality, too.
 
     Args:
         modality: of the media.
@@ -246,6 +258,6 @@ def read_media(
                 elif _is_decoded(item):
                     yield Media(modality, _values(item["array"]), span, _rate(item["sampling_rate"]))
                 else:
-                    yield Media(modality, read_source(item, root), span)
+                    yield Media(modality, read_source(_held(modality, item), root), span)
             except SampleError as error:
                 raise type(error)(f"{modality}: {error}") from error

@@ -34,8 +34,9 @@ _HOLDS = ("bytes", "path", "url", "data", "array")
 def is_medium(value: Any) -> bool:
     """Whether what stands in such a column is a medium, without a plugin that could tell.
 
-    Bytes are, a text that ends as names of such files do or is an address, an object with one of ``_HOLDS``, and a list
-    with any of these. A title, a description, a number and a yes or no are none.
+    Bytes are, a text that ends as names of such files do or is an address, an object with one of ``_HOLDS`` or with a
+    medium under one of ``WELL_KNOWN``, and a list with any of these. A title, a description, a number and a yes or no
+    are none.
     """
     if isinstance(value, str):
         value = value.strip(_LIST) if value.startswith(("[", "{")) else value
@@ -45,5 +46,5 @@ def is_medium(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(is_medium, value))
     if isinstance(value, Mapping):
-        return any(value.get(key) is not None for key in _HOLDS)
+        return any(value.get(key) is not None for key in _HOLDS) or any(is_medium(value.get(key)) for key in WELL_KNOWN)
     return isinstance(value, bytes | FileSpan)
