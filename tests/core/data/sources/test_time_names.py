@@ -87,6 +87,43 @@ def test_timecodes_are_told_in_seconds(open_, rows, said):
     refused(open_(rows({**SOUND, **said})), r"write clip: \[27\.5, 62\] in seconds; leave")
 
 
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            {"clip": [[0.5, 2], [1, 2]]},
+            r'got \[\[0.5, 2\], \[1, 2\]\]; it is that of all media of the row: write each as {"path',
+        ),
+        (
+            {"clip": ["00:00:01.000", "00:01:02.5"]},
+            r"clip: expected \[start, end\] in seconds, got .*; write \[1, 62.5\]$",
+        ),
+        ({"clip": ["1", 2]}, r"; write \[1, 2\]$"),
+        ({"clip": ["from", "to"]}, r"got \['from', 'to'\]$"),
+        ({"audio_start": "00:01", "audio_end": "00:02"}, "got '00:01' and '00:02'; in seconds that is 1 and 2$"),
+        (
+            {"offset": "00:00:01", "duration": "00:00:02"},
+            "offset: expected seconds, got '00:00:01'; write 1; leave it out",
+        ),
+    ],
+)
+def test_what_is_no_clip_is_told_with_the_form_that_is(open_, rows, said, cause):
+    refused(open_(rows({**SOUND, **said})), cause)
+
+
+def test_columns_of_timecodes_are_told_in_seconds(open_, rows):
+    row = {**SOUND, "a": "00:00:01.5", "b": "00:00:02"}
+    refused(open_(rows(row), columns={"start": "a", "end": "b"}), r"a and b: .*; in seconds that is 1\.5 and 2$")
+
+
+def test_each_of_several_media_has_a_clip_of_its_own(open_, rows):
+    each = [{"path": "b.wav", "clip": [0.5, 2]}, {"path": "b.wav", "clip": [1, 2]}]
+    assert [medium.clip for medium in open_(rows({"audios": each, "text": "x"})).document(0).media] == [
+        (0.5, 2),
+        (1, 2),
+    ]
+
+
 def test_objects_and_parts_of_chats_are_told_of_too(open_, rows):
     said = r"time_start and time_end beside a medium are not read; write clip: \[start, end\]"
     times = {"time_start": 1, "time_end": 2}

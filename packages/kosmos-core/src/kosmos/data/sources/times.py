@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kosmos.data.sources.columns import Row, look_up, parse_path
-from kosmos.data.sources.time_names import Stretch, as_seconds, seconds, stretches, time_name
+from kosmos.data.sources.time_names import Stretch, as_seconds, seconds, stretches, time_name, timecode
 from kosmos.errors import SampleError
 
 ROLES: Final = ("clip", "offset", "duration", "start", "end")
@@ -38,11 +38,21 @@ def read_clip(value: Any) -> Clip | None:
         return None
     numbers = isinstance(value, list | tuple) and len(value) == 2
     if not numbers or any(isinstance(v, bool) or not isinstance(v, int | float) for v in value):
-        raise SampleError(f"clip: expected [start, end] in seconds, got {value!r:.80}")
+        raise SampleError(f"clip: expected [start, end] in seconds, got {value!r:.80}{_clip_meant(value)}")
     start, end = float(value[0]), float(value[1])
     if not (math.isfinite(start) and math.isfinite(end) and 0 <= start < end):
         raise SampleError(f"clip: expected 0 <= start < end, got [{start}, {end}]")
     return start, end
+
+
+def _clip_meant(value: Any) -> str:
+    """How to write what stands in the place of a clip; empty where nobody knows."""
+    if not isinstance(value, list | tuple) or not value:
+        return ""
+    if all(isinstance(one, list | tuple) for one in value):
+        return '; it is that of all media of the row: write each as {"path": FILE, "clip": [start, end]}'
+    times = list(map(timecode, value))
+    return f"; write [{', '.join(f'{one:g}' for one in times)}]" if len(times) == 2 and None not in times else ""
 
 
 def clip_beside(modality: str, medium: Mapping[str, Any]) -> Any:
@@ -204,6 +214,8 @@ def _unread(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, ...
     """What is said and not read; None where nothing is."""
     if "offset" not in taken and seconds(said.get("offset")):  # from 0 on is from the beginning
         return _Unread("offset without a duration is not read", _WRITE, _name("{offset: offset, duration: COLUMN}"))
+    if "offset" not in taken and seconds(said.get("offset")) is None and (begin := timecode(said.get("offset"))):
+        return _Unread(f"offset: expected seconds, got {said['offset']!r:.40}", f"write {begin:g}", "", "it")
     return next((_unread_stretch(found) for found in stretches(said, taken, own)), None)
 
 
