@@ -135,3 +135,17 @@ def test_a_name_that_nothing_has_leads_to_the_nearest(name: str, hint: str, regi
     with pytest.raises(ConfigError) as caught:
         find(name, registry)
     assert str(caught.value) == f"{name}: nothing has this name; {hint}"
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("fps", "frame_rate_hz, an option of modality video\n"),
+        ("nframes", "num_frames, an option of modality video\n"),
+        ("use_audio_in_video", "use_audio_in_video\n  What other trainers call so is here: a row names a film for its"),
+    ],
+)
+def test_what_others_say_of_the_frames_and_the_sound_of_films_is_told(
+    capsys: pytest.CaptureFixture[str], name: str, begin: str
+) -> None:
+    assert told(capsys, name).startswith(begin)

@@ -134,3 +134,20 @@ def test_whole_numbers_may_be_written_with_their_power_of_ten() -> None:
 )
 def test_a_word_of_another_trainer_has_an_honest_entry(name: str, said: str) -> None:
     assert said in "\n".join(f"{topic.title}\n{topic.about}" for topic in find(name, load_plugins()))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (
+            "modalities.video.processor.fps=2",
+            "modalities.video.processor.fps: unknown field; did you mean frame_rate_hz?",
+        ),
+        ("modalities.video.processor.nframes=2", "processor.nframes: unknown field; did you mean num_frames?"),
+        ("modalities.video.stream=imgae", "needs both an encoder and a connector; did you mean image?"),
+    ],
+)
+def test_what_was_meant_for_films_is_told(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_parts(make_run({"modalities": ["image", "video"]}, parse_overrides([override])), load_plugins())
+    assert said in str(caught.value)

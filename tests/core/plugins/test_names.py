@@ -34,3 +34,8 @@ def test_long_lists_are_cut_with_their_number() -> None:
 def test_names_are_what_can_stand_in_lists_in_places_and_before_values() -> None:
     assert not any(map(unfit, ("imu", "exact_match", "lion8bit", "imu-folder", "LogMel", "a1_b-2")))
     assert all(map(unfit, ("", "a.b", "a,b", "x=y", "my imu", "imu/2", "7b", "-a", "a-", "a--b", "größe", "imu\n")))
+
+
+def test_a_name_of_the_same_letters_is_near() -> None:
+    assert did_you_mean("--vedio", ["--prompt", "--video", "--seed"]) == "did you mean --video?"
+    assert did_you_mean("sum", ["mus"]) == ""

@@ -27,7 +27,7 @@ from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import Recompute
 from kosmos.model.weights import drawn_later, seed_part, without_memory
-from kosmos.names import listed
+from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
 from kosmos.runtime.generators import own_draws
 
@@ -255,7 +255,8 @@ def parts_of(config: RunConfig, name: str, specs: dict[str, ModalitySpec]) -> tu
     settings = config.streams.get(name, StreamConfig())
     owner = specs.get(name)
     if owner is None and not all(part and part.name for part in (settings.encoder, settings.connector)):
-        raise ConfigError(f"streams.{name}: no modality has this name, so it needs both an encoder and a connector")
+        needs = f"no modality has this name, so it needs both an encoder and a connector; {did_you_mean(name, specs)}"
+        raise ConfigError(f"streams.{name}: {needs.removesuffix('; ')}")
     encoder = _or_default(settings.encoder, owner.encoder if owner else None, owner.encoder_options if owner else {})
     connector = _or_default(
         settings.connector, owner.connector if owner else None, owner.connector_options if owner else {}
@@ -308,10 +309,8 @@ def _title(path: str, part: Any, by: ComponentConfig) -> str:
 
 
 def _or_default(stated: ComponentConfig | None, name: str | None, options: Mapping[str, Any]) -> ComponentConfig:
-    """What the run file states; the modality's default options fill what it leaves open of the same component.
-
-    The first of the default options is what the others are for (a model, and the picture size that suits it):
-    a run file that states it gets none of them.
+    """What the run file states; the modality's default options fill what it leaves open of the same component. The
+    first of them is what the others are for (a model, and its picture size): a run file that states it gets none.
     """
     if stated is None or stated.name in ("", name):
         own = stated.options if stated else {}

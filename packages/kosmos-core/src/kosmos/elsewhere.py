@@ -44,6 +44,9 @@ ELSEWHERE = {
     "modalities.NAME.processor and streams.NAME.encoder say how media are read": (
         "max_pixels image_max_pixels video_max_pixels image_resolution"
     ),
+    "a row names a film for its pictures, and once more as audio for its sound (docs: Use your own data)": (
+        "use_audio_in_video use_audio_from_video"
+    ),
     "documents are scored in rows as in training": "per_device_eval_batch_size eval_batch_size",
     "train.schedule: {name: cosine, final: SHARE}, of the peak": "min_lr min_lr_ratio min_lr_rate eta_min",
     "a run always scores before its first step and after its last": "eval_on_start do_eval do_train",
@@ -169,8 +172,10 @@ SIZES = {
     "ffn_width": "intermediate_size ffn_hidden_size ffn_dim d_ff mlp_dim feedforward_dim",
     "rope_base": "rope_theta rotary_base",
     "tie_embeddings": "tie_word_embeddings",
+    "frame_rate_hz": "fps sample_fps sampling_fps target_fps",
+    "num_frames": "nframes n_frames",
 }
-"""Options of our backbones and encoders to the names that others have for them."""
+"""Options of our backbones, encoders and processors to the names that others have for them."""
 
 COMPONENTS = {
     "metric": {"word_error_rate": "wer", "exact_match": "em accuracy acc", "bleu": "sacrebleu corpus_bleu"},

@@ -20,12 +20,13 @@ def unfit(name: str) -> str:
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that ``name`` most likely meant; case, ``-`` and ``_`` do not count. None where none is near.
 
-    It is spelled nearly so, or is the shortest of those that begin so.
+    It is spelled nearly so, of the same letters, or is the shortest of those that begin so.
     """
     by_plain, wanted = {plain(candidate): candidate for candidate in candidates}, plain(name)
     matches = difflib.get_close_matches(wanted, by_plain, n=1, cutoff=0.68)  # two thirds: fused is not seed
+    same = [known for known in by_plain if len(wanted) > 3 and sorted(known) == sorted(wanted)]
     begin = [known for known in by_plain if known.startswith(wanted)] if len(wanted) >= 3 else []
-    found = matches or sorted(begin, key=len)
+    found = matches or same or sorted(begin, key=len)
     return by_plain[found[0]] if found else None
 
 
