@@ -42,10 +42,8 @@ def open_sources(
 
 
 def open_held_out(config: RunConfig, registry: Registry) -> list[Source]:
-    """The held-out parts of the run's sources, and ``evaluate.sources``; a source without one is left out.
-
-    Raises: as ``open_sources``.
-    """
+    """The held-out parts of the run's sources, and ``evaluate.sources``; a source without one is left out. Raises as
+    ``open_sources``."""
     return _all_held_out(config, registry, _open_all(config, registry))
 
 
