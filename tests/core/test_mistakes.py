@@ -151,3 +151,14 @@ def test_what_was_meant_for_films_is_told(override: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_parts(make_run({"modalities": ["image", "video"]}, parse_overrides([override])), load_plugins())
     assert said in str(caught.value)
+
+
+def test_an_option_of_an_encoder_for_other_media_is_not_named() -> None:
+    def said(modality: str) -> str:
+        over = {"streams": {modality: {"encoder": {"pretrained": True}}}}
+        with pytest.raises(ConfigError) as caught:
+            check_parts(make_run({"modalities": [modality]}, over), load_plugins())
+        return str(caught.value)
+
+    assert said("audio").startswith("streams.audio.encoder.pretrained: unknown field (fields: width, ")
+    assert "timm has it (streams.video.encoder.name=timm)" in said("video")

@@ -20,7 +20,7 @@ from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.data.turns import ROLES, spell_turns
-from kosmos.encoder_inputs import check_encoder
+from kosmos.encoder_inputs import check_encoder, suiting
 from kosmos.errors import ConfigError, PluginError
 from kosmos.model.decoder import Decoder
 from kosmos.model.lora import add_lora
@@ -190,12 +190,14 @@ def check_parts(config: RunConfig, registry: Registry, absent: Absent | None = N
         if name in config.modalities and name not in specs:
             continue  # what it would be made of is not known
         encoder, connector = parts_of(config, name, specs)
-        for kind, part, positional in (("encoder", encoder, 0), ("connector", connector, 2)):
-            with _passing(absent):
-                registry.check(kind, part.name, part.options, path=f"streams.{name}.{kind}", positional=positional)
-        for modality, spec in specs.items():
-            if config.stream_of(modality) == name:
-                check_encoder(registry, spec, encoder.name, f"streams.{name}.encoder")
+        path, own = f"streams.{name}", [spec for modality, spec in specs.items() if config.stream_of(modality) == name]
+        suits = suiting(registry, own)
+        with _passing(absent):
+            registry.check("encoder", encoder.name, encoder.options, path=f"{path}.encoder", positional=0, suits=suits)
+        with _passing(absent):
+            registry.check("connector", connector.name, connector.options, path=f"{path}.connector", positional=2)
+        for spec in own:
+            check_encoder(registry, spec, encoder.name, f"{path}.encoder")
     return specs
 
 

@@ -7,6 +7,7 @@ before it is made, by the annotation of that name in its class. What is not stat
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Collection
 from dataclasses import fields, is_dataclass
 from inspect import isclass
 from numbers import Real
@@ -40,6 +41,17 @@ def check_encoder(registry: Registry, spec: ModalitySpec, encoder: str, path: st
         f"{path}: {encoder} is an encoder for {stated.__name__}, and the modality {spec.name} takes one for "
         f"{' or '.join(one.__name__ for one in wanted)}; name one of these: {listed(there)}"
     )
+
+
+def suiting(registry: Registry, specs: Collection[ModalitySpec]) -> Callable[[str], bool]:
+    """Tells whether to name an encoder to a stream of some modalities: it has to be one for all that state what they
+    take."""
+
+    def suits(encoder: str) -> bool:
+        taken = [(spec, _taken_by(registry, spec.name)) for spec in specs]
+        return all(not wanted or _suits(registry, spec, encoder, wanted) for spec, wanted in taken)
+
+    return suits
 
 
 def _suits(registry: Registry, spec: ModalitySpec, encoder: str, wanted: tuple[type, ...]) -> bool:

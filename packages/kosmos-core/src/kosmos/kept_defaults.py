@@ -10,7 +10,7 @@ from typing import Any
 
 from kosmos.errors import KosmosError
 from kosmos.options import fields_of
-from kosmos.plugins import Registry
+from kosmos.plugins import Registry, Suits
 
 Defaults = Mapping[str, Mapping[str, Any]]
 """Kind and name of components, such as ``encoder timm``, to the defaults of their options as plain values."""
@@ -24,9 +24,11 @@ class Keeping(Registry):
         self.used, self.resolved = registry.used, registry.resolved
         self._before = before
 
-    def check(self, kind: str, name: str, options: Mapping[str, Any], *, path: str, positional: int) -> dict[str, Any]:
+    def check(
+        self, kind: str, name: str, options: Mapping[str, Any], *, path: str, positional: int, suits: Suits = None
+    ) -> dict[str, Any]:
         kept = self.kept(kind, name)
-        return super().check(kind, name, {**kept, **options}, path=path, positional=positional)
+        return super().check(kind, name, {**kept, **options}, path=path, positional=positional, suits=suits)
 
     def kept(self, kind: str, name: str) -> dict[str, Any]:
         """The options of a component whose defaults are others now, with those of before."""

@@ -9,16 +9,15 @@ Torch-free and fast until something is built. ``kosmos.discovery`` finds and iso
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
 from inspect import signature
 from typing import Any
 
+from kosmos.catalogue import catalogue, install_hint
 from kosmos.components import KINDS, DatasetSpec, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candidates, load
 from kosmos.elsewhere import component_elsewhere
@@ -30,6 +29,7 @@ from kosmos.selection import asked_plugins, choose
 
 __all__ = ["PluginRecord", "Registry", "load_core", "load_plugins"]
 
+Suits = Callable[[str], bool] | None
 _KIND_NAMES = [kind.kind for kind in KINDS]
 
 
@@ -153,12 +153,15 @@ class Registry:
             raise PluginError(f"{where}{who} is broken: {flaw}")
         return made
 
-    def check(self, kind: str, name: str, options: Mapping[str, Any], *, path: str, positional: int) -> dict[str, Any]:
+    def check(
+        self, kind: str, name: str, options: Mapping[str, Any], *, path: str, positional: int, suits: Suits = None
+    ) -> dict[str, Any]:
         """The options of a component, converted to the types that its factory declares.
 
         Args:
             path: where they stand in the run file.
             positional: number of the factory's parameters in front that are no options.
+            suits: whether a component may be named as one that has an unknown option; None is each.
 
         Raises:
             ConfigError: an option is unknown, missing or of a wrong type.
@@ -167,7 +170,7 @@ class Registry:
         from kosmos.options import check_options  # pydantic; discovery does without
 
         def owner(option: str) -> str | None:
-            return next(iter(self._owners_of(option, kind, positional)), None)
+            return next(filter(suits, self._owners_of(option, kind, positional)), None)
 
         try:
             return check_options(self.resolve(kind, name), options, path=path, positional=positional, owner=owner)
@@ -225,7 +228,7 @@ class Registry:
         elif meant := self._meant(kind, name):
             said = f"{kind} {name!r}: unknown; {meant} ({plural(kind)}: {listed(there)})"
         else:
-            install = _install_hint(kind, name)
+            install = install_hint(kind, name)
             said = (
                 f"{kind} {name!r}: no installed plugin brings it ({plural(kind)}: {listed(there)}); "
                 f"install the package that does ({install}){'' if doubts else self._of_models(kind, name)}"
@@ -287,7 +290,7 @@ class Registry:
 
     def _likely(self, kind: str, name: str) -> PluginRecord | None:
         """The plugin that is not loaded and, by its name or the catalogue, would bring a component."""
-        package = _catalogue().get(kind, {}).get(name)
+        package = catalogue().get(kind, {}).get(name)
         return next((plugin for plugin in self.off if name == plugin.name or package == plugin.distribution), None)
 
     def _remedy(self, kind: str, name: str, error: BaseException) -> str:
@@ -304,21 +307,6 @@ class Registry:
             f"install it, or {plugin.distribution} again with its dependencies" if plugin.distribution else "install it"
         )
         return f"; {again}"
-
-
-def _catalogue() -> dict[str, dict[str, str]]:
-    """Kind and name of known components to the distribution that brings them."""
-    found: dict[str, dict[str, str]] = json.loads(files("kosmos").joinpath("catalogue.json").read_text("utf-8"))
-    return found
-
-
-def _install_hint(kind: str, name: str) -> str:
-    """Which package to install: from the catalogue of known ones, else by the convention for modalities."""
-    if (package := _catalogue().get(kind, {}).get(name)) is not None:
-        return f"pip install {package}"
-    if kind == "modality":
-        return f"by convention: pip install kosmos-{name}"
-    return "'kosmos plugins' lists what is installed"
 
 
 def _miscounted(source: Any) -> str:
