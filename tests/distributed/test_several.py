@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+import typer.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kosmos import train_model
 from kosmos.cli import main
+from kosmos.commands.several import as_given
 from kosmos.commands.unfinished import progress_of
 from kosmos.evaluate.dealt import chunks
-from support.command import Started, lines_in
+from support.command import Started, command, environment, lines_in
 from support.runs import small_run
 from support.torchrun import LOOPBACK, torchrun
 
@@ -115,10 +119,43 @@ def test_one_process_goes_on_where_several_were_stopped(folder: Path, capsys: py
     assert cut.read_bytes() == whole.read_bytes() and not progress_of(cut).exists()
 
 
+def test_what_is_typed_once_is_asked_by_all(folder: Path) -> None:
+    said = ("--prompt", "-", "--max-documents", "40")
+    written = []
+    for name, more in {"one": (), "both": ("--nproc=2",)}.items():
+        run = continued(folder, f"typed_{name}.jsonl", *said, *more)
+        done = subprocess.run(
+            command(*run), input=" and on", env=environment(**LOOPBACK), capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith("39 answers in ")
+        written.append((folder / f"typed_{name}.jsonl").read_text())
+    assert written[0] == written[1] and all(
+        json.loads(line)["prompt"].endswith(" and on") for line in written[0].split("\n")[:-1]
+    )
+
+
+def test_options_are_handed_on_as_they_were_given() -> None:
+    seen: list[str] = []
+    told = typer.Typer()
+
+    @told.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def command(
+        context: typer.Context, output: str, data: list[str] | None = None, workers: int | None = None,
+        seed: int = 7, chat: bool = False, nproc: int | None = None, name: str = "x",
+    ) -> None:  # fmt: skip
+        seen.extend(as_given(context))
+
+    typer.testing.CliRunner().invoke(
+        told, ["run", "--data", "a", "--data", "-b", "--workers", "0", "--seed", "0", "--chat", "--nproc", "2", "a.b=1"]
+    )
+    assert seen == ["run", "--data=a", "--data=-b", "--workers=0", "--seed=0", "--chat", "a.b=1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["eval", "run", "--data", "gone.jsonl"], "error[data]: data 'gone.jsonl'"),
+        (["generate", "run", "--data", "rows.jsonl", "--top-p", "3"], "error[config]: top_p: expected a number"),
         (["eval", "run", "--data", "rows.jsonl", "--generate", "2", "--answers", "rows.jsonl"], "error[config]: rows"),
     ],
 )

@@ -26,7 +26,7 @@ from kosmos import (
 )
 from kosmos.cli import main
 from kosmos.config import RunConfig
-from kosmos.errors import CheckpointError, QuarantineFull
+from kosmos.errors import CheckpointError, DataError, QuarantineFull
 from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
 from support.ticks import TicksSource
 
@@ -74,13 +74,15 @@ def test_a_run_on_documents_in_memory_goes_on_with_them_alone(tmp_path: Path, ca
     assert {name: found.documents for name, found in whole.after.by_source.items()} == {"additions": 10}
     with pytest.raises(Interrupted):
         train_model(run_on(tmp_path / "cut"), **SOURCES, reporter=StopsAt(3))
-    with pytest.raises(CheckpointError, match=r"was made with data\.sources\.0\.name 'additions', the run now has"):
+    with pytest.raises(DataError, match=r"data 'additions \(given to train_model\)': no registered dataset"):
         resume_run(tmp_path / "cut")
+    with pytest.raises(CheckpointError, match=r"was made with data\.sources\.0\.documents 40, the run now has 39"):
+        resume_run(tmp_path / "cut", sources=[Sums(range(39))], held_out=SOURCES["held_out"])
     resume_run(tmp_path / "cut", **SOURCES)
     assert_same_tensors(tmp_path / "whole", tmp_path / "cut")
-    assert main(["eval", str(tmp_path / "whole"), "--max-documents", "2"]) == 0
-    warned = "warning: the run was trained on additions, and none of what is scored is called so"
-    assert warned in capsys.readouterr().err
+    for command in (["eval", str(tmp_path / "whole")], ["train", "--resume", str(tmp_path / "whole"), "--steps", "9"]):
+        assert main(command) == 3  # which have no such data, and take no others in their place
+        assert "error[data]: data 'additions (given to train_model)': no registered dataset" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -185,19 +187,41 @@ def test_a_start_that_fails_leaves_its_folder_free(tmp_path: Path) -> None:
             train_model(run_on(tmp_path / "run"), **SOURCES, reporter=Fails(method))
         assert [file.name for file in (tmp_path / "run").iterdir()] == ["notes.txt"]
     train_model(run_on(tmp_path / "run", train={"steps": 1}), **SOURCES)
+    new = run_on(tmp_path / "new", trackers=["tensorboard"])
+    with pytest.raises(KeyError, match="scored"):
+        train_model(new, **SOURCES, reporter=Fails("scored"))
+    assert not (tmp_path / "new").exists()
 
 
-def test_a_mistake_of_a_reporter_costs_no_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_mistake_of_a_reporter_costs_no_step(tmp_path: Path, step: int) -> None:
     class Divides(Reporter):
         def step(self, row, steps):
-            1 / (row["step"] - 4)
+            1 / (row["step"] - step)
 
     with pytest.raises(ZeroDivisionError):
         train_model(run_on(tmp_path / "run"), **SOURCES, reporter=Divides())
-    assert load_run(tmp_path / "run").step == 4
+    assert load_run(tmp_path / "run").step == step
     train_model(run_on(tmp_path / "whole"), **SOURCES)
     resume_run(tmp_path / "run", **SOURCES)
     assert_same_tensors(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_model_that_a_reporter_has_left_in_evaluation_trains_on(tmp_path: Path) -> None:
+    class Looks(Reporter):
+        def start(self, run):
+            self.model = run.composition.model
+
+        def step(self, row, steps):
+            self.model.eval()
+
+        def scored(self, step, scores):
+            self.model.eval()
+
+    dropped = {"backbone": {"lora": {"rank": 2, "dropout": 0.5}}, "evaluate": {"every_steps": 2}}
+    train_model(run_on(tmp_path / "run", **dropped), **SOURCES)
+    train_model(run_on(tmp_path / "looked", **dropped), **SOURCES, reporter=Looks())
+    assert_same_tensors(tmp_path / "run", tmp_path / "looked")
 
 
 def test_a_reporter_gets_every_scoring(tmp_path: Path) -> None:

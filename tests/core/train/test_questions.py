@@ -12,7 +12,8 @@ from kosmos import load_run, make_run, open_choices, score_choices
 from kosmos.cli import main
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, DataError
-from kosmos.train.run import train_model
+from kosmos.train.best import values
+from kosmos.train.run import resume_run, train_model
 from support.command import SMALL, kosmos
 from support.runs import Listener, rows_of
 
@@ -101,6 +102,17 @@ def test_nothing_else_need_be_held_out(data: Path, tmp_path: Path, capsys) -> No
     assert any(line.startswith("step 4  held out: of colours ") for line in said.said)
     assert main(["eval", str(tmp_path / "run")]) == 0
     assert "colours" in capsys.readouterr().out
+
+
+def test_questions_that_a_resumed_run_is_asked_change_nothing_of_which_scoring_is_best(data: Path, tmp_path: Path):
+    config = make_run(run_on(data, tmp_path / "run", choices=[]).model_dump(), {"checkpoint": {"keep_best": True}})
+    train_model(config)
+    before = values(rows_of(tmp_path / "run" / "held_out.jsonl"))
+    more = {"train": {"steps": 16}, "evaluate": {"choices": [str(data / "colours.jsonl")]}}
+    resume_run(tmp_path / "run", more)
+    rows = rows_of(tmp_path / "run" / "held_out.jsonl")
+    assert {step: loss for step, loss in values(rows).items() if step <= 12} == before
+    assert "colours" in rows[-1]["held_out"]["source"]
 
 
 @pytest.mark.parametrize(

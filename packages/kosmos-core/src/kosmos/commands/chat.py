@@ -23,7 +23,8 @@ from kosmos.commands.writing import (
     Temperature,
     TopK,
     TopP,
-    stop_texts,
+    check_stop,
+    hint_at_escapes,
     write_behind,
 )
 from kosmos.data.chat import chat_prompt
@@ -86,6 +87,8 @@ def chat(
     from kosmos.train.saved import load_run
 
     check_sampling(temperature, top_k, top_p)
+    check_stop(stop)
+    hint_at_escapes(stop)
     with aside():
         run = load_run(Path(output), step=as_step(step), overrides=parse_overrides(overrides))
     warnings = run.warnings()
@@ -95,7 +98,7 @@ def chat(
         say(f"warning: {line}", file=sys.stderr)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused line by line
-    talk = Talk(run, system, Writing(max_new_tokens, temperature, top_k, top_p, seed, stop_texts(stop)))
+    talk = Talk(run, system, Writing(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ())))
     _hold(talk, typed=sys.stdin.isatty())
 
 

@@ -16,7 +16,7 @@ _SAMPLING = {
     "texts are written up to 32 at once": "batch_size num_batches",
     "--answers FILE takes the texts of --data": "output output_file output_path",
     "once for each sample, with another --seed": "n num_return_sequences num_samples",
-    "--nproc N, of --data": "num_processes gpus",
+    "'kosmos generate --data PATH --nproc N' shares documents out": "num_processes gpus",
     "each process holds the whole model": "tensor_parallel_size",
     "--step N, or best": "checkpoint ckpt",
 }

@@ -24,10 +24,10 @@ from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
-from kosmos.commands.scored_answers import Wanted, check_options, named_metrics, write_answers
+from kosmos.commands.scored_answers import Wanted, check_options, check_written, named_metrics, write_answers
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import made_by
-from kosmos.commands.writing import Stop, stop_texts
+from kosmos.commands.writing import Stop, check_stop, hint_at_escapes
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import parse_overrides
 from kosmos.runtime.launch import is_launched, said_once
@@ -116,6 +116,7 @@ def evaluate(
     with said_once():
         fields = _fields(output, context.args)
         _check_data(data or (), choices or (), root)
+        check_stop(stop)
         if generate and choices and not data:
             raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
     if nproc is not None and not is_launched():
@@ -125,23 +126,24 @@ def evaluate(
 
     of_generate = {"--max-new-tokens": max_new_tokens, "--stop": stop or None, "--metric": metric or None}
     with shared() as parallel, aside():
-        parallel.main_only(
-            lambda: check_options(answers, generate, choices or (), resume=resume, of_generate=of_generate)
-        )
+        parallel.main_only(lambda: check_options(answers, generate, resume=resume, of_generate=of_generate))
         helpers = helpers_of_rank(parallel.local_world_size) if workers is None else workers
         run = loaded_by_all(parallel, output, as_step(step), fields)
         for line in run.warnings():
             _warn(line)
         most = max_new_tokens or MAX_NEW_TOKENS
         metrics = named_metrics(run, metric or ()) if generate else {}
-        wanted = Wanted(min(generate, max_documents), most, metrics, stop_texts(stop))
+        hint_at_escapes(stop)
+        wanted = Wanted(min(generate, max_documents), most, metrics, tuple(stop or ()))
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
         own = [] if data or choices else run.composition.config.evaluate.choices
         sources = _sources(run, output, data, root, alone=not own) if data or not choices else []
         lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(choices or ())]
         asked = [*map(short_name, choices or ()), *(one.name or short_name(one.path) for one in own)]
         settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
-        parallel.main_only(lambda: lines.begin(made_by(run, sources, paths, settings), paths))
+        check_written(answers, generate, asked)
+        files = [*paths, *(one.path for one in own)]
+        parallel.main_only(lambda: lines.begin(made_by(run, sources, files, settings), paths))
         chosen: list[Chosen] = []
         if asked:
             chosen = _score_choices(run, choices or (), root, max_documents, helpers, result, parallel)

@@ -32,7 +32,8 @@ from kosmos.commands.writing import (
     Temperature,
     TopK,
     TopP,
-    stop_texts,
+    check_stop,
+    hint_at_escapes,
     write_behind,
 )
 from kosmos.data.chat import chat_prompt
@@ -115,10 +116,14 @@ def generate(
     document of a file or folder is continued. FIELD.PATH=VALUE says where what the run file names is now, or where to
     compute, such as train.device=cpu.
     """
+    from kosmos.generate import check_sampling
+
     with said_once():
         if output.startswith("-"):
             option = output.partition("=")[0]
             raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
+        check_sampling(temperature, top_k, top_p)
+        check_stop(stop)
         _check_text("--system", system or "")
         of_data = {"--root": root, "--answers": answers, "--max-documents": max_documents, "--nproc": nproc}
         _check_data(data or (), of_data, resume=resume)
@@ -129,11 +134,9 @@ def generate(
 
     from kosmos.commands.continued import Asking, continue_data
     from kosmos.evaluate.generated import Writing
-    from kosmos.generate import check_sampling
 
-    check_sampling(temperature, top_k, top_p)
     overrides, arguments = split_fields(context.args)
-    how = Writing(max_new_tokens, temperature, top_k, top_p, seed, stop_texts(stop))
+    how = Writing(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()))
     with shared() as parallel:
         if answers is not None:
             parallel.main_only(partial(check_answers, answers, resume=resume))
@@ -141,8 +144,10 @@ def generate(
             run = loaded_by_all(parallel, output, as_step(step), parse_overrides(overrides))
         for line in run.warnings():
             say(f"warning: {line}", file=sys.stderr)
+        hint_at_escapes(stop)
         modalities = list(run.composition.planner.routes)
-        segments = read_segments(arguments, modalities, installed=run.composition.registry.specs("modality"))
+        installed = run.composition.registry.specs("modality")
+        segments = parallel.main_only(lambda: read_segments(arguments, modalities, installed=installed))
         if data:
             asking = Asking(_texts_alone(segments), chat, system)
             continue_data(

@@ -40,9 +40,7 @@ class Wanted:
         return {"generate": self.documents, "max_new_tokens": self.max_new_tokens, **stop}
 
 
-def check_options(
-    answers: str | None, generate: int, choices: Sequence[str], *, resume: bool, of_generate: Mapping[str, object]
-) -> None:
+def check_options(answers: str | None, generate: int, *, resume: bool, of_generate: Mapping[str, object]) -> None:
     """Raises ConfigError where an option goes without that which it is for, or the answers cannot be written."""
     for option, value in of_generate.items():
         if value is not None and not generate:
@@ -52,7 +50,15 @@ def check_options(
             raise ConfigError("--resume: goes on where the file of --answers ends; name it, or leave --resume out")
         return
     check_answers(answers, resume=resume)
-    if not generate and not choices:
+
+
+def check_written(answers: str | None, generate: int, asked: Sequence[str]) -> None:
+    """Raises ConfigError where a file is named and nothing is to be written.
+
+    Args:
+        asked: names of questions.
+    """
+    if answers is not None and not generate and not asked:
         raise ConfigError(
             "--answers: takes what --generate N writes and --choices FILE chooses; give one of them, such as "
             "--generate 100"

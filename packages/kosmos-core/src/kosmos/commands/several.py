@@ -27,7 +27,7 @@ def as_given(context: typer.Context) -> list[str]:
     options: list[str] = []
     for parameter in context.command.params:
         value = context.params.get(parameter.name or "")
-        if parameter.name == "nproc" or value in (None, False, parameter.default):
+        if parameter.name == "nproc" or value is None or value is False or value == parameter.default:
             continue
         name = parameter.opts[0]
         if parameter.param_type_name == "argument":

@@ -31,15 +31,18 @@ Stop = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the sampling.")]
 
 
-def stop_texts(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The values of ``--stop``. Raises ConfigError where one is empty."""
+def check_stop(given: Sequence[str] | None) -> None:
+    """Raises ConfigError where a value of ``--stop`` is empty."""
+    if "" in (given or ()):
+        raise ConfigError("--stop: the value is empty (an unset variable?); give a text, or leave the option out")
+
+
+def hint_at_escapes(given: Sequence[str] | None) -> None:
+    """Say of values of ``--stop`` that a shell hands on as they are typed."""
     for text in given or ():
-        if not text:
-            raise ConfigError("--stop: the value is empty (an unset variable?); give a text, or leave the option out")
         if "\\n" in text:
             line = "a backslash and an n, as they stand; the end of a line is $'\\n' in bash and zsh"
             say(f"hint: --stop {text!r:.40}: {line}", file=sys.stderr)
-    return tuple(given or ())
 
 
 class ShownText:

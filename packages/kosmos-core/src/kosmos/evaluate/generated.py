@@ -59,7 +59,7 @@ class Generated:
     id: str | int | None = None
     """The row's own; None where it has none."""
     tokens: int = 0
-    """Of ``text``."""
+    """That were written: of ``text``, and of a text that ended it."""
     ended: str = ""
     """Why there are no more: ``stop`` where one of the texts came that end it, else as of ``why_ended``."""
     seed: int | None = None

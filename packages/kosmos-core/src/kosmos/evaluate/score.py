@@ -125,17 +125,17 @@ def check_source(source: object) -> None:
         )
 
 
-def check_sources(sources: Sequence[Source]) -> None:
+def check_sources(sources: Sequence[Source], name: str = "sources") -> None:
     """Raises ConfigError where they are documents, a path, or one source."""
     listed = isinstance(sources, Sequence) and not isinstance(sources, str)
     wrong = [one for one in sources if not _is_source(one)] if listed else [sources]
     if wrong:
         raise ConfigError(
-            f"sources: expected a list of Sources ({_A_SOURCE}), such as open_sources gives, got {wrong[0]!r:.60}"
+            f"{name}: expected a list of Sources ({_A_SOURCE}), such as open_sources gives, got {wrong[0]!r:.60}"
         )
     names = Counter(source.name for source in sources)
     if twice := [name for name, times in names.items() if times > 1]:
-        raise ConfigError(f"sources: two are called {twice[0]!r}; give each a name of its own, or score them apart")
+        raise ConfigError(f"{name}: two are called {twice[0]!r}; give each a name of its own, or score them apart")
 
 
 def _is_source(given: object) -> bool:

@@ -154,6 +154,8 @@ class Parallel:
             mine = act()
         except KosmosError as failure:
             error = failure
+        except BrokenPipeError:  # nobody reads what this rank prints: it ends, and its launcher ends the others
+            raise
         except Exception as failure:
             error = TrainingError(f"rank {self.rank}: {cause(failure)}")
             error.__cause__ = failure

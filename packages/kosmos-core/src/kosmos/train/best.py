@@ -48,7 +48,8 @@ def _scoring(row: Mapping[str, Any], measure: Measure) -> _Scoring | None:
         return None
     read = {name: _compared(part) for name, part in (told.get("source") or {}).items()}
     unread: Mapping[str, int] = told.get("unread") or {}  # older rows lack it
-    names = {**read, **unread} if measure.source is None else (measure.source,)
+    apart = told.get("questions") or ()  # which are not among all documents
+    names = [n for n in {**read, **unread} if n not in apart] if measure.source is None else [measure.source]
     return _Scoring(
         value, _compared(measure.part(told)), {name: read.get(name, 0) + unread.get(name, 0) for name in names}
     )

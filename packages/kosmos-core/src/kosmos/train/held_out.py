@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from kosmos.evaluate.score import Score, Scores
 
 
-def row_of(step: int, scores: Scores) -> dict[str, Any]:
-    """Scores as a row of ``held_out.jsonl``."""
+def row_of(step: int, scores: Scores, questions: Sequence[str] = ()) -> dict[str, Any]:
+    """Scores as a row of ``held_out.jsonl``.
+
+    Args:
+        questions: sources that offer answers to choose from, which are not among all documents.
+    """
     parts = {"overall": asdict(scores.overall)}
     by = {kind: {n: asdict(s) for n, s in getattr(scores, f"by_{kind}").items()} for kind in ("modality", "source")}
     unread = Counter(incident.source for incident in scores.incidents)
-    return {"step": step, "held_out": {**parts, **by, **({"unread": dict(unread)} if unread else {})}}
+    more = {"unread": dict(unread), "questions": [*questions]}
+    return {"step": step, "held_out": {**parts, **by, **{name: found for name, found in more.items() if found}}}
 
 
 def scores_of(row: Mapping[str, Any]) -> Scores | None:

@@ -12,7 +12,7 @@ import torch
 from kosmos import collector
 from kosmos.checkpoint.folder import committed
 from kosmos.compose import Composition, compose, make_feed
-from kosmos.config import RunConfig
+from kosmos.config import RunConfig, SourceConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.foreign import calling
@@ -21,6 +21,7 @@ from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner
 from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.score import check_sources
+from kosmos.given import MADE_BY, check_is
 from kosmos.model.fp8 import check_fp8
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry, check_registry, load_plugins
@@ -80,8 +81,7 @@ def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Compo
         ConfigError: something of it is wrong.
         PluginError: a component is not installed or its plugin is broken.
     """
-    if not isinstance(config, RunConfig):
-        raise ConfigError(f"config: expected a RunConfig, got {type(config).__name__}; make_run makes one of a mapping")
+    check_is("config", config, RunConfig, MADE_BY)
     check_registry(registry)
     return compose(config, registry or load_plugins(config.plugins))
 
@@ -99,26 +99,39 @@ class GivenData:
 
 
 def given_data(
-    config: RunConfig, sources: Sequence[Source] | None, held_out: Sequence[Source] = ()
+    config: RunConfig, sources: Sequence[Source] | None, held_out: Sequence[Source] = (), *, resumed: bool = False
 ) -> GivenData | None:
     """What ``train_model`` and ``resume_run`` are given; None where that is nothing.
+
+    Args:
+        resumed: whether the run has noted that it was given some (``noting``).
 
     Raises:
         ConfigError: they are no lists of sources, there is none to train on, or the run file names some too.
     """
     if sources is None:
         if held_out:
-            raise ConfigError(
-                "held_out: stands beside sources; what data.sources of the run hold out is scored by itself"
-            )
+            raise ConfigError("held_out: stands beside sources; what data.sources hold out is scored by itself")
         return None
     check_sources(sources)
-    check_sources(held_out)
+    check_sources(held_out, "held_out")
     if not sources:
         raise ConfigError("sources: there are none; leave it out to train on data.sources of the run")
-    if config.data.sources:
+    if any(not (resumed and entry.path.endswith(GIVEN)) for entry in config.data.sources):
         raise ConfigError("sources: the run has data.sources too; give one of them")
     return GivenData(sources, held_out)
+
+
+GIVEN = " (given to train_model)"
+"""How the path of a source ends that no file is, so that whoever opens the run without it is told."""
+
+
+def noting(config: RunConfig, given: GivenData | None) -> RunConfig:
+    """The run with a note of the sources that it was given, which no command can open."""
+    if given is None:
+        return config
+    entries = [SourceConfig(path=f"{source.name}{GIVEN}", name=source.name) for source in given.sources]
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": entries})})
 
 
 def open_run(

@@ -55,8 +55,7 @@ class RunFolder:
         self.checkpoints = path / CHECKPOINTS
         self.profiles = path / "profile"
         self.tokenizer = path / "tokenizer"
-        self.report: Callable[[str], None] = lambda line: None
-        """Shows a line to the user."""
+        self.report: Callable[[str], None] = lambda line: None  # shows a line to the user
         self._known_bad: set[tuple[str, str]] | None = None
         self._waiting: dict[Path, str] = {}
         self._is_full = False
@@ -134,12 +133,13 @@ class RunFolder:
         """Remove what a run that has not begun has made. Other files of the folder stay, and it with them."""
         self._lock.sign(BEGINS)  # whoever is killed meanwhile has begun none
         self._remove_own()
+        for name in ("tensorboard", "wandb") if self.path not in self._found else ():  # else of a run before
+            shutil.rmtree(self.path / name, ignore_errors=True)
         with suppress(OSError):
             (self.path / IN_USE).unlink()
-        for folder in (self.checkpoints, self.path):
-            if folder not in self._found:
-                with suppress(OSError):
-                    folder.rmdir()
+        for folder in (folder for folder in (self.checkpoints, self.path) if folder not in self._found):
+            with suppress(OSError):
+                folder.rmdir()
         self.release()
 
     def _remove_own(self) -> None:

@@ -16,7 +16,7 @@ from kosmos.lock import check_lock, keeping
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel, joined
 from kosmos.train.alike import check_same_run
-from kosmos.train.opening import given_data
+from kosmos.train.opening import given_data, noting
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter, RunResult, check_reporter
 from kosmos.train.session import Session
@@ -55,6 +55,7 @@ def train_model(
     check_is("config", config, RunConfig, MADE_BY)
     _check_given(registry, reporter)
     given = given_data(config, sources, held_out)
+    config = noting(config, given)
     with joined(config.train.device) as parallel:
         check_same_run(config, parallel, resumed=False)
         plugins = registry or agreed_plugins(config, parallel)
@@ -84,7 +85,7 @@ def resume_run(
     if not isinstance(overrides or {}, Mapping):
         raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
     config = folder.goes_on_with(overrides or {})
-    given = given_data(config, sources, held_out)
+    given = given_data(config, sources, held_out, resumed=True)
     with joined(config.train.device) as parallel:
         check_same_run(config, parallel, resumed=True)
         plugins = registry or agreed_plugins(config, parallel)

@@ -78,8 +78,6 @@ class SavedRun:
             sources: what the run would train on now.
         """
         found = []
-        if sources and not {source.name for source in sources} & self.documents.keys():
-            return [f"the run was trained on {listed(self.documents)}, and none of what is scored is called so"]
         for source in sources:
             before, count = self.documents.get(source.name), len(source)
             known, now = self.fingerprints.get(source.name), fingerprint_of(source)
@@ -129,7 +127,8 @@ def load_run(
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
     states_device = "device" in (overrides or {}).get("train", {})
-    where = pick_device(config.train.device if device == "auto" and states_device else device, own_local_rank())
+    own = own_local_rank() if torch.cuda.device_count() > 1 else 0  # a process may be shown its own GPU alone
+    where = pick_device(config.train.device if device == "auto" and states_device else device, own)
     try:
         composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
         materialize(composition.model, where, draw=False)

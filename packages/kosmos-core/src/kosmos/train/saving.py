@@ -8,7 +8,7 @@ from kosmos.checkpoint.averaging import write_weights
 from kosmos.checkpoint.folder import load_step
 from kosmos.checkpoint.tensors import MODEL, dtypes, model_tensors, shapes
 from kosmos.errors import ConfigError
-from kosmos.given import path_of
+from kosmos.given import check_is, path_of
 from kosmos.names import listed
 from kosmos.train.branch import new_run
 from kosmos.train.output import RunFolder
@@ -34,6 +34,7 @@ def save_run(run: SavedRun, output: str | Path) -> Path:
         CheckpointError: the checkpoint that was loaded is gone.
         TrainingError: the disk is full or not writable; nothing is left at ``output``.
     """
+    check_is("run", run, SavedRun, "load_run gives one")
     folder, new = RunFolder.open(run.folder), path_of("output", output, "a folder to make")
     loaded = load_step(folder.checkpoints, run.step)
     types = dtypes(loaded.tensors)

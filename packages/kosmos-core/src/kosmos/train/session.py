@@ -174,8 +174,8 @@ class Session:
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
-            stays = self.has_begun and isinstance(error, TELLS_OF_FOLDER)
-            if not (self.resumed or self.settings_kept or stays) and self.parallel.is_main:
+            stays = self.has_begun and (self.trainer.step > 0 or isinstance(error, TELLS_OF_FOLDER))
+            if not (self.resumed or stays) and self.parallel.is_main:
                 self.folder.discard()
             raise
 
@@ -244,6 +244,7 @@ class Session:
                 raise
             step = self.trainer.step
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
+            self._keep_settings()
             self._log(row)
             if warning := contention.look():
                 self.reporter.say(f"warning: {warning}")
@@ -252,7 +253,6 @@ class Session:
             if not said and (origin := self.trainer.feeder.torn):
                 self._warn([torn(f"documents such as {origin}", opened.composition.planner)])
                 said = True
-            self._keep_settings()
             scored = self.scorings.after(step)
             if self._is_due(step) or (scored and self._is_best(step)):
                 self._save()
@@ -361,7 +361,7 @@ class Session:
         self.parallel.main_only(
             lambda: self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
         )
-        self._log(row_of(self.trainer.step, scores))
+        self._log(row_of(self.trainer.step, scores, [source.name for source in self.opened.choices]))
         with self._or_saved():
             self.reporter.scored(self.trainer.step, scores)
         return scores
@@ -385,8 +385,6 @@ class Session:
         if trained:
             with self._or_saved():
                 self.reporter.step(row, self.config.train.steps)
-            if not self.trainer.model.training:  # who looks at it may have it stand still
-                self.trainer.model.train()
 
     @contextmanager
     def _or_saved(self) -> Iterator[None]:
@@ -398,3 +396,5 @@ class Session:
                 self._save()
                 self._wait_for_save()
             raise
+        if not self.trainer.model.training:  # who has looked at the model may have left it in evaluation
+            self.trainer.model.train()
