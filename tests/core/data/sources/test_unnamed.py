@@ -72,14 +72,6 @@ def test_a_refusal_names_every_column_of_media(open_, rows, row, advice):
         open_(path)
 
 
-def test_tables_are_looked_at_where_a_column_is_called_as_media_are(open_, rows, table):
-    rows()
-    assert open_(table({"image": ["a.png"], "audio_path": ["b.wav"], "text": ["x"]})).beside == NAME_IT
-    assert open_(table({"image": ["a.png"], "title": ["b.wav"], "text": ["x"]})).beside == {}
-    with pytest.raises(DataError, match=r"name the column \(columns: {audio: audio_path}\)$"):
-        open_(table({"audio_path": ["b.wav"], "text": ["x"]}))
-
-
 def test_what_is_said_of_them_is_one_line():
     assert list(warnings_of("rows", {})) == []
     assert list(warnings_of("rows", {"a": "do this", "b": "do that"})) == [

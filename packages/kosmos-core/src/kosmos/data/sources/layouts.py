@@ -29,7 +29,7 @@ from kosmos.data.sources.columns import (
 from kosmos.data.sources.media import holds_medium, read_media, resolve
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
 from kosmos.data.sources.splits import split_roles
-from kosmos.data.sources.well_known import WELL_KNOWN, is_medium, may_name_media
+from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.data.sources.wish_names import may_wish
 from kosmos.errors import DataError, SampleError
 from kosmos.names import nearest
@@ -161,8 +161,8 @@ class DefaultLayout:
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         light = self._tops((*split_roles(self.columns), "segments", *CHATS, FILE_NAME), columns)
         absent = [column for column in self._absent if column in columns]
-        # What stands there tells whether it is a medium, or of a medium, and what is wished of media.
-        light += [c for c in plain if c in absent or (c not in light and (may_wish(c) or may_name_media(c)))]
+        # What stands there tells whether it is a medium, and what is wished of media.
+        light += [c for c in plain if c in absent or (may_wish(c) and c not in light)]
         return light, [top for top in (*self._media_tops(columns), *absent) if top not in light]
 
     def nested(self, columns: Collection[str]) -> set[str]:

@@ -206,9 +206,9 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
     if rows_vary:
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)
-    if isinstance(layout, DefaultLayout):
-        named = (*request.known, *(f"{name}s" for name in request.known), *layout.columns.values())
-        unnamed = UnnamedMedia((*named, *ROLES, FILE_NAME, *WELL_KNOWN), layout.suffixes)
+        if isinstance(layout, DefaultLayout):
+            named = (*request.known, *(f"{name}s" for name in request.known), *layout.columns.values())
+            unnamed = UnnamedMedia((*named, *ROLES, FILE_NAME, *WELL_KNOWN), layout.suffixes)
     facts = Examiner(layout, request.modalities, layout.columns, unnamed, check, wishes).examine(table)
     if unnamed is not None:
         facts = replace(facts, asked=unnamed.asked, unnamed=unnamed.suffixes)

@@ -31,14 +31,6 @@ _HOLDS = ("bytes", "path", "url", "data", "array")
 """Keys of an object that is a medium."""
 
 
-_NAMES_FILES = re.compile("file|path", re.IGNORECASE)
-
-
-def may_name_media(column: str) -> bool:
-    """Whether a column is called as if it held the names of media, such as ``image_path``."""
-    return _NAMES_FILES.search(column) is not None and any(name in column.lower() for name in WELL_KNOWN)
-
-
 def is_medium(value: Any) -> bool:
     """Whether what stands in such a column is a medium, without a plugin that could tell.
 
