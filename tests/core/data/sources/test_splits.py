@@ -10,11 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kosmos import make_run, open_sources
-from kosmos.data.sources.splits import MAX_HELD_OUT, held_out_rows, num_held_out, of_folders, row_hash, split_of
+from kosmos.data.sources.splits import (
+    MAX_HELD_OUT,
+    group_hash,
+    held_out_rows,
+    num_held_out,
+    of_folders,
+    row_hash,
+    split_of,
+)
 from kosmos.errors import DataError
 from kosmos.plugins import load_core
 
@@ -60,11 +68,30 @@ def test_of_equal_hashes_the_first_are_held_out(hashes, share):
 
 
 @given(st.lists(st.integers(0, 9), max_size=60), st.floats(0, 0.9))
+@example([0] + [1] * 99, 0.05)
+@example([0] * 99 + [1], 0.05)
+@example([0, 0] + [1] * 90 + [2] * 8, 0.05)
 def test_rows_of_one_group_are_held_out_together(hashes, share):
-    array = np.array(hashes, np.uint64)
-    held, least = held_out_rows(array, share, together=True), held_out_rows(array, share)
-    assert not {*array[held].tolist()} & {*array[~held].tolist()}
-    assert held[least].all() and {*array[held].tolist()} == {*array[least].tolist()}
+    array, sizes = np.array(hashes, np.uint64), Counter(hashes)
+    held = held_out_rows(array, share, together=True)
+    chosen = {*array[held].tolist()}
+    assert not chosen & {*array[~held].tolist()}
+    wanted = num_held_out(len(hashes), share)
+    assert bool(chosen) == (len(sizes) > 1 and wanted > 0)
+    if chosen:  # no more than is wanted, or the smallest that there is
+        assert held.sum() <= wanted or (len(chosen) == 1 and held.sum() == min(sizes.values()))
+
+
+@pytest.mark.parametrize(
+    ("values", "number"),
+    [(["a", "a", None, "", float("nan")], 4), ([1, 1.0, "1", 2], 2), ([{"a": 1, "b": 2}, {"b": 2, "a": 1}, [1]], 2)],
+)
+def test_a_row_that_names_no_group_is_one_by_itself(values, number):
+    table = [{"text": "x", "of": value} for value in values]
+    hashes = [group_hash(row, "of") for row in table]
+    assert len({hash for hash in hashes if hash is not None}) + hashes.count(None) == number
+    assert group_hash({"text": "x"}, "of") is None
+    assert group_hash({"of": {"film": 3}}, "of.film") == group_hash({"of": "3"}, "of")
 
 
 FORMS = {
@@ -72,14 +99,15 @@ FORMS = {
     "parquet": {"columns": {"group": "film"}},
     "csv": {"columns": {"group": "film"}},
     "template": {"columns": {"group": "film"}, "template": "{text} → {answer}"},
+    "parquet, template": {"columns": {"group": "film"}, "template": "{text} → {answer}"},
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_pieces_of_one_film_do_not_fall_on_both_sides(tmp_path, form):
     rows = [{"text": f"piece {n}", "answer": "yes", "film": f"film {n // 4}", "other": n} for n in range(80)]
-    file = tmp_path / f"rows.{'jsonl' if form == 'template' else form}"
-    if form == "parquet":
+    file = tmp_path / f"rows.{'jsonl' if form == 'template' else form.partition(',')[0]}"
+    if file.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), file)
     elif form == "csv":
         file.write_text("".join(",".join(map(str, line)) + "\n" for line in ([*rows[0]], *(r.values() for r in rows))))
@@ -100,6 +128,26 @@ def test_pieces_of_one_film_do_not_fall_on_both_sides(tmp_path, form):
     assert films("train", **alone).keys() & films("held_out", **alone).keys()  # which is what it is for
     with pytest.raises(DataError, match=r"columns\.group: no column 'fim'; did you mean film"):
         films("train", **alone, columns={"group": "fim"})
+
+
+def test_a_group_that_costs_the_media_to_read_is_refused(tmp_path):
+    rows = [{"text": f"piece {n}", "film": {"bytes": b"x" * 9, "path": f"{n // 4}.mp4"}} for n in range(40)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    for path in ("film", "film.path"):
+        entry = {"path": str(tmp_path / "rows.parquet"), "columns": {"group": path}}
+        config = make_run({"modalities": [], "data": {"sources": [entry]}})
+        with pytest.raises(DataError, match=r"columns\.group: 'film' holds objects, lists or bytes, all of which"):
+            open_sources(config, load_core(), "train")
+
+
+def test_a_group_gives_its_column_no_meaning(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "x", "audio_path": "a.wav"}\n' * 4)
+    (tmp_path / "a.wav").write_bytes(b"RIFF")
+    for columns in ({}, {"group": "audio_path"}):
+        entry = {"path": str(tmp_path / "rows.jsonl"), "columns": columns}
+        config = make_run({"modalities": [], "data": {"sources": [entry]}})
+        with pytest.raises(DataError, match="no row is left"):
+            open_sources(config, load_core(), "train")
 
 
 def test_of_one_group_alone_nothing_can_be_held_out(tmp_path):

@@ -29,7 +29,7 @@ COUNTS = [
     ("sample_start", "sample_end"),
     ("frameStart", "frameEnd"),
 ]
-STRETCHES = ["timestamp", "timestamps", "Segment", "span", "time_range", "interval", "clip_span"]
+STRETCHES = ["timestamp", "Segment", "span", "time_range", "interval", "clip_span"]
 
 
 def asks(*parts):
@@ -138,6 +138,7 @@ def test_objects_and_parts_of_chats_are_told_of_too(open_, rows):
         {"timestamps": [0.0, 0.5, 1.0], "span": [7, 3], "segment": ["a", "b"], "interval": None},
         {"words": [{"word": "x", "start": 0.1, "end": 0.4}], "start_times": [0.1, 0.5], "end_times": [0.4, 0.9]},
         {"timestamps": [[0.1, 0.4], [0.5, 0.9]]},
+        {"timestamps": [0.1, 0.6], "segments_of": 2, "intervals": [1, 2], "window": [400, 1024]},  # of two words, say
         {"from": 1, "to": 2, "ts": 3, "time_start": 1, "end_seconds": 2},
         {"start_char": 1, "end_char": 5, "tokens": [1, 2], "bounds": [1, 2]},
     ],

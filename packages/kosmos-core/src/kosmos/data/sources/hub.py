@@ -15,7 +15,7 @@ from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.media import NO_FILES
 from kosmos.data.sources.reach import unreachable_hub
 from kosmos.data.sources.source import Extent, Table
-from kosmos.data.sources.splits import split_of
+from kosmos.data.sources.splits import check_group, split_of
 from kosmos.errors import DataError, SampleError
 
 _BATCH = 4096
@@ -62,7 +62,9 @@ class HubTable:
         return read_row(table, 0, self.features)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
-        light, media = layout.scanned(self.columns, plain_columns(self.dataset.features.arrow_schema))
+        plain = plain_columns(self.dataset.features.arrow_schema)
+        check_group(layout.columns, self.columns, plain)
+        light, media = layout.scanned(self.columns, plain)
         looked_at = self.dataset.select_columns([*light, *media]) if light or media else None
         for begin in range(0, len(self), _BATCH):
             end = min(begin + _BATCH, len(self))

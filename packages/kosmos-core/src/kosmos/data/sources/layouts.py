@@ -28,7 +28,7 @@ from kosmos.data.sources.columns import (
 )
 from kosmos.data.sources.media import holds_medium, read_media, resolve
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
-from kosmos.data.sources.splits import split_roles
+from kosmos.data.sources.splits import split_roles, with_meaning
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.data.sources.wish_names import may_wish
 from kosmos.errors import DataError, SampleError
@@ -178,7 +178,7 @@ class DefaultLayout:
     @cached_property
     def _absent(self) -> dict[str, str]:
         """``WELL_KNOWN`` columns that neither an installed modality nor ``columns`` gives a meaning."""
-        named = {path for whole in self.columns.values() for path in (whole, str(parse_path(whole)[0]))}
+        named = {path for whole in with_meaning(self.columns).values() for path in (whole, str(parse_path(whole)[0]))}
         return {c: m for c, m in WELL_KNOWN.items() if m not in self.modalities and c not in named}
 
     def _absent_media(self, row: Row) -> frozenset[str]:

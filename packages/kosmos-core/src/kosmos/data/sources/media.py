@@ -65,9 +65,9 @@ def _resolved(root: Path, name: str) -> Path:
     shown = name if len(name) <= 200 else name[:200] + "..."
     if not name.strip() or "\0" in name:
         raise SampleError(f"path {shown!r}: empty or with a NUL character")
+    if name[:8].lower() == "file:///":
+        return _resolved(root, unquote(name[7:]))
     if scheme := _SCHEME.match(name):
-        if name[:8].lower() == "file:///":
-            return _resolved(root, unquote(name[7:]))
         what = "write the path itself" if scheme[1].lower() == "file" else "download the file into the data folder"
         raise SampleError(f"{shown}: URLs of kind {scheme[1]!r} are never opened; {what}")
     pure = PurePosixPath(name)

@@ -26,6 +26,7 @@ from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.row_groups import read_group
 from kosmos.data.sources.source import Extent, RowBlocks
+from kosmos.data.sources.splits import check_group
 from kosmos.errors import DataError, SampleError
 
 MOST_KEPT_BYTES = 512 << 20
@@ -191,7 +192,9 @@ class ParquetTable:
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         with pq.ParquetFile(self.path) as file:
-            light, media = layout.scanned(file.schema_arrow.names, plain_columns(file.schema_arrow))
+            plain = plain_columns(file.schema_arrow)
+            check_group(layout.columns, file.schema_arrow.names, plain)
+            light, media = layout.scanned(file.schema_arrow.names, plain)
             for group in range(file.num_row_groups):
                 try:
                     with reading(f"row group {group}"):

@@ -25,7 +25,7 @@ from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout, Layout
 from kosmos.data.sources.messages import OPENAI, SHAREGPT
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
-from kosmos.data.sources.splits import GROUP, Split
+from kosmos.data.sources.splits import GROUP, Split, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.data.sources.unnamed import UnnamedMedia, names_file
@@ -207,7 +207,8 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)
         if isinstance(layout, DefaultLayout):
-            named = (*request.known, *(f"{name}s" for name in request.known), *layout.columns.values())
+            columns = with_meaning(layout.columns).values()
+            named = (*request.known, *(f"{name}s" for name in request.known), *columns)
             unnamed = UnnamedMedia((*named, *ROLES, FILE_NAME, *WELL_KNOWN), layout.suffixes)
     facts = Examiner(layout, request.modalities, layout.columns, unnamed, check, wishes).examine(table)
     if unnamed is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Segment, Text
-from kosmos.data.sources.columns import Row, look_up
+from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layouts import Layout
 from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
 from kosmos.data.sources.scan_cache import Record
-from kosmos.data.sources.splits import GROUP, Split, held_out_rows, row_hash, split_of
+from kosmos.data.sources.splits import GROUP, Split, group_hash, held_out_rows, row_hash, split_of
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError, SampleError
 
@@ -331,11 +330,12 @@ class Examiner:
         return needs
 
     def _hash(self, row: Row | SampleError, index: int) -> int:
-        if self.group_column is not None and not isinstance(row, SampleError):
-            with suppress(SampleError):  # a row that names no group is one by itself
-                if (group := look_up(row, self.group_column)) is not None:
-                    return row_hash(f"group {group!r}")
-        identity = None if isinstance(row, SampleError) else row.get(self.id_column)
+        if isinstance(row, SampleError):
+            return row_hash(f"row {index}")
+        group = None if self.group_column is None else group_hash(row, self.group_column)
+        if group is not None:
+            return group
+        identity = row.get(self.id_column)
         return row_hash(f"id {identity}" if isinstance(identity, str | int) else f"row {index}")
 
     def _split(self, row: Row, table: Table, index: int) -> int:
@@ -393,7 +393,7 @@ def choose_rows(facts: Facts, split: Split, share: float, *, together: bool = Fa
         held = facts.splits[rows] == _HELD_OUT
     else:
         held = held_out_rows(facts.hashes[rows], share, together=together)
-        if together and len(held) and held.all():
+        if together and share and len(rows) > 1 and not held.any():
             raise DataError(f"columns.{GROUP}: all rows are of one group, of which none could be trained on")
     chosen: NDArray[np.int64] = rows[held if split == "held_out" else ~held].astype(np.int64)
     return chosen

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any, Literal
@@ -11,8 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kosmos.data.sources.columns import look_up, top_column
 from kosmos.data.sources.file_names import stem_of
-from kosmos.errors import DataError
+from kosmos.errors import DataError, SampleError
 
 Split = Literal["train", "held_out"]
 
@@ -26,6 +28,40 @@ GROUP = "group"
 def split_roles(columns: Mapping[str, str]) -> list[str]:
     """Roles of the columns that say in which part a row is; a group is one only where ``columns`` names it."""
     return ["id", "split", *(role for role in columns if role == GROUP)]
+
+
+def with_meaning(columns: Mapping[str, str]) -> dict[str, str]:
+    """``columns`` without the group, which is a key and gives its column no meaning in documents."""
+    return {role: path for role, path in columns.items() if role != GROUP}
+
+
+def check_group(columns: Mapping[str, str], there: Collection[str], plain: Collection[str]) -> None:
+    """Raises DataError where a group stands in a column of a table that costs much to read.
+
+    Args:
+        plain: those of no bytes, lists or objects.
+    """
+    top = top_column(columns[GROUP], there) if GROUP in columns else None
+    if top in there and top not in plain:
+        raise DataError(
+            f"columns.{GROUP}: {top!r} holds objects, lists or bytes, all of which would be read; write what tells the "
+            "groups apart into a column of its own"
+        )
+
+
+def group_hash(row: Mapping[str, Any], path: str) -> int | None:
+    """The hash of a row's group; None where it names none, such as by an empty text. 1, 1.0 and "1" are the same."""
+    try:
+        group = look_up(row, path)
+    except SampleError:  # such as a nested one that this row lacks
+        return None
+    if group is None or group == "" or group != group:  # not a number is not itself
+        return None
+    if isinstance(group, dict | list):
+        group = json.dumps(group, sort_keys=True, default=str)
+    elif isinstance(group, float) and group.is_integer():
+        group = int(group)
+    return row_hash(f"group {group}")
 
 
 _TRAIN = re.compile(r"(train|training)([\W_].*|\d*)", re.IGNORECASE | re.DOTALL)
@@ -102,7 +138,8 @@ def held_out_rows(hashes: NDArray[np.uint64], share: float, *, together: bool = 
     Args:
         hashes: ``row_hash`` of each row's id or position: [rows].
         share: of the rows, from 0 to below 1.
-        together: equal ones are one group, which is held out as a whole, so that these may be more rows.
+        together: equal ones are one group. Groups are taken by their hashes as long as they fit, one that does not is
+            passed over, and where none fits it is the smallest, but for the only one.
 
     Returns:
         bool [rows].
@@ -110,9 +147,24 @@ def held_out_rows(hashes: NDArray[np.uint64], share: float, *, together: bool = 
     count = num_held_out(len(hashes), share)
     if not count:
         return np.zeros(len(hashes), dtype=np.bool_)
-    largest = np.partition(hashes, count - 1)[count - 1]  # of the chosen; sorting all takes ten times as long
-    chosen: NDArray[np.bool_] = hashes <= largest if together else hashes < largest
     if together:
-        return chosen
+        return np.isin(hashes, _groups(hashes, count))
+    largest = np.partition(hashes, count - 1)[count - 1]  # of the chosen; sorting all takes ten times as long
+    chosen: NDArray[np.bool_] = hashes < largest
     chosen[np.flatnonzero(hashes == largest)[: count - np.count_nonzero(chosen)]] = True
     return chosen
+
+
+def _groups(hashes: NDArray[np.uint64], count: int) -> list[int]:
+    """Hashes of groups that come to ``count`` rows at most, or of the smallest."""
+    groups, sizes = np.unique(hashes, return_counts=True)
+    if len(groups) < 2:
+        return []
+    chosen, left = [], count
+    for group, size in zip(groups.tolist(), sizes.tolist(), strict=True):
+        if size <= left:
+            chosen.append(group)
+            left -= size
+        if not left:
+            break
+    return chosen or [int(groups[sizes.argmin()])]

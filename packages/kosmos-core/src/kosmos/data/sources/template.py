@@ -107,7 +107,8 @@ class TemplateLayout:
         return [part.path for part in self.parts if isinstance(part, Value | Medium)]
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
-        light = [top for role in split_roles(self.columns) if (top := self.columns.get(role, role)) in columns]
+        paths = [self.columns.get(role, role) for role in split_roles(self.columns)]
+        light = [top for path in paths if (top := top_column(path, columns)) in columns]
         return [*light, *(column for column in plain if may_wish(column) and column not in light)], []
 
     def nested(self, columns: Collection[str]) -> set[str]:

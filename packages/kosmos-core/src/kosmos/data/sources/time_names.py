@@ -18,8 +18,9 @@ _COUNTED = "frames?|samples?|ms|millis|milliseconds"
 _BESIDE = f"(?:time|stamps?|t|in|seconds?|secs?|s|clip|segment|seg|span|chunk|scene|shot|utterance|utt|{_COUNTED})"
 _EDGE = re.compile(rf"({_BESIDE}{{0,3}})(?:(start|begin|onset|from)|(end|stop|finish|until|to))({_BESIDE}{{0,3}})")
 _STRETCH = re.compile(
-    rf"{_BESIDE}{{0,2}}(?:timestamps?|times|segment|span|interval|window|(?:time|clip|{_COUNTED})range){_BESIDE}{{0,2}}"
+    rf"{_BESIDE}{{0,2}}(?:(?:timestamp|segment|span|interval)(?!s$)|(?:time|clip|{_COUNTED})range){_BESIDE}{{0,2}}"
 )
+"""In the singular: of several times (``timestamps``) a row may have any number, and so two."""
 _SHORT = {"ts": ("t", "start"), "te": ("t", "end"), "t0": ("t0", "start"), "t1": ("t0", "end")}
 _WORDS = frozenset(("from", "to"))
 """Alone they are of anything."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kosmos.data.sources.columns import Row, look_up, parse_path
+from kosmos.data.sources.splits import with_meaning
 from kosmos.data.sources.time_names import Stretch, as_seconds, seconds, stretches, time_name, timecode
 from kosmos.errors import SampleError
 
@@ -152,7 +153,7 @@ class RowTimes:
 
     def _taken(self) -> set[str]:
         """Columns that mean something else, with those that they are in."""
-        paths = {*self.taken, *self.columns.values()}
+        paths = {*self.taken, *with_meaning(self.columns).values()}
         return paths | {str(parse_path(path)[0]) for path in paths}
 
     def _between(self, start: Any, end: Any) -> Clip | None:

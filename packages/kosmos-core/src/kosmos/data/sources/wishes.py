@@ -34,6 +34,8 @@ class WishesOf:
 
     def __init__(self, layout: Layout, timed: Collection[str]) -> None:
         self.layout, self.timed = layout, frozenset(timed)
+        self._used: dict[str, bool] = {}
+        """Of columns that were looked at, whether documents are made of them: asked once, not for each row."""
         self._has_chats = isinstance(layout, DefaultLayout)
         self._columns = [layout.columns.get(role, role) for role in CHATS]
         self._are_plain = all(column.isidentifier() for column in self._columns)
@@ -67,7 +69,9 @@ class WishesOf:
                 found += ((modality, key) for key in held if is_wish(key) and _wants(key, held[key]))
 
     def _add_of_row(self, column: str, value: Any, needs: frozenset[str], found: list[Wish]) -> None:
-        if self.layout.used([column]):
+        if column not in self._used:
+            self._used[column] = bool(self.layout.used([column]))
+        if self._used[column]:
             return
         if (both := within(column)) is not None:
             found += [(both[1], column)] if both[1] in needs else []
