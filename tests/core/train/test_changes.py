@@ -35,8 +35,8 @@ class Said(Reporter):
             raise Gone
 
 
-class Gone(Exception):
-    """As of a process that is killed."""
+class Gone(BaseException):
+    """As of a process that is killed: behind a reporter's mistake the run is saved."""
 
 
 def stairs(steps: int, warmup_steps: int) -> Callable[[int], float]:
