@@ -105,7 +105,7 @@ def score_choices(
         workers: processes that decode; 0 decodes here.
         chosen: told of each question that counts, in the order of the sources.
         parallel: the processes that share the questions. All of them call this, and get the same scores.
-        losses: as of ``score``, and so the last two.
+        losses: as of ``score``.
         should_stop: asked before every row.
         at: told what begins, row by row.
 

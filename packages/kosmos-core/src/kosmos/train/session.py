@@ -64,7 +64,7 @@ class Session:
     ) -> None:
         self.clock = Goodput()
         self.registry, self.resumed, self.settings_kept = registry, folder is not None, False
-        self.has_begun = False  # else what fails leaves nothing
+        self.has_begun = False  # until then whatever fails leaves nothing
         self.opened = open_run(config, folder, registry, parallel, reporter.say, given)
         self.parallel = self.opened.parallel
         if parallel.world_size == 1:  # several agree on it after their first step
