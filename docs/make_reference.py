@@ -36,6 +36,7 @@ from kosmos.config import (
 from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
+from kosmos.config_written import WrittenConfig
 from kosmos.plugins import PluginRecord, Registry, load_plugins
 from kosmos.reference.entries import Entry, entries_of_fields, entries_of_options
 from kosmos.testing.check import RULES
@@ -63,6 +64,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("guard", GuardConfig),
     ("parallel", ParallelConfig),
     ("evaluate", EvaluateConfig),
+    ("evaluate.generate", WrittenConfig),
     ("evaluate.sources[N]", DocumentsConfig),
     ("checkpoint", CheckpointConfig),
     ("profile", ProfileConfig),

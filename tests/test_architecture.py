@@ -24,6 +24,7 @@ RUN = FOUND | {
     "config_length",
     "config_turns",
     "config_weights",
+    "config_written",
     "given",
     "run_file",
     "runtime",
@@ -60,7 +61,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config_length": {"strict"},
     "config_turns": {"chats", "names", "strict"},
     "config_weights": {"strict"},
-    "config": FOUND | {"config_checkpoint", "config_length", "config_turns", "config_weights", "strict"},
+    "config_written": {"strict"},
+    "config": FOUND
+    | {"config_checkpoint", "config_length", "config_turns", "config_weights", "config_written", "strict"},
     "mistakes": {"config", "elsewhere", "names"},
     "run_file": FOUND | {"config", "config_length", "given", "mistakes", "chats", "strict"},
     "runtime": SURFACE | {"collector", "ending"},

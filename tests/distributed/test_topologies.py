@@ -62,7 +62,12 @@ def run(output: Path, *, strategy: str, workers: int, steps: int = STEPS) -> dic
         "streams": {"ticks": {"encoder": {"name": "ticks", "ledger": ledger}}},
         "backbone": {**SMALL["backbone"], "dropout": 0.1},  # type: ignore[dict-item]
         "train": {**SMALL["train"], "steps": steps, "schedule": "constant"},  # type: ignore[dict-item]
-        "evaluate": {"max_documents": 8, "every_steps": 2},
+        "evaluate": {
+            "max_documents": 8,
+            "every_steps": 2,
+            "generate": {"documents": 3, "max_new_tokens": 6},
+            "metrics": ["word_error_rate"],
+        },
         "checkpoint": {"every_steps": 2},
         "parallel": parallel(strategy),
         "output": str(output),
@@ -171,6 +176,7 @@ def assert_same(output: Path, alone: Path) -> None:
             for name, score in row["held_out"]["source"].items():
                 assert score["documents"] == one["held_out"]["source"][name]["documents"]
                 assert score["loss"] == pytest.approx(one["held_out"]["source"][name]["loss"], rel=LOSS)
+            assert row["held_out"]["generated"] == one["held_out"]["generated"] != {}
     weights, expected_weights = (read_whole(f.tensors) for f in loaded)
     for name, tensor in weights.items():
         # A sum in another order is seldom rounded to the code beside: measured 1 of 4,096.
@@ -249,6 +255,11 @@ def test_released_gradients_of_a_sharded_model_have_the_norm_of_all(
     assert len(rows) == 3
     for name in ("loss", "grad_norm"):
         assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected], rel=LOSS)
+    written, alone_written = (
+        [row["held_out"]["generated"] for row in rows_of(trained("released", *w) / "held_out.jsonl")]
+        for w in (way, alone)
+    )
+    assert written == alone_written and written[-1]["ticks"]["documents"] == 3
 
 
 @pytest.mark.parametrize("way", MUON[1:], ids=lambda way: " ".join(map(str, way)))

@@ -209,7 +209,7 @@ def test_what_is_kept_listed_loaded_and_reported_is_best_by_it(
             r"no held-out source is called 'tics'; did you mean ticks\? there are ticks, text: give NAME, NAME.loss or "
             "NAME.exact_match of one of them",
         ),
-        ("ticks.exactmatch", r"no held-out source is called 'ticks.exactmatch'; did you mean ticks.exact_match\? "),
+        ("ticks.exactmatch", r"ticks has no 'exactmatch'; did you mean exact_match\? "),
         ("captions", "no held-out source is called 'captions'; there are ticks, text: give NAME, NAME.loss or NAME"),
         ("text.exact_match", "no held-out document of text has an answer that is whole .* take text.loss"),
     ],

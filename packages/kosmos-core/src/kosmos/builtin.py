@@ -59,7 +59,10 @@ def kosmos_datasets() -> Iterator[DatasetSpec]:
 def kosmos_metrics() -> Iterator[MetricSpec]:
     at = "kosmos.evaluate.metrics"
     yield MetricSpec(name="exact_match", target=f"{at}:exact_match", summary="Share of texts that are as expected.")
-    yield MetricSpec(name="word_error_rate", target=f"{at}:word_error_rate", summary="Edits over words (torchmetrics).")
+    yield MetricSpec(
+        name="word_error_rate", target=f"{at}:word_error_rate", lower_is_better=True,
+        summary="Edits over words (torchmetrics).",
+    )  # fmt: skip
     yield MetricSpec(name="bleu", target=f"{at}:bleu", summary="Corpus BLEU as SacreBLEU has it (torchmetrics).")
 
 

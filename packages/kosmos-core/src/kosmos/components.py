@@ -125,6 +125,8 @@ class MetricSpec(Spec):
 
     kind = "metric"
     gives = ("__call__",)
+    lower_is_better: bool = False
+    """Whether of two scores the lower is the better one, for ``evaluate.best``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_length import LengthConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
+from kosmos.config_written import WrittenConfig
 from kosmos.names import by_name
 from kosmos.strict import (
     Strict,
@@ -284,12 +285,11 @@ class EvaluateConfig(Strict):
     patience: int | None = Field(default=None, ge=1)
     """Stop early after so many scorings in turn none of which is the best so far; None trains all steps."""
     least_gain: float = Field(default=0.0, ge=0)
-    """By how much a held-out loss has to be lower to count for ``patience``, in nats; an exact match higher, as a share
-    of 1."""
+    """By how much a figure has to be better to count for ``patience``: a loss in nats, right answers as share of 1."""
     best: str | None = None
-    """By what scorings are compared, for ``patience``, ``checkpoint.keep_best`` and ``--step best``: the name of a
-    held-out source is its loss, ``NAME.exact_match`` the share of its answers that are right, ``loss`` and
-    ``exact_match`` are those of all documents. None is the loss of all, in which each target token counts the same."""
+    """By what scorings are compared, for ``patience``, ``checkpoint.keep_best`` and ``--step best``: ``NAME`` is the
+    loss of this held-out source, ``NAME.exact_match`` its share of right answers, ``NAME.METRIC`` a metric of those it
+    writes (``generate``), ``loss`` and ``exact_match`` those of all. None is the loss of all target tokens."""
     max_documents: int = Field(default=512, ge=1)
     """Most held-out documents of each source that are scored."""
     sources: list[DocumentsConfig] = Field(default_factory=list)
@@ -298,8 +298,10 @@ class EvaluateConfig(Strict):
     choices: list[RowsConfig] = Field(default_factory=list)
     """Questions that offer several answers, of files as of ``kosmos eval --choices``, scored with what is held out: how
     often the right answer is the likeliest is the exact match of a source of this name."""
+    generate: WrittenConfig | None = None
+    """Answers that the model really writes at each scoring; null writes none."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
-    """More metrics of generated texts, for ``kosmos eval --generate``."""
+    """More metrics of answers that are written, by ``generate`` and by ``kosmos eval --generate``."""
 
     _lists = field_validator("metrics", mode="before")(names_are_a_list)
     _sources = field_validator("sources", "choices", mode="before")(sources_are_a_list)

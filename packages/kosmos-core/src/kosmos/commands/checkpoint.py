@@ -14,7 +14,7 @@ import typer
 
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.names import listed
-from kosmos.train.measure import ALL, Measure
+from kosmos.train.measure import ALL, Measure, measured
 from kosmos.visible import say
 
 Output = Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")]
@@ -197,7 +197,7 @@ def _to_keep(
 
     run = RunFolder.open(Path(output))
     config = make_run(run.read_config(), where=str(run.run_file))
-    settings, measure = config.checkpoint, Measure.of(config.evaluate.best)
+    settings, measure = config.checkpoint, Measure.of(config.evaluate.best, measured(run.scores()))
     wants_best = settings.keep_best if keep_best is None else keep_best
     there = {step_of(checkpoint): checkpoint for checkpoint in committed(run.checkpoints)} if wants_best else {}
     best = next((step for step in ranked(run.scores(), there, measure) if verify(there[step]) is None), None)

@@ -15,7 +15,7 @@ import typer
 from kosmos.commands.causes import alike
 from kosmos.commands.compared import beside, differences
 from kosmos.errors import ConfigError
-from kosmos.train.measure import Measure
+from kosmos.train.measure import LOWER, Measure
 from kosmos.visible import visible
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ def _best(rows: list[dict[str, Any]], run: RunFolder) -> dict[str, Any] | None:
     if (step := best_step(rows, measure=measure)) is None:
         return None
     source = {} if measure.source is None else {"source": measure.source}
-    return {"step": step, **source, measure.name: values(rows, measure)[step]}
+    lower = {LOWER: measure.lower} if measure.is_of_written else {}
+    return {"step": step, **source, **lower, measure.name: values(rows, measure)[step]}
 
 
 def _losses(row: Mapping[str, Any]) -> dict[str, Any]:

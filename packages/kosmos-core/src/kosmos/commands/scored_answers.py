@@ -117,9 +117,8 @@ def _scored(
     run: SavedRun, source: Source, number: int, wanted: Wanted, lines: AnswerLines, parallel: Parallel
 ) -> dict[str, float]:
     """Metrics of really generated answers; ``number`` is that of the source in the file of answers."""
-    from kosmos.evaluate.answer_scores import score_answers
+    from kosmos.evaluate.answer_scores import figures_of
     from kosmos.evaluate.generated import Writing, answer_documents
-    from kosmos.evaluate.meters import standard_error
 
     found = [_generated(row) for row in lines.earlier(source.name)]
     behind = parallel.main_only(lambda: lines.answered(number))
@@ -131,10 +130,7 @@ def _scored(
         if lines.file is not None:
             rows = [answer_row(answer, source.name) for answer in group]
             parallel.main_only(partial(lines.write, rows, number, group[-1].row))
-    metrics = parallel.main_only(lambda: score_answers(found, wanted.metrics))
-    scores = {"documents": len(found), **metrics}
-    error = standard_error(scores.get("exact_match"), len(found))
-    return scores if error is None else {**scores, "exact_match_standard_error": error}
+    return parallel.main_only(lambda: figures_of(found, wanted.metrics))
 
 
 def _generated(row: Mapping[str, Any]) -> Generated:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import SupportsFloat
 
+import torch
+
+from kosmos.compose import Composition
 from kosmos.config import ComponentConfig
+from kosmos.data.document import Source
 from kosmos.data.foreign import first_line
 from kosmos.errors import ConfigError, PluginError, own_line
-from kosmos.evaluate.generated import Generated
+from kosmos.evaluate.generated import Generated, ShouldStop, Writing, answer_documents, go_on
+from kosmos.evaluate.meters import standard_error
 from kosmos.evaluate.metrics import TextMetric
 from kosmos.plugins import Registry
+from kosmos.runtime.parallel import Parallel
 
 
 def text_metrics(
@@ -65,3 +71,32 @@ def _number(name: str, value: object) -> float:
     except (TypeError, ValueError, RuntimeError):  # an array or a tensor of several
         pass
     raise PluginError(f"metric {name} gave {type(value).__name__}, expected a number")
+
+
+def score_written(
+    composition: Composition,
+    source: Source,
+    metrics: Mapping[str, TextMetric],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    max_documents: int,
+    how: Writing,
+    parallel: Parallel,
+    should_stop: ShouldStop = go_on,
+) -> dict[str, float]:
+    """What ``answer_documents`` gives, scored: as of ``figures_of``. All of ``parallel`` get the same."""
+    groups = answer_documents(
+        composition, source,
+        device=device, dtype=dtype, max_documents=max_documents, how=how, parallel=parallel, should_stop=should_stop,
+    )  # fmt: skip
+    found = [answer for group in groups for answer in group]
+    return parallel.main_only(lambda: figures_of(found, metrics)) if found else {}
+
+
+def figures_of(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
+    """How many answers there are, and each metric of them; of ``exact_match`` its standard error, too."""
+    found = score_answers(answers, metrics)
+    error = standard_error(found.get("exact_match"), len(answers))
+    more = {} if error is None else {"exact_match_standard_error": error}
+    return {"documents": len(answers), **found, **more}

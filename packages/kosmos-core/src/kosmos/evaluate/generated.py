@@ -44,6 +44,14 @@ Ask = Callable[[Document], tuple[Document, str | None] | None]
 """What to continue of a document, and what is expected, where something is; None passes over it."""
 
 
+ShouldStop = Callable[[], bool]
+
+
+def go_on() -> bool:
+    """For ``should_stop``: nobody stops it."""
+    return False
+
+
 @dataclass(frozen=True)
 class Generated:
     """What became of one document."""
@@ -218,6 +226,7 @@ def answer_documents(
     how: Writing,
     behind: int = -1,
     parallel: Parallel | None = None,
+    should_stop: ShouldStop = go_on,
 ) -> Iterator[list[Generated]]:
     """Greedy continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
 
@@ -226,8 +235,9 @@ def answer_documents(
     mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
     rows = [mixture.row(0, draw) for draw in range(mixture.limit(0))]
     return continue_documents(
-        composition, source, rows, prompt_of, how, device=device, dtype=dtype, behind=behind, parallel=parallel
-    )
+        composition, source, rows, prompt_of, how,
+        device=device, dtype=dtype, behind=behind, parallel=parallel, should_stop=should_stop,
+    )  # fmt: skip
 
 
 def continue_documents(
@@ -243,6 +253,7 @@ def continue_documents(
     seed_of: Callable[[int], int] | None = None,
     behind: int = -1,
     parallel: Parallel | None = None,
+    should_stop: ShouldStop = go_on,
 ) -> Iterator[list[Generated]]:
     """What the model writes behind what is asked of documents, in their order and in groups, each as it is finished.
 
@@ -254,6 +265,7 @@ def continue_documents(
         seed_of: the seed of a row, where it is not that of ``how``.
         behind: the last row that is answered already.
         parallel: the processes that share the rows. All of them call this, and get all groups.
+        should_stop: asked at every token; where it says so the texts end there, and are of no use.
 
     Raises:
         ConfigError: whatever ``ask`` raises.
@@ -264,7 +276,10 @@ def continue_documents(
         return _read(source, row, ask, seed_of(row) if seed_of else how.seed)
 
     def of_chunk(chunk: Sequence[int], leave_out: LeaveOut) -> Iterator[list[Generated]]:
-        return _continue_chunk(composition, chunk, asked, how, device=device, dtype=dtype, leave_out=leave_out)
+        return _continue_chunk(
+            composition, chunk, asked, how,
+            device=device, dtype=dtype, leave_out=leave_out, should_stop=should_stop,
+        )  # fmt: skip
 
     parts = chunks(rows, AT_ONCE, behind)
     return dealt(parts, of_chunk, leave_out, parallel or Parallel())
@@ -279,14 +294,16 @@ def _continue_chunk(
     device: torch.device,
     dtype: torch.dtype,
     leave_out: LeaveOut,
+    should_stop: ShouldStop,
 ) -> Iterator[list[Generated]]:
     """As ``continue_documents``, of rows that one process continues."""
     together = hasattr(composition.model.backbone, "new_batch_cache")
     group: list[tuple[_Asked, ReadyDocument]] = []
+    watched = bool(how.stop) or should_stop is not go_on
 
     def write_out() -> list[Generated]:
         prompts = [prompt for _, prompt in group]
-        ends = [_end_of(composition, how) for _ in prompts] if how.stop else []
+        ends = [_end_of(composition, how, should_stop) for _ in prompts] if watched else []
         seeds = [asked.seed for asked, _ in group]
         written = generate_together(
             composition, prompts, **how.sampling, device=device, dtype=dtype, seeds=seeds, written=ends
@@ -307,7 +324,7 @@ def _continue_chunk(
             leave_out(row, error)
             continue
         if not together:
-            end = _end_of(composition, how)
+            end = _end_of(composition, how, should_stop)
             ids = generate_alone(
                 composition, prompt, **how.sampling, device=device, dtype=dtype, seed=asked.seed, written=end
             )
@@ -322,9 +339,12 @@ def _continue_chunk(
         yield write_out()
 
 
-def _end_of(composition: Composition, how: Writing) -> Callable[[int], object]:
+def _end_of(composition: Composition, how: Writing, should_stop: ShouldStop) -> Callable[[int], object]:
     """What is told each token of a text, and says where it ends."""
-    return StoppedText(composition.tokenizer, how.stop, pass_over).add if how.stop else pass_over
+    told = StoppedText(composition.tokenizer, how.stop, pass_over).add if how.stop else pass_over
+    if should_stop is go_on:
+        return told
+    return lambda token: should_stop() or told(token)
 
 
 def continue_document(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -91,6 +91,9 @@ class Scores:
     by_source: dict[str, Score]
     incidents: tuple[Incident, ...]
     """Documents that could not be read."""
+    generated: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By source, metrics of the answers that were written for its documents, and how many those are; see
+    ``evaluate.generate``."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kosmos.checkpoint.folder import committed, step_of
-from kosmos.train.measure import ALL, Measure
+from kosmos.train.measure import ALL, Measure, measured
 
 if TYPE_CHECKING:
     from kosmos.config import RunConfig
@@ -22,10 +22,13 @@ class _Scoring(NamedTuple):
 
 
 def measure_of(folder: RunFolder) -> Measure:
-    """What ``evaluate.best`` of a run's file states; the loss of all documents where the run has none."""
+    """What ``evaluate.best`` of a run's file states; the loss of all documents where the run has none.
+
+    Of a metric of answers that were written, the scorings themselves tell whether lower is better.
+    """
     evaluate = (folder.read_config() if folder.run_file.is_file() else {}).get("evaluate")
     stated = evaluate.get("best") if isinstance(evaluate, Mapping) else None
-    return Measure.of(stated if isinstance(stated, str) else None)
+    return Measure.of(stated, measured(folder.scores())) if isinstance(stated, str) else ALL
 
 
 def values(rows: Iterable[Mapping[str, Any]], measure: Measure = ALL) -> dict[int, float]:
@@ -44,21 +47,14 @@ def values(rows: Iterable[Mapping[str, Any]], measure: Measure = ALL) -> dict[in
 
 def _scoring(row: Mapping[str, Any], measure: Measure) -> _Scoring | None:
     told = row.get("held_out") or {}
-    if (value := measure.value(told)) is None:
+    if (figure := measure.figure(told)) is None:
         return None
-    read = {name: _compared(part) for name, part in (told.get("source") or {}).items()}
+    read = {name: part.get("pieces") or part["documents"] for name, part in (told.get("source") or {}).items()}
     unread: Mapping[str, int] = told.get("unread") or {}  # older rows lack it
     apart = told.get("questions") or ()  # which are not among all documents
     names = [n for n in {**read, **unread} if n not in apart] if measure.source is None else [measure.source]
-    return _Scoring(
-        value, _compared(measure.part(told)), {name: read.get(name, 0) + unread.get(name, 0) for name in names}
-    )
-
-
-def _compared(part: Mapping[str, Any]) -> int:
-    """As ``Score.compared``, of a row."""
-    number: int = part.get("pieces") or part["documents"]
-    return number
+    tried = {name: read.get(name, 0) + unread.get(name, 0) for name in names}
+    return _Scoring(figure.value, figure.compared, tried)
 
 
 def ranked(
@@ -84,9 +80,13 @@ def best_step(
 class Best:
     """The checkpoint that a run keeps because it scored best. The first rank asks it."""
 
-    def __init__(self, folder: RunFolder, config: RunConfig) -> None:
+    def __init__(self, folder: RunFolder, config: RunConfig, metrics: Mapping[str, bool]) -> None:
+        """
+        Args:
+            metrics: of answers that are written, as of ``Measure.of``.
+        """
         self._folder, self._wanted = folder, config.checkpoint.keep_best
-        self._measure = Measure.of(config.evaluate.best)
+        self._measure = Measure.of(config.evaluate.best, metrics)
 
     def of(self, steps: Collection[int]) -> int | None:
         """The step to keep of these; None where none is to be kept."""

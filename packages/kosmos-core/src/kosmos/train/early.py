@@ -7,16 +7,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kosmos.config import EvaluateConfig
-from kosmos.evaluate.score import Score, Scores
-from kosmos.train.measure import Measure
+from kosmos.evaluate.score import Scores
+from kosmos.train.measure import NO_METRICS, Measure
 
 
 class EarlyStopping:
     """Counts scorings since the best one by ``evaluate.best``, of so many documents as are scored now."""
 
-    def __init__(self, config: EvaluateConfig) -> None:
-        self.patience, self.least_gain = config.patience, config.least_gain
-        self.stated, self.measure = config.best, Measure.of(config.best)
+    def __init__(self, config: EvaluateConfig, metrics: Mapping[str, bool] = NO_METRICS) -> None:
+        """
+        Args:
+            metrics: of answers that are written, as of ``Measure.of``.
+        """
+        self.patience, self.least_gain, self._metrics = config.patience, config.least_gain, metrics
+        self.stated, self.measure = config.best, Measure.of(config.best, metrics)
         self.looked: int | None = 0
         """Step of the last scoring; None where an old checkpoint does not tell."""
         self._begin()
@@ -33,19 +37,18 @@ class EarlyStopping:
     def look(self, scores: Scores, step: int) -> None:
         """Note a scoring. Where it measured nothing it says nothing; a loss that is not finite is no lower one."""
         self.looked = step
-        if (score := self.measure.score(scores)) is None:
+        if (figure := self.measure.of_scores(scores)) is None:
             return
-        if self.documents not in (None, score.compared):  # others were scored, which compare with none of these
+        if self.documents not in (None, figure.compared):  # others were scored, which compare with none of these
             self._begin()
-        self.documents = score.compared
-        if self._is_better(score, self.least_gain):
-            self.best, self.best_step, self.since = getattr(score, self.measure.name), step, 0
+        self.documents = figure.compared
+        if self._is_better(figure.value, self.least_gain):
+            self.best, self.best_step, self.since = figure.value, step, 0
         else:
             self.since += 1
 
-    def _is_better(self, score: Score, by: float = 0.0) -> bool:
-        value = self.measure.cost(getattr(score, self.measure.name))
-        return value < (math.inf if self.best is None else self.measure.cost(self.best)) - by
+    def _is_better(self, value: float, by: float = 0.0) -> bool:
+        return self.measure.cost(value) < (math.inf if self.best is None else self.measure.cost(self.best)) - by
 
     @property
     def wanted(self) -> bool:
@@ -57,10 +60,10 @@ class EarlyStopping:
         Args:
             before: scores before the first step, which do not count: a run may have to get worse first.
         """
-        score = self.measure.score(before) if before else None
-        if score is None or score.compared != self.documents or not self._is_better(score):
+        figure = self.measure.of_scores(before) if before else None
+        if figure is None or figure.compared != self.documents or not self._is_better(figure.value):
             return str(self)
-        value = self.measure.shown(getattr(score, self.measure.name))
+        value = self.measure.shown(figure.value)
         return f"{self}; before the first step it was {self.measure.better} ({value})"
 
     def __str__(self) -> str:
@@ -83,7 +86,7 @@ class EarlyStopping:
 
     def counts_by(self, state: Mapping[str, Any]) -> bool:
         """Whether what ``state`` counted is what is to be counted; older ones counted by the loss of all documents."""
-        return Measure.of(state.get("by")) == self.measure
+        return Measure.of(state.get("by"), self._metrics) == self.measure
 
     def count_anew(self, scorings: Iterable[tuple[int, Scores]]) -> None:
         """Count what was scored up to now, by step, whose state ``load`` took from a run that counted otherwise."""

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from kosmos.evaluate.score import Score, Scores
+from kosmos.train.measure import COUNT, EXACT_MATCH, LOWER
 
 
-def row_of(step: int, scores: Scores, questions: Sequence[str] = ()) -> dict[str, Any]:
+def row_of(step: int, scores: Scores, questions: Sequence[str] = (), lower: Sequence[str] = ()) -> dict[str, Any]:
     """Scores as a row of ``held_out.jsonl``.
 
     Args:
         questions: sources that offer answers to choose from, which are not among all documents.
+        lower: metrics of answers that are written, of which lower is better.
     """
     parts = {"overall": asdict(scores.overall)}
     by = {kind: {n: asdict(s) for n, s in getattr(scores, f"by_{kind}").items()} for kind in ("modality", "source")}
     unread = Counter(incident.source for incident in scores.incidents)
-    more = {"unread": dict(unread), "questions": [*questions]}
+    generated = {name: dict(figures) for name, figures in scores.generated.items()}
+    more = {"unread": dict(unread), "questions": [*questions], "generated": generated, LOWER: generated and [*lower]}
     return {"step": step, "held_out": {**parts, **by, **{name: found for name, found in more.items() if found}}}
 
 
@@ -31,7 +34,7 @@ def scores_of(row: Mapping[str, Any]) -> Scores | None:
         by_modality, by_source = (
             {name: _score(part) for name, part in told[kind].items()} for kind in ("modality", "source")
         )
-        return Scores(_score(told["overall"]), by_modality, by_source, ())
+        return Scores(_score(told["overall"]), by_modality, by_source, (), told.get("generated", {}))
     except (KeyError, TypeError, AttributeError):
         return None
 
@@ -59,7 +62,8 @@ def line_of(step: int, scores: Scores, source: str | None = None) -> str:
     of_all = _words(scores.overall) + (f" ({'; '.join(parts)})" if len(parts) > 1 else "")
     asked = (name for name, score in scores.by_source.items() if is_asked(score) or name == source)
     own = [f"of {name} {_words(scores.by_source[name])}" for name in asked]
-    return f"step {step}  held out: {'; '.join([*([of_all] if scores.overall.documents else []), *own])}"
+    written = [f"written for {n} {_figures(figures)}" for n, figures in scores.generated.items()]
+    return f"step {step}  held out: {'; '.join([*([of_all] if scores.overall.documents else []), *own, *written])}"
 
 
 def is_asked(score: Score) -> bool:
@@ -85,7 +89,33 @@ def closing_table(before: Scores | None, after: Scores) -> list[str]:
     lines = [_line(name, None if name in others else earlier.get(name), score) for name, score in parts.items()]
     told = ", ".join(f"{count} of {name.strip()}" for name, count in others.items())
     why = [f"before, other documents were scored ({told}), which compare with none of these"] if told else []
-    return [head, *lines, *why]
+    return [head, *lines, *why, *_written_lines(before, after)]
+
+
+def _written_lines(before: Scores | None, after: Scores) -> Iterator[str]:
+    """Metrics of the answers that were written, before and after; before those of as many documents alone."""
+    for name, figures in after.generated.items():
+        earlier = before.generated.get(name, {}) if before else {}
+        same = earlier.get(COUNT) == figures[COUNT]
+        changes = [
+            f"{metric} {_figure(metric, earlier[metric])} -> {_figure(metric, value)}"
+            if same and metric in earlier
+            else f"{metric} {_figure(metric, value)}"
+            for metric, value in _shown(figures).items()
+        ]
+        yield f"written for {name}, {figures[COUNT]:,.0f} documents: {', '.join(changes)}"
+
+
+def _figures(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{metric} {_figure(metric, value)}" for metric, value in _shown(figures).items())
+
+
+def _shown(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if name not in (COUNT, "exact_match_standard_error")}
+
+
+def _figure(metric: str, value: float) -> str:
+    return percent(value) if metric == EXACT_MATCH else f"{value:.4g}"
 
 
 def _line(name: str, before: Score | None, after: Score) -> str:

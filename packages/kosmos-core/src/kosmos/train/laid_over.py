@@ -31,7 +31,8 @@ NO_EFFECT = ("learning_rate", "connector_learning_rate")
 BEST = "evaluate.best"
 MODEL = "the model would be another"
 OPTIONS = {
-    "data.workers": "--workers", "evaluate.max_documents": "--max-documents", BEST: "--step best with it",
+    "data.workers": "--workers", "evaluate.max_documents": "--max-documents", "evaluate.generate": "--generate",
+    BEST: "--step best with it",
 }  # fmt: skip
 
 
@@ -87,9 +88,14 @@ def _check(before: RunConfig, now: RunConfig, registry: Registry, length: str | 
         if found == "train.steps" and length is None:  # of as many tokens, in rows of another length
             continue
         path = f"train.{length}" if found == "train.steps" else found  # to which the others come
-        if path.split(".")[-1] in NO_EFFECT or not any(path == f or path.startswith(f"{f}.") for f in takes_effect):
-            use = f"; give {OPTIONS[path]}" if path in OPTIONS else ", as nothing is trained; leave it out"
+        if path.split(".")[-1] in NO_EFFECT or not any(_is_within(path, field) for field in takes_effect):
+            option = next((OPTIONS[field] for field in OPTIONS if _is_within(path, field)), None)
+            use = f"; give {option}" if option else ", as nothing is trained; leave it out"
             raise ConfigError(f"{path}: has no effect on a trained run{use}")
+
+
+def _is_within(path: str, field: str) -> bool:
+    return path == field or path.startswith(f"{field}.")
 
 
 def _plain(config: RunConfig) -> dict[str, Any]:

@@ -15,15 +15,11 @@ from kosmos.compose import Composition, compose, make_feed
 from kosmos.config import RunConfig, SourceConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
-from kosmos.data.foreign import calling
 from kosmos.data.lane import Feed
-from kosmos.data.mixture import Mixture
-from kosmos.data.plan import Planner
-from kosmos.errors import ConfigError, SampleError
+from kosmos.errors import ConfigError
 from kosmos.evaluate.score import check_sources
 from kosmos.given import MADE_BY, check_is
 from kosmos.model.fp8 import check_fp8
-from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.run_file import make_run, with_absolute_sources
 from kosmos.run_sources import following, open_both, open_own_choices, open_scored
@@ -31,9 +27,9 @@ from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
+from kosmos.train.comparable import check_best, check_scored, written_metrics
 from kosmos.train.compiling import check_compile
 from kosmos.train.length import Report, in_steps
-from kosmos.train.measure import EXACT_MATCH, LOSS, Measure
 from kosmos.train.order import sample_order
 from kosmos.train.output import RunFolder
 from kosmos.train.settings import check_length, check_settings
@@ -63,6 +59,8 @@ class Opened:
     """What ``kosmos.train.order.sample_order`` gave."""
     lanes: Sequence[int]
     """Those of this rank."""
+    metrics: Mapping[str, bool]
+    """Of answers that it writes, and whether lower is better."""
     counted: str = ""
     """What its epochs come to, for a person."""
 
@@ -208,12 +206,13 @@ def _open(
             encode=composition.tokenizer.encode, max_rows=config.evaluate.max_documents,
         )  # fmt: skip
     check_scored(config, [*held_out, *choices])
-    check_best(config, held_out, composition.planner, [source.name for source in choices])
+    metrics = written_metrics(config, registry)
+    check_best(config, held_out, composition.planner, [source.name for source in choices], metrics)
     feed = make_feed(composition, sources)
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
         from_files=not kept, sources=sources, held_out=held_out, choices=choices, feed=feed,
-        order=sample_order(config, sources), lanes=parallel.lanes(config.data.lanes),
+        order=sample_order(config, sources), lanes=parallel.lanes(config.data.lanes), metrics=metrics,
     )  # fmt: skip
 
 
@@ -223,75 +222,3 @@ def _open_data(config: RunConfig, registry: Registry, given: GivenData | None) -
         return open_both(config, registry)
     scored = open_scored(config, registry, given.names)
     return list(given.sources), [*given.held_out, *scored]
-
-
-def check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
-    """Raises ConfigError where something waits for scores and there is nothing to score."""
-    waits = {
-        "evaluate.patience": config.evaluate.patience,
-        "checkpoint.keep_best": config.checkpoint.keep_best,
-        "evaluate.best": config.evaluate.best is not None,
-    }
-    if not held_out and (field := next((name for name, value in waits.items() if value), None)):
-        raise ConfigError(f"{field}: nothing is held out to go by; raise data.held_out or leave it out")
-
-
-def _check_best_of_choices(config: RunConfig, measure: Measure, choices: Sequence[str]) -> None:
-    """Raises ConfigError where scorings of questions alone are to be compared by what they have no figure of."""
-    waits = config.evaluate.best or config.evaluate.patience or config.checkpoint.keep_best
-    if waits and (measure.source is None or measure.name != EXACT_MATCH):
-        what = "nothing is held out" if measure.source is None else "questions have no loss"
-        figures = listed(f"{name}.{EXACT_MATCH}" for name in choices)
-        raise ConfigError(f"evaluate.best: {what}; the figures of evaluate.choices are {figures}")
-
-
-LOOKED_AT = 64
-"""Documents of a source among which one with an answer is looked for."""
-
-
-def check_best(config: RunConfig, held_out: Sequence[Source], planner: Planner, choices: Sequence[str] = ()) -> None:
-    """Raises ConfigError where ``evaluate.best`` names what nothing that is scored has.
-
-    Args:
-        choices: names of questions, which have an exact match and no loss.
-    """
-    stated = config.evaluate.best
-    measure, names = Measure.of(stated), [*(source.name for source in held_out), *choices]
-    if measure.source in choices or (measure.source is None and not held_out):
-        _check_best_of_choices(config, measure, choices)
-        return
-    if stated is None:
-        return
-    if measure.source not in (None, *names):
-        known = [
-            LOSS,
-            EXACT_MATCH,
-            *(f"{name}{part}" for name in names for part in ("", f".{LOSS}", f".{EXACT_MATCH}")),
-        ]
-        near = did_you_mean(stated, known)
-        raise ConfigError(
-            f"evaluate.best: no held-out source is called {measure.source!r}; {f'{near} ' if near else ''}"
-            f"there are {listed(names)}: give NAME, NAME.{LOSS} or NAME.{EXACT_MATCH} of one of them"
-        )
-    if measure.name == EXACT_MATCH:
-        asked = [source for source in held_out if measure.source in (None, source.name)]
-        if not any(_may_be_answered(source, planner, config.evaluate.max_documents) for source in asked):
-            of, other = (f" of {measure.source}", f"{measure.source}.{LOSS}") if measure.source else ("", LOSS)
-            raise ConfigError(
-                f"evaluate.best: no held-out document{of} has an answer that is whole in a row, so that there is no "
-                f"{EXACT_MATCH}; take {other}"
-            )
-
-
-def _may_be_answered(source: Source, planner: Planner, max_documents: int) -> bool:
-    """Whether one of the first documents that are scored has an answer, or none can be read, of which scoring tells."""
-    mixture, unread = Mixture((source,), (1.0,), True, 0, once=max_documents), 0
-    for draw in range(looked := min(mixture.limit(0), LOOKED_AT)):
-        try:
-            with calling(source, "document"):
-                document = source.document(mixture.row(0, draw))
-            if any(plan.answer_start is not None for plan in planner.plan(document)):
-                return True
-        except SampleError:
-            unread += 1
-    return unread == looked

@@ -40,7 +40,7 @@ from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.environment import own_local_rank
 from kosmos.train.best import measure_of, ranked, values
 from kosmos.train.laid_over import laid_over
-from kosmos.train.measure import ALL, Measure
+from kosmos.train.measure import ALL, Measure, measured
 from kosmos.train.output import RunFolder, resume_command
 
 
@@ -170,13 +170,18 @@ def open_checkpoint(
     folder, step = RunFolder.open(output), named if step is None else step
     folder.check_checkpoints()
     if step == "best":
-        by = Measure.of(folder.goes_on_with(overrides).evaluate.best) if overrides else measure_of(folder)
-        return folder, _load_best(folder, by)
+        return folder, _load_best(folder, _measure(folder, overrides))
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
     if loaded is None:
         again = resume_command(output)
         raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with '{again}'")
     return folder, loaded
+
+
+def _measure(folder: RunFolder, overrides: Mapping[str, Any]) -> Measure:
+    if not overrides:
+        return measure_of(folder)
+    return Measure.of(folder.goes_on_with(overrides).evaluate.best, measured(folder.scores()))
 
 
 def _step_of(given: int | Literal["best"] | None) -> int | Literal["best"] | None:

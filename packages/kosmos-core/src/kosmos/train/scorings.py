@@ -10,6 +10,7 @@ from kosmos.evaluate.score import Scores
 from kosmos.names import listed
 from kosmos.train.early import EarlyStopping
 from kosmos.train.held_out import line_of, scores_of
+from kosmos.train.measure import NO_METRICS
 
 Rows = Sequence[Mapping[str, Any]]
 """Of ``held_out.jsonl``."""
@@ -22,6 +23,7 @@ class Scorings:
         score: takes a scoring and writes it down; None where nothing is held out.
         written: what was written down.
         say: what a person is told.
+        metrics: of answers that are written, as of ``Measure.of``.
     """
 
     def __init__(
@@ -30,9 +32,10 @@ class Scorings:
         score: Callable[[], Scores | None],
         written: Callable[[], Rows],
         say: Callable[[str], None],
+        metrics: Mapping[str, bool] = NO_METRICS,
     ) -> None:
         self.every, self.steps = config.evaluate.every_steps, config.train.steps
-        self.early = EarlyStopping(config.evaluate)
+        self.early = EarlyStopping(config.evaluate, metrics)
         self._score, self._written, self._say = score, written, say
         self._looked: tuple[int, Scores] | None = None
 

@@ -12,7 +12,6 @@ from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting
 from kosmos.data.quarantine import incident_row
 from kosmos.errors import DataError, Interrupted, TrainingError
-from kosmos.evaluate.choices import score_both
 from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.lock import check_lock, keep_lock
 from kosmos.model.fp8 import slower_here
@@ -35,6 +34,7 @@ from kosmos.train.order import made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Noting, Reporter, RunResult, RunStart
+from kosmos.train.scorer import Scorer
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
 from kosmos.train.starting import begin_with, newest, start_trainer
@@ -80,8 +80,9 @@ class Session:
             self.folder = RunFolder(parallel.main_only(lambda: there))
         self.folder.report = self.reporter.say
         self.config = made.config.model_copy(update={"output": self.folder.path})
-        self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say)
-        self.best = Best(self.folder, self.config)
+        metrics = self.opened.metrics
+        self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say, metrics)
+        self.best = Best(self.folder, self.config, metrics)
         self.changed: Changed = {}  # what it goes on with in place of what its run file has
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
         self.stop = StopRequest(asked=self.reporter.wants_stop)
@@ -124,6 +125,10 @@ class Session:
         if loaded is None and self.config.init is not None:
             with self.clock.spending("checkpoint_load"):
                 begin_with(self.config.init, self.trainer, self.folder)
+        self.scorer = Scorer(
+            opened, self.trainer.distributed.losses,
+            should_stop=self.stop.wanted, at=self.watch.at, warn=lambda line: self._warn([line]),
+        )  # fmt: skip
         self.has_begun = True
         self.stop.go_on = self.watch.go_on = how_to_go_on(self.folder.path, self.parallel)
         with self.clock.spending("checkpoint_load"), reading(loaded):
@@ -353,29 +358,21 @@ class Session:
     def _score(self) -> Scores | None:
         if not (self.opened.held_out or self.opened.choices):
             return None
+        self.watch.at("reading held-out documents")
         try:
-            scores = self._scores()
+            with self.reporter.pause("scoring held-out documents"), self.clock.spending("evaluation"):
+                scores = self.scorer.scores()
         except ScoringStopped:
             self._stop_if_asked()
             raise
         self.parallel.main_only(
             lambda: self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
         )
-        self._log(row_of(self.trainer.step, scores, [source.name for source in self.opened.choices]))
+        lower = [name for name, is_lower in self.opened.metrics.items() if is_lower]
+        self._log(row_of(self.trainer.step, scores, [source.name for source in self.opened.choices], lower))
         with self._or_saved():
             self.reporter.scored(self.trainer.step, scores)
         return scores
-
-    def _scores(self) -> Scores:
-        run = self.opened
-        self.watch.at("reading held-out documents")
-        with self.reporter.pause("scoring held-out documents"), self.clock.spending("evaluation"):
-            return score_both(
-                run.composition, run.held_out, run.choices,
-                device=run.device, dtype=run.dtype, max_documents=self.config.evaluate.max_documents,
-                workers=run.workers, parallel=self.parallel, losses=self.trainer.distributed.losses,
-                should_stop=self.stop.wanted, at=self.watch.at,
-            )  # fmt: skip
 
     def _log(self, row: Mapping[str, Any]) -> None:
         trained = "loss" in row

@@ -17,6 +17,7 @@ from kosmos.run_sources import open_both
 from kosmos.runtime.dealing import num_groups
 from kosmos.runtime.devices import pick_precision
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.comparable import check_scored
 from kosmos.train.compiling import check_compile
 from kosmos.train.doubts import doubts
 from kosmos.train.forecast.devices import GIB, Device
@@ -25,7 +26,6 @@ from kosmos.train.forecast.parts import Part, parts_of
 from kosmos.train.forecast.rows import SECONDS, STEPS, Passes, PlannedRows, passes_of, plan_rows
 from kosmos.train.forecast.work import Work, work_of_step
 from kosmos.train.length import Report, in_steps
-from kosmos.train.opening import check_scored
 from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types, layout
 from kosmos.train.sharing import check_sharing

@@ -1,0 +1,199 @@
+"""``evaluate.generate``: answers that the model writes each time a run scores what is held out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kosmos import MetricSpec, compose_run, hookimpl, load_run, make_run
+from kosmos.cli import main
+from kosmos.config import RunConfig
+from kosmos.errors import ConfigError, Interrupted, PluginError
+from kosmos.plugins import Registry
+from kosmos.train.measure import Measure, measured
+from kosmos.train.progress import Reporter
+from kosmos.train.run import resume_run, train_model
+from kosmos.train.whole_model import WholeModel
+from support import ticks
+from support.runs import Listener, rows_of, small_run, ticks_registry
+
+FACTS = {"sky": "blue", "grass": "green", "blood": "red", "snow": "white"}
+LONGEST = 8
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    rows = [{"prompt": f"The {thing} is", "completion": f" {colour}"} for thing, colour in FACTS.items()] * 8
+    (folder / "facts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": f"No {n} asks."}) + "\n" for n in range(16)))
+    return folder
+
+
+def run_on(file: Path, output: Path, **evaluate: Any) -> RunConfig:
+    generate = {"documents": 5, "max_new_tokens": LONGEST}
+    metrics = ["word_error_rate", {"name": "bleu", "order": 1}]
+    return small_run(
+        output,
+        modalities=[],
+        data={"sources": [str(file)], "held_out": 0.25, "workers": 0},
+        train={"steps": 12, "learning_rate": 0.01},
+        evaluate={"every_steps": 4, "generate": generate, "metrics": metrics, **evaluate},
+        checkpoint={"every_steps": 4, "keep_last": 3},
+    )
+
+
+def scorings(output: Path) -> dict[int, dict[str, Any]]:
+    return {row["step"]: row["held_out"] for row in rows_of(output / "held_out.jsonl")}
+
+
+def test_what_is_noted_of_a_step_is_what_its_checkpoint_writes(data: Path, tmp_path: Path, capsys) -> None:
+    said = Listener()
+    result = train_model(
+        run_on(data / "facts.jsonl", tmp_path / "run", best="facts.word_error_rate"), reporter=said
+    )  # fmt: skip
+    noted = scorings(tmp_path / "run")
+    assert [*noted] == [0, 4, 8, 12]
+    for step in (4, 8, 12):
+        asked = ["--generate", "5", "--max-new-tokens", str(LONGEST), "--step", str(step), "--json"]
+        assert main(["eval", str(tmp_path / "run"), *asked]) == 0
+        written = json.loads(capsys.readouterr().out)["generated"]["facts"]
+        assert noted[step]["generated"]["facts"] == pytest.approx(written, rel=1e-5)
+    rates = {step: told["generated"]["facts"]["word_error_rate"] for step, told in noted.items()}
+    assert len({*rates.values()}) > 1 and noted[12]["generated"]["facts"]["documents"] == 5
+    assert result.before.generated["facts"]["word_error_rate"] == rates[0]
+    assert result.after.generated == noted[12]["generated"]
+    assert any(line.startswith("step 8 ") and f"word_error_rate {rates[8]:.4g}" in line for line in said.said)
+
+    best = min((step for step in rates if step), key=lambda step: (rates[step], step))
+    assert load_run(tmp_path / "run", step="best").step == best
+    assert main(["checkpoint", "ls", str(tmp_path / "run")]) == 0
+    assert f"facts word error rate {rates[best]:.4g} best" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "run"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["held_out_best"]
+    assert (told["step"], told["lower_is_better"]) == (best, True)
+    assert main(["eval", str(tmp_path / "run"), "evaluate.generate=3"]) == 2
+    assert "evaluate.generate: has no effect on a trained run; give --generate" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_tells_what_it_wrote_before_and_stops_early_by_it(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    before = train_model(run_on(data / "facts.jsonl", run, metrics=[], every_steps=None)).before
+    more = {"metrics": ["word_error_rate"], "every_steps": 1, "best": "facts.word_error_rate", "patience": 1}
+    said = Listener()
+    resumed = resume_run(
+        run, {"train": {"steps": 40, "learning_rate": 1e-9}, "evaluate": {**more, "least_gain": 0.5}}, reporter=said
+    )
+    assert resumed.before.generated == before.generated and [*before.generated["facts"]][:2] == [
+        "documents",
+        "exact_match",
+    ]
+    assert 12 < resumed.step < 40
+    assert any("stopped early" in line and "word error rate of facts" in line for line in said.said)
+
+
+def test_a_model_that_is_whole_is_lent_without_a_copy() -> None:
+    config = small_run(streams={"ticks": {"freeze": True}}, backbone={"lora": {"rank": 2}})
+    made = compose_run(config, registry=ticks_registry())
+    wanted = {name: p.requires_grad for name, p in made.model.named_parameters()}
+    whole = WholeModel(made, torch.device("cpu"))
+    with whole.lent() as first:
+        assert first.model is not made.model and not first.model.training and made.model.training
+        places = {name: p.data_ptr() for name, p in first.model.named_parameters()}
+        assert places == {name: p.data_ptr() for name, p in made.model.named_parameters()}
+        assert all(p.requires_grad for p in first.model.parameters())
+    with whole.lent() as again:
+        assert again is first
+    assert {name: p.requires_grad for name, p in made.model.named_parameters()} == wanted
+
+
+@pytest.mark.parametrize(
+    ("file", "evaluate", "line"),
+    [
+        ("facts", {"best": "facts.bleu", "metrics": []}, r"evaluate\.best: facts has no 'bleu'; there are los"),
+        ("facts", {"best": "facts.word_eror_rate"}, r"evaluate\.best: facts has no 'word_eror_rate'; did you mean wor"),
+        ("facts", {"best": "bleu"}, r"evaluate\.best: no held-out source is called 'bleu'; did you mean facts\.bleu\?"),
+        ("texts", {}, r"evaluate\.generate: no held-out document has an answer"),
+        ("facts", {"generate": 0}, r"evaluate\.generate\.documents: .*greater than or equal to 1"),
+        ("facts", {"generate": {"documents": 1, "stop": ""}}, r"evaluate\.generate\.stop: .*an empty text"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_or_compared_is_refused(
+    data: Path, tmp_path: Path, file: str, evaluate: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ConfigError, match=line):
+        train_model(run_on(data / f"{file}.jsonl", tmp_path / "run", **evaluate))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_that_is_not_installed_is_refused_before_the_first_step(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="'blue'"):
+        train_model(run_on(data / "facts.jsonl", tmp_path / "run", metrics=["blue"]))
+    assert not (tmp_path / "run").exists()
+
+
+class Failing:
+    """A plugin whose metric fails at its second call."""
+
+    KOSMOS_API = 1
+
+    @staticmethod
+    @hookimpl
+    def kosmos_metrics():
+        yield MetricSpec(name="failing", target=f"{__name__}:failing", summary="Fails.")
+
+
+def failing() -> Callable[[list[str], list[str]], float]:
+    calls = iter((0.5,))
+    return lambda predictions, references: next(calls, None)  # type: ignore[return-value]
+
+
+def test_a_metric_that_fails_costs_its_scoring_and_no_step(data: Path, tmp_path: Path) -> None:
+    said = Listener()
+    registry = Registry.from_modules({"ticks": ticks, "failing": Failing})  # type: ignore[dict-item]
+    config = run_on(data / "facts.jsonl", tmp_path / "run", metrics=["failing"])
+    result = train_model(config, registry=registry, reporter=said)
+    assert result.step == 12
+    noted = scorings(tmp_path / "run")
+    assert [step for step, told in noted.items() if "generated" in told] == [0]
+    warned = [line for line in said.said if "no answers were written this time" in line]
+    assert len(warned) == 3 and "metric failing gave NoneType, expected a number" in warned[0]
+
+
+class Stopping(Reporter):
+    """Wants the run to stop once it has been asked some times."""
+
+    asked = 0
+
+    def wants_stop(self) -> bool:
+        self.asked += 1
+        return self.asked > 40
+
+
+def test_who_stops_a_run_does_not_wait_for_what_it_writes(data: Path, tmp_path: Path) -> None:
+    config = run_on(data / "facts.jsonl", tmp_path / "run", generate={"documents": 8, "max_new_tokens": 10**6})
+    with pytest.raises(Interrupted, match="stopped at step 0"):
+        train_model(config, reporter=(stopping := Stopping()))
+    assert stopping.asked < 400
+
+
+def test_directions_are_told_by_the_scorings() -> None:
+    generated = {"a": {"documents": 3, "word_error_rate": 0.5, "bleu": 0.1}}
+    rows = [{"step": 4, "held_out": {"generated": generated, "lower_is_better": ["word_error_rate"]}}, {"step": 5}]
+    metrics = measured(rows)
+    assert metrics == {"word_error_rate": True, "bleu": False}
+    assert Measure.of("a.word_error_rate", metrics) == Measure("a", "word_error_rate", lower=True)
+    assert Measure.of("a.word_error_rate") == Measure("a.word_error_rate")  # a source may be called so
+    assert Measure.of("v1.bleu", metrics).best == "highest held-out bleu of v1"
+    assert Measure.of("bleu", metrics) == Measure("bleu") and Measure.of(".bleu", metrics) == Measure(".bleu")
+    assert Measure.of("a.bleu", metrics).figure(rows[0]["held_out"]) == (0.1, 3)
+
+
+def test_a_bare_number_is_the_documents() -> None:
+    found = make_run({"evaluate": {"generate": 7}}).evaluate.generate
+    assert found is not None and (found.documents, found.max_new_tokens, found.stop) == (7, 256, [])
