@@ -78,7 +78,7 @@ def test_what_is_noted_of_a_step_is_what_its_checkpoint_writes(data: Path, tmp_p
     told = json.loads(capsys.readouterr().out)["held_out_best"]
     assert (told["step"], told["lower_is_better"]) == (best, True)
     assert main(["eval", str(tmp_path / "run"), "evaluate.generate=3"]) == 2
-    assert "evaluate.generate: has no effect on a trained run; give --generate" in capsys.readouterr().err
+    assert "evaluate.generate.documents: has no effect on a trained run; give --generate" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_tells_what_it_wrote_before_and_stops_early_by_it(data: Path, tmp_path: Path) -> None:

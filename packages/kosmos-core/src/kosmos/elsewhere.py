@@ -50,14 +50,16 @@ ELSEWHERE = {
     "documents are scored in rows as in training": "per_device_eval_batch_size eval_batch_size",
     "train.schedule: {name: cosine, final: SHARE}, of the peak": "min_lr min_lr_ratio min_lr_rate eta_min",
     "a run always scores before its first step and after its last": "eval_on_start do_eval do_train",
-    "kosmos eval --generate N": "predict_with_generate",
+    "evaluate.generate": "predict_with_generate",
+    "evaluate.generate.max_new_tokens": "generation_max_length",
     "kosmos generate --max-new-tokens, --temperature, --top-k and --top-p; kosmos eval --generate is greedy": (
         "max_new_tokens do_sample temperature top_k top_p generation_config"
     ),
     "kosmos eval says the loss, whose exponential the perplexity is": "perplexity ppl",
     "checkpoint.keep_best and kosmos eval --step best": "load_best_model_at_end",
     "evaluate.best": "metric_for_best_model monitor",
-    "evaluate.best names a loss, of which lower is better, or an exact match, of which higher is": "greater_is_better",
+    "evaluate.best names a loss, of which lower is better, an exact match, of which higher is, or a metric, which says "
+    "it itself": "greater_is_better",
     "attention is chosen by the hardware, and documents never see each other": (
         "attn_impl attn_implementation flash_attn use_flash_attention_2"
     ),
