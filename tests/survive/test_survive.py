@@ -1,4 +1,4 @@
-"""Ten kills of real runs; ``nox -s survive`` does two hundred."""
+"""Seven kills of real runs; ``nox -s survive`` does two hundred."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize(("nproc", "kills"), [(1, 6), (2, 4)])
+@pytest.mark.parametrize(("nproc", "kills"), [(1, 4), (2, 3)])
 def test_a_run_that_is_killed_again_and_again_comes_to_what_one_without_a_kill_does(
     tmp_path: Path, nproc: int, kills: int
 ) -> None:

@@ -14,7 +14,6 @@ from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, DataError
 from kosmos.train.best import values
 from kosmos.train.run import resume_run, train_model
-from support.command import SMALL, kosmos
 from support.runs import Listener, rows_of
 
 FACTS = {"sky": "blue", "grass": "green", "blood": "red", "snow": "white"}
@@ -148,17 +147,3 @@ def test_questions_that_are_not_there_or_have_a_taken_name_are_refused(data: Pat
         train_model(run_on(data, tmp_path / "run", choices=paths))
     with pytest.raises(ConfigError, match=r"what is held out has a source 'facts' too; give it another name \(ev"):
         train_model(run_on(data, tmp_path / "run", choices=[{"path": str(data / "colours.jsonl"), "name": "facts"}]))
-
-
-def test_two_processes_that_share_the_weights_score_as_one(data: Path, tmp_path: Path) -> None:
-    fields = [*SMALL, "data.lanes=2", "data.workers=0", "train.steps=2", "train.learning_rate=0.01"]
-    fields += ["modalities=[]", f"evaluate.choices=[{data / 'colours.jsonl'}]"]
-    told = ["train", "--data", str(data / "facts.jsonl"), *fields, "--output"]
-    assert main([*told, str(tmp_path / "one")]) == 0
-    done = kosmos(*told, tmp_path / "two", "--nproc", 2, "parallel.strategy=fsdp")
-    assert done.returncode == 0, done.stderr
-    one, two = (
-        [row["held_out"]["source"]["colours"] for row in rows_of(tmp_path / name / "held_out.jsonl")]
-        for name in ("one", "two")
-    )
-    assert one == two and len(one) == 2
