@@ -37,8 +37,8 @@ OPTIONS = tuple(
 ``kosmos chat`` takes behind a slash, as it does ``/MODALITY FILE``."""
 ROW_KEYS = tuple(
     "text media core backbone head id split clip offset duration start end segments messages conversations "
-    "system tools functions texts instruction input output query response prompt completion question answer history "
-    "file_name".split()
+    "system tools functions texts instruction input output query response prompt completion question answer answers "
+    "history references file_name".split()
 )
 """Names that rows of data or the core use for something else."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.folders import MANIFEST, METADATA
-from kosmos.data.sources.forms import BELONG, GOES_ON, ROLES, TEXTS, form_of
+from kosmos.data.sources.forms import BELONG, GOES_ON, ROLES, TELL, TEXTS, answer_of, form_of
 from kosmos.data.sources.glance import KINDS, first_values
 from kosmos.data.sources.layouts import CHATS
 from kosmos.data.sources.ordered import is_interleaved
@@ -95,7 +95,7 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
     if first is None or first.suffix.lower() not in KINDS or not first.is_file():
         return False
     roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES)}
-    row = first_values(first, {*roles.values(), *BELONG})
+    row = first_values(first, {*roles.values(), *BELONG, *TELL})
 
     def there(role: str) -> bool:
         return roles[role] in row
@@ -103,11 +103,14 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
     def holds(role: str) -> bool:
         return row.get(roles[role]) is not None
 
+    def answered(ask: str) -> bool:
+        return there(answer_of(ask, there, row, columns))
+
     if holds("segments"):
         return False
     if any(map(holds, CHATS)):
         return True
-    form = None if "text" in columns else form_of(there, holds, row)
+    form = None if "text" in columns else form_of(answered, holds, row)
     return form not in (None, GOES_ON) and not (form == TEXTS and is_interleaved(row[roles[TEXTS]]))
 
 

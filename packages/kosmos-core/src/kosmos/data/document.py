@@ -122,6 +122,9 @@ class Document:
 
     origin: str
     segments: tuple[Segment, ...]
+    references: tuple[str, ...] = ()
+    """All right answers to what it asks, where there are several, for metrics of generated answers. Training never sees
+    them."""
 
     def __post_init__(self) -> None:
         segments: Any = self.segments
@@ -131,6 +134,8 @@ class Document:
             train = getattr(segment, "train", False)
             if train is not True and train is not False:
                 _check_train(segment)
+        if self.references:
+            _check_references(self.references)
 
     @property
     def media(self) -> Iterator[Media | StoredMedia]:
@@ -147,6 +152,12 @@ def _check_train(segment: Any) -> None:
     train: Any = getattr(segment, "train", None)
     if isinstance(segment, Text | Mark) and not isinstance(train, np.bool_):
         raise NoSuchPart(f"{type(segment).__name__}: train is {train!r:.60}; expected True or False")
+
+
+def _check_references(references: Any) -> None:
+    """Raises NoSuchPart where they are not several texts."""
+    if isinstance(references, str) or not all(isinstance(reference, str) for reference in references):
+        raise NoSuchPart(f"the references of a Document are {references!r:.60}; write a tuple of texts")
 
 
 class Blocks(NamedTuple):

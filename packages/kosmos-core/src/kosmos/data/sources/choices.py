@@ -70,6 +70,9 @@ class ChoiceLayout(DefaultLayout):
     def nested(self, columns: Collection[str]) -> set[str]:
         return super().nested(columns) | {name for name in OFFERS if name in columns}
 
+    def references(self, row: Row) -> tuple[str, ...]:
+        return ()  # what is right is among what is offered
+
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
         own = (*BEFORE, *ASKS, *OFFERS, *RIGHT, *_letters(row))
         others = {name: value for name, value in row.items() if name not in own}

@@ -26,7 +26,7 @@ from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
 from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.errors import DataError, SampleError
 

@@ -5,6 +5,7 @@
 | ``instruction``, ``input``, ``output`` | Alpaca, LLaMA-Factory | a chat |
 | ``query``, ``response`` | ms-swift | a chat |
 | ``question``, ``answer`` | benchmarks | a chat, unless what belongs to the question stands beside it |
+| ``question``, ``answers`` | TextVQA, DocVQA, VQAv2 | likewise, of the most frequent of several right answers |
 | ``texts``: a list of ``user`` and ``assistant`` | The Cauldron, FineVision | a chat |
 | ``prompt``, ``completion`` | TRL | a text that goes on |
 
@@ -20,6 +21,7 @@ from typing import Any
 
 from kosmos.data.document import Text
 from kosmos.data.sources.columns import is_empty, kind_of, text_value
+from kosmos.data.sources.right_answers import ANSWERS, learned_answer, names_answers, right_answers
 from kosmos.errors import SampleError
 
 QUESTION = "question"
@@ -34,13 +36,15 @@ BELONG = frozenset((
     *("choices", "options", "endings", *LETTERS[:2], *_OFFERED),
 ))  # fmt: skip
 """Columns beside which ``question`` is no form: it is not all that is asked, and nobody has said what else is."""
+TELL = frozenset("gold answer_index answer_idx answerKey answer_key label target correct correct_answer".split())
+"""Columns that tell the right one of several answers, beside which ``answers`` may be what is offered."""
 TEXTS = "texts"
 GOES_ON = "prompt"
 """The form that is no chat."""
 LIKE_ASKS = ("question", "query", "instruction", "prompt", "problem", "input")
-LIKE_ANSWERS = ("answer", "response", "output", "solution", "completion")
+LIKE_ANSWERS = ("answer", "response", "output", "solution", "completion", ANSWERS)
 """What others call the columns of a question and its answer."""
-ROLES = (TEXTS, *ASKS, *ASKS.values(), "input", "history")
+ROLES = (TEXTS, *ASKS, *ASKS.values(), ANSWERS, "input", "history")
 
 Turn = dict[str, Any]
 
@@ -65,25 +69,42 @@ def half_form(columns: Collection[str], column: Callable[[str], str]) -> str:
     return ""
 
 
-def form_of(there: Callable[[str], bool], holds: Callable[[str], bool], columns: Collection[str]) -> str | None:
+def answer_of(ask: str, there: Callable[[str], bool], columns: Collection[str], named: Collection[str] = ()) -> str:
+    """The role that answers one that asks: its own, or ``answers`` where a question has none, or where it is named.
+
+    Args:
+        there: whether the row has a column for a role.
+        columns: of the row.
+        named: roles that ``columns`` of a source names.
+    """
+    if ANSWERS in named and there(ANSWERS):
+        return ANSWERS
+    may_answer = ask == QUESTION and not there(ASKS[ask]) and TELL.isdisjoint(columns)
+    return ANSWERS if may_answer and there(ANSWERS) else ASKS[ask]
+
+
+def form_of(answered: Callable[[str], bool], holds: Callable[[str], bool], columns: Collection[str]) -> str | None:
     """The role that tells a row's form, or None where it has none of these.
 
     Args:
-        there: whether the row has a column for a role, or for one that answers needs none.
+        answered: whether the row has a column for what answers a role, or needs none.
         holds: whether it holds something for it.
         columns: of the row.
     """
     if holds(TEXTS):
         return TEXTS
-    found = (ask for ask, answer in ASKS.items() if holds(ask) and there(answer))
+    found = (ask for ask in ASKS if holds(ask) and answered(ask))
     return next((ask for ask in found if ask != QUESTION or BELONG.isdisjoint(columns)), None)
 
 
-def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool = False) -> list[Turn]:
+def turns(
+    form: str, value: Callable[[str], Any], column: Callable[[str], str], answer: str = "", *, asked: bool = False
+) -> list[Turn]:
     """A row's chat in the words of the OpenAI API.
 
     Args:
         form: as ``form_of`` tells it, but for ``prompt``.
+        answer: the role that answers it, as ``answer_of`` tells it; nothing of ``texts``.
         value: what the row holds for a role, None where it has none.
         column: what errors call a role.
         asked: whether the last answer may be missing, and is empty then.
@@ -98,8 +119,8 @@ def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str], 
         more = value("input")
         if more not in (None, ""):
             question = "\n".join(part for part in (question, text_value(more, column("input"))) if part)
-        answer = _answer(form, value, column, asked=asked)
-        pairs = [*_history(value("history"), column("history")), (question, answer)]
+        said = _answer(answer, value, column, asked=asked)
+        pairs = [*_history(value("history"), column("history")), (question, said)]
     return [
         {"role": role, "content": content}
         for pair in pairs
@@ -108,18 +129,19 @@ def turns(form: str, value: Callable[[str], Any], column: Callable[[str], str], 
 
 
 def going_on(
-    value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool = False
+    value: Callable[[str], Any], column: Callable[[str], str], answer: str, *, asked: bool = False
 ) -> tuple[Text] | tuple[Text, Text]:
     """A prompt and what is learned to follow it, if anything does; arguments and errors as of ``turns``."""
-    prompt, answer = Text(text_value(value(GOES_ON), column(GOES_ON))), _answer(GOES_ON, value, column, asked=asked)
-    return (prompt, Text(answer, train=True)) if answer else (prompt,)
+    prompt, said = Text(text_value(value(GOES_ON), column(GOES_ON))), _answer(answer, value, column, asked=asked)
+    return (prompt, Text(said, train=True)) if said else (prompt,)
 
 
-def _answer(form: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool) -> str:
-    answer = ASKS[form]
-    if asked and is_empty(value(answer)):
+def _answer(role: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool) -> str:
+    held, name = value(role), column(role)
+    is_one_of_several = names_answers(name, {ANSWERS: column(ANSWERS)})
+    if asked and (is_empty(held) or (is_one_of_several and not any(map(str.strip, right_answers(held, name))))):
         return ""
-    return _not_empty(text_value(value(answer), column(answer)), column(answer))
+    return _not_empty(learned_answer(held, name) if is_one_of_several else text_value(held, name), name)
 
 
 def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from kosmos.data.sources.arrow import plain_columns, present_values, read_row, r
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, read_features
 from kosmos.data.sources.joined import JoinedTable
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import NO_FILES
 from kosmos.data.sources.reach import unreachable_hub
 from kosmos.data.sources.source import Extent, Table

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kosmos.data.sources.columns import Row
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Extent, RowBlocks, Table
 from kosmos.data.sources.splits import Split

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kosmos.data.open_files import forget, read_bytes
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.scan_cache import digest
 from kosmos.data.sources.source import Extent
 from kosmos.errors import DataError, SampleError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from kosmos.data.document import Segment, Text
 from kosmos.data.sources import forms, messages, preferences, times
@@ -28,6 +28,14 @@ from kosmos.data.sources.columns import (
 )
 from kosmos.data.sources.media import holds_medium, read_media, resolve
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
+from kosmos.data.sources.right_answers import (
+    ANSWERS,
+    REFERENCES,
+    named_references,
+    names_answers,
+    right_answers,
+    several,
+)
 from kosmos.data.sources.splits import split_roles, with_meaning
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.data.sources.wish_names import may_wish
@@ -36,61 +44,16 @@ from kosmos.names import nearest
 
 CHATS = ("messages", "conversations")
 """Roles that a chat may stand under; the first that a row has."""
-LISTS = ("clip", "segments", *CHATS, forms.TEXTS, "history")
+LISTS = ("clip", "segments", *CHATS, forms.TEXTS, "history", ANSWERS, REFERENCES)
 """Roles of lists."""
 ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *messages.OFFERED, "id", "split", *times.ROLES)
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
 
-ANSWERS = ("text", *forms.ASKS.values())
-"""Roles of what is learned, which a row that is asked may lack."""
+LEARNED = ("text", *forms.ASKS.values(), ANSWERS, REFERENCES)
+"""Roles of what is learned and of what is right, which a row that is asked may lack."""
 
 FILE_NAME = "file_name"
 """Column that names a row's medium, of the modality that its suffix means, as ``datasets`` has it in metadata files."""
-
-
-class Layout(Protocol):
-    """Turns rows into segments. Picklable."""
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        """Role or modality to the column that holds it, where that is named otherwise."""
-        ...
-
-    def check(self, columns: Collection[str]) -> None:
-        """Raises DataError where a table of these columns lacks one that the layout needs."""
-        ...
-
-    def used(self, columns: Collection[str]) -> set[str]:
-        """Those of a table's columns that ``segments`` may look at, and the id and the split."""
-        ...
-
-    def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
-        """Columns whose values ``needs`` and the split depend on; columns of media, which may be shown as ``THERE``.
-
-        Args:
-            plain: those of no bytes, lists or objects, so that their values cost little.
-        """
-        ...
-
-    def nested(self, columns: Collection[str]) -> set[str]:
-        """Those of a table's columns that may hold lists or objects, and no text that may begin like one."""
-        ...
-
-    def needs(self, row: Row) -> frozenset[str]:
-        """Modalities of the row's media. Media may stand in the row as ``THERE`` in place of their bytes.
-
-        Raises:
-            SampleError: the row has no readable form.
-        """
-        ...
-
-    def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        """The segments of the row; media paths are looked for under ``root``.
-
-        Raises:
-            SampleError: this row cannot be used.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -116,13 +79,13 @@ class DefaultLayout:
 
     def value(self, row: Row, role: str) -> Any:
         """The value of a role; null where the row has none and none was asked for by name."""
-        if role in self.columns and not (self.asked and role in ANSWERS and self._top(role, row) not in row):
+        if role in self.columns and not (self.asked and role in LEARNED and self._top(role, row) not in row):
             return look_up(row, self.columns[role])
         return row.get(role)
 
     def check(self, columns: Collection[str]) -> None:
         for role, path in self.columns.items():
-            if not (self.asked and role in ANSWERS):
+            if not (self.asked and role in LEARNED):
                 require_column(path, columns, f"columns.{role}")
         if self._tops(("segments", *CHATS), columns) or self._form(columns):
             return
@@ -155,7 +118,8 @@ class DefaultLayout:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named, columns)
         belong = forms.BELONG.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
-        tops = self._tops((*ROLES, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
+        roles = self._roles((*ROLES, REFERENCES), columns)
+        tops = self._tops((*roles, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
         return {*tops, *belong, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
@@ -166,9 +130,14 @@ class DefaultLayout:
         return light, [top for top in (*self._media_tops(columns), *absent) if top not in light]
 
     def nested(self, columns: Collection[str]) -> set[str]:
-        tops = {*self._tops(LISTS, columns), *self._media_tops(columns)}
+        tops = {*self._tops(self._roles(LISTS, columns), columns), *self._media_tops(columns)}
         texts = {path for role, path in self.columns.items() if role not in (*LISTS, *self.modalities)}
         return (tops - texts) | nested_tops(self.columns.values(), columns)
+
+    def _roles(self, roles: Collection[str], columns: Collection[str]) -> list[str]:
+        """``roles`` without those of right answers that mean nothing in a table of such columns."""
+        means = {REFERENCES: REFERENCES in self.columns, ANSWERS: self._answer_of(forms.QUESTION, columns) == ANSWERS}
+        return [role for role in roles if means.get(role, True)]
 
     def _media_tops(self, columns: Collection[str]) -> list[str]:
         """The columns that may hold media."""
@@ -251,11 +220,15 @@ class DefaultLayout:
         def there(role: str) -> bool:
             return self._top(role, columns) in columns
 
-        def may_answer(role: str) -> bool:
+        def answered(ask: str) -> bool:
             # A question without an answer; beside a text, which is the answer there, it says nothing in training.
-            return there(role) or (self.asked and not self._has_text(columns))
+            return there(self._answer_of(ask, columns)) or (self.asked and not self._has_text(columns))
 
-        return forms.form_of(may_answer, lambda role: there(role) and holds(self._top(role, columns)), columns)
+        return forms.form_of(answered, lambda role: there(role) and holds(self._top(role, columns)), columns)
+
+    def _answer_of(self, ask: str, columns: Collection[str]) -> str:
+        """As ``forms.answer_of``, by columns."""
+        return forms.answer_of(ask, lambda role: self._top(role, columns) in columns, columns, self.columns)
 
     def _has_text(self, columns: Collection[str]) -> bool:
         """Whether there is a column of texts, and where a row is given something in it."""
@@ -309,8 +282,9 @@ class DefaultLayout:
             return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, root)
         media = self.media_of(row)
         form = self._form(row, lambda column: row[column] is not None)
-        if form in forms.ASKS:
-            self._check_no_preference(row, forms.ASKS[form])
+        answer = self._answer_of(form, row) if form in forms.ASKS else ""
+        if answer:
+            self._check_no_preference(row, answer)
         if form == forms.TEXTS and is_interleaved(self.value(row, form)) and (beside := self._media_lists(row)):
             if not is_empty(self.value(row, "system")):
                 raise SampleError(
@@ -321,16 +295,28 @@ class DefaultLayout:
             return tuple(read_interleaved(texts, self.column(form), beside, read))
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
-            turns = forms.turns(form, partial(self.value, row), self.column, asked=self.asked)
+            turns = forms.turns(form, partial(self.value, row), self.column, answer, asked=self.asked)
             return self._read_chat(turns, self.column(form), held, row, root)
         leading = [medium for found in media.items() for medium in self._read_media(row, *found, root)]
         if form is not None:
-            return (*leading, *forms.going_on(partial(self.value, row), self.column, asked=self.asked))
+            return (*leading, *forms.going_on(partial(self.value, row), self.column, answer, asked=self.asked))
         if self.manifest and not media and row.get("file") is not None:
             raise SampleError(_missing_file(row["file"], root))
         if leading and self.asked and is_empty(self.value(row, "text")):
             return tuple(leading)
         return (*leading, self._learned(row))
+
+    def references(self, row: Row) -> tuple[str, ...]:
+        if REFERENCES in self.columns:
+            return named_references(self.value(row, REFERENCES), self.column(REFERENCES))
+        if ANSWERS not in row and ANSWERS not in self.columns:  # as of most rows
+            return ()
+        is_whole = self.value(row, "segments") is not None or self._chat(row) is not None
+        form = None if is_whole else self._form(row, lambda column: row[column] is not None)
+        role = self._answer_of(form, row) if form in forms.ASKS else ""
+        if not role or not names_answers(self.column(role), self.columns):
+            return ()
+        return several(right_answers(self.value(row, role), self.column(role)))
 
     def _read_media(self, row: Row, modality: str, column: str, root: Path) -> Iterator[Segment]:
         return self._read_value(row, root, modality, look_up(row, self.columns.get(modality, column)))

@@ -13,7 +13,7 @@ from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, tells_of_data
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.splits import Split, of_folders, split_of

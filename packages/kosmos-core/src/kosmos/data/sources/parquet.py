@@ -23,7 +23,7 @@ from kosmos.data.free_memory import memory
 from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features, features_of_schema
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.row_groups import read_group
 from kosmos.data.sources.source import Extent, RowBlocks
 from kosmos.data.sources.splits import check_group

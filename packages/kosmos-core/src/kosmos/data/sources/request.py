@@ -21,8 +21,10 @@ from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import begins_list
-from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout, Layout
+from kosmos.data.sources.layout import Layout
+from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.messages import OPENAI, SHAREGPT
+from kosmos.data.sources.right_answers import REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
 from kosmos.data.sources.splits import GROUP, Split, with_meaning
@@ -91,7 +93,7 @@ class Request:
             media_columns: modality to column, where the table's own types tell it.
         """
         columns = {**(media_columns or {}), **self.columns}
-        roles = (*self.known, *ROLES, GROUP)
+        roles = (*self.known, *ROLES, GROUP, REFERENCES)
         for role, column in columns.items():
             if role not in roles:
                 turned = f"the role comes first: {column}: {role}" if column in roles else nearest_name(role, roles)

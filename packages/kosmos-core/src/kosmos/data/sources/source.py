@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Segment, Text
 from kosmos.data.sources.columns import Row
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
 from kosmos.data.sources.scan_cache import Record
 from kosmos.data.sources.splits import GROUP, Split, group_hash, held_out_rows, row_hash, split_of
@@ -143,11 +143,12 @@ class RowSource:
         """The document of row ``index``. Raises SampleError, which names its origin, where it cannot be used."""
         row, origin = int(self.rows[index]), self.origin(index)
         try:
-            segments = self.layout.segments(self.table.row(row), self.table.root(row))
+            held = self.table.row(row)
+            segments, references = self.layout.segments(held, self.table.root(row)), self.layout.references(held)
             self._check(segments)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
-        return Document(origin, segments)
+        return Document(origin, segments, references)
 
     def _root_advice(self, error: SampleError, row: int) -> str:
         """What to do, behind a message, where a file that the row names is not there and no folder was named."""

@@ -28,7 +28,8 @@ from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import LINK, modality_of
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES
-from kosmos.data.sources.layouts import DefaultLayout, Layout
+from kosmos.data.sources.layout import Layout
+from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.media import THERE
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.scan_cache import Record, ScanRecord

@@ -28,6 +28,14 @@ from kosmos.data.sources.columns import (
     top_column,
 )
 from kosmos.data.sources.media import holds_medium, read_media
+from kosmos.data.sources.right_answers import (
+    REFERENCES,
+    learned_answer,
+    named_references,
+    names_answers,
+    right_answers,
+    several,
+)
 from kosmos.data.sources.splits import GROUP, split_roles
 from kosmos.data.sources.wish_names import may_wish
 from kosmos.errors import ConfigError, SampleError
@@ -94,13 +102,15 @@ class TemplateLayout:
         for part in self.parts:
             if isinstance(part, Value | Medium):
                 require_column(part.path, columns, "template")
-        if GROUP in self.columns:
-            require_column(self.columns[GROUP], columns, f"columns.{GROUP}")
+        for role in (GROUP, REFERENCES):
+            if role in self.columns:
+                require_column(self.columns[role], columns, f"columns.{role}")
 
     def used(self, columns: Collection[str]) -> set[str]:
         media = [part.path for part in self.parts if isinstance(part, Medium) and part.modality in self.timed]
         paths = [*self._paths(), *times.columns_of(self.timed, media, columns)]
         paths += [self.columns.get(role, role) for role in (*split_roles(self.columns), *times.ROLES)]
+        paths += self._named_references
         return {top for path in paths if (top := top_column(path, columns)) in columns}
 
     def _paths(self) -> list[str]:
@@ -113,7 +123,8 @@ class TemplateLayout:
 
     def nested(self, columns: Collection[str]) -> set[str]:
         media = [part.path for part in self.parts if isinstance(part, Medium)]
-        tops = {top_column(path, columns) for path in (*media, self.columns.get("clip", "clip"))}
+        lists = (*media, self.columns.get("clip", "clip"), *self._named_references)
+        tops = {top_column(path, columns) for path in lists}
         paths = [part.path for part in self.parts if isinstance(part, Value | Medium)]
         return {top for top in tops if top in columns} | nested_tops(paths, columns)
 
@@ -127,6 +138,26 @@ class TemplateLayout:
             raise SampleError("template: there is no text behind the arrow, so nothing to learn")
         return tuple(segments)
 
+    def references(self, row: Row) -> tuple[str, ...]:
+        if REFERENCES in self.columns:
+            return named_references(look_up(row, self.columns[REFERENCES]), self.columns[REFERENCES])
+        path = next((part.path for part in self._learned if self._is_of_several(part)), None)
+        return () if path is None else several(right_answers(look_up(row, path), path))
+
+    @property
+    def _named_references(self) -> list[str]:
+        return [self.columns[REFERENCES]] if REFERENCES in self.columns else []
+
+    @property
+    def _learned(self) -> Iterator[Value]:
+        """What of the row is learned as text."""
+        arrow = next((number for number, part in enumerate(self.parts) if isinstance(part, Arrow)), -1)
+        return (part for part in self.parts[arrow + 1 :] if isinstance(part, Value))
+
+    def _is_of_several(self, part: Value) -> bool:
+        """Whether it is one of several right answers, where it is learned."""
+        return names_answers(part.path, self.columns)
+
     def _pieces(self, row: Row, root: Path) -> Iterator[Segment]:
         train = not any(isinstance(part, Arrow) for part in self.parts)
         stretches = times.RowTimes(row, self.columns, self.timed, self._paths())
@@ -137,7 +168,8 @@ class TemplateLayout:
                 case Literal(text):
                     yield Text(text, train)
                 case Value(path):
-                    yield Text(text_value(look_up(row, path), path), train)
+                    read = learned_answer if train and self._is_of_several(part) else text_value
+                    yield Text(read(look_up(row, path), path), train)
                 case Medium(modality, path):
                     value = look_up(row, path)
                     if not holds_medium(value):

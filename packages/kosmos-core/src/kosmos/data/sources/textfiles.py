@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kosmos.data.open_files import forget, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8, refuse_wide_text
-from kosmos.data.sources.layouts import Layout
+from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split

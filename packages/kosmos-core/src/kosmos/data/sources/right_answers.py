@@ -1,0 +1,91 @@
+"""Several right answers to one question, as rows of public data sets have them.
+
+| form | from |
+|---|---|
+| ``["nokia", "nokia", "toshiba"]``: a list of texts | TextVQA, DocVQA, OK-VQA |
+| ``[{"answer": "yes"}, ...]``: a list of objects | VQAv2 |
+| ``{"text": ["Denver", ...]}``: an object with a list | SQuAD |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kosmos.data.sources.columns import is_empty, kind_of, text_value
+from kosmos.errors import SampleError
+
+REFERENCES = "references"
+"""What ``columns`` may name: the right answers to what a row asks, for metrics."""
+ANSWERS = "answers"
+"""Column and role of a question's right answers, of which the most frequent one is learned."""
+_KEYS = ("answer", "text")
+"""Of an object, what holds an answer, or a list of them."""
+_PATHS = (ANSWERS, *(f"{ANSWERS}.{key}" for key in _KEYS))
+
+
+def names_answers(path: str, columns: Mapping[str, str]) -> bool:
+    """Whether a column or nested path is that of a question's right answers, by its name or by ``columns``."""
+    return path in _PATHS or path == columns.get(ANSWERS)
+
+
+def right_answers(value: Any, what: str) -> tuple[str, ...]:
+    """All right answers in a value, in their order; of nothing, such as an empty list, none.
+
+    Args:
+        what: the value's name in messages.
+
+    Raises:
+        SampleError: it is none of the forms above, and no text.
+    """
+    if is_empty(value):
+        return ()
+    if isinstance(value, Mapping):
+        return right_answers(*_held(value, what))
+    if not isinstance(value, list | tuple):
+        return (text_value(value, what),)
+    found = [(one, f"{what}[{number}]") for number, one in enumerate(value)]
+    held = (_held(one, where) if isinstance(one, Mapping) else (one, where) for one, where in found)
+    return tuple(_plain(one, where) for one, where in held)
+
+
+def learned_answer(value: Any, what: str) -> str:
+    """The most frequent right answer as it is written; of equally frequent ones the first.
+
+    Empty ones say nothing, and count only where there are no others.
+
+    Raises:
+        SampleError: there is none, or as ``right_answers``.
+    """
+    if not (answers := right_answers(value, what)):
+        got = kind_of(value) if isinstance(value, list | tuple) or value is None else "nothing"
+        raise SampleError(f"{what}: expected at least one right answer, got {got}")
+    said = [answer for answer in answers if answer.strip()] or answers
+    return Counter(said).most_common(1)[0][0]
+
+
+def named_references(value: Any, what: str) -> tuple[str, ...]:
+    """The right answers in the column that ``columns`` names for them. Raises SampleError as ``right_answers``."""
+    return tuple(answer for answer in right_answers(value, what) if answer.strip())
+
+
+def several(answers: Sequence[str]) -> tuple[str, ...]:
+    """``answers`` that say something, where there are two or more."""
+    found = tuple(answer for answer in answers if answer.strip())
+    return found if len(found) > 1 else ()
+
+
+def _held(value: Mapping[str, Any], what: str) -> tuple[Any, str]:
+    """What an object has as its answer, and its name."""
+    key = next((key for key in _KEYS if key in value), None)
+    if key is None:
+        raise SampleError(f"{what}: expected a text, or an object with 'answer' or 'text', got an object with neither")
+    return value[key], f"{what}.{key}"
+
+
+def _plain(value: Any, what: str) -> str:
+    """A text or a number; a list within a list is no answer."""
+    if isinstance(value, list | tuple):
+        raise SampleError(f"{what}: expected text, got {kind_of(value)}")
+    return text_value(value, what)
