@@ -191,6 +191,7 @@ def answer_row(answer: Generated, source: str | None = None) -> dict[str, Any]:
     return {
         **_asked(source, answer.origin, answer.id, answer.prompt, answer.media),
         **({} if answer.expected is None else {"expected": answer.expected}),
+        **({"references": list(answer.references)} if answer.references else {}),
         "answer": answer.text,
         "tokens": answer.tokens,
         "ended": answer.ended,

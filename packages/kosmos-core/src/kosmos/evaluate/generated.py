@@ -19,6 +19,7 @@ from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
+from kosmos.evaluate.references import right_answers
 from kosmos.evaluate.score import check_source
 from kosmos.generate import (
     check_document,
@@ -74,6 +75,8 @@ class Generated:
     """Of what was sampled; None where the most likely tokens were taken."""
     row: int = field(default=-1, compare=False)
     """Number of the document in its source."""
+    references: tuple[str, ...] = ()
+    """All right answers, ``expected`` among them, where there are several; empty where there is one only."""
 
 
 @dataclass(frozen=True)
@@ -377,7 +380,9 @@ def _read(source: Source, row: int, ask: Ask, seed: int) -> _Asked | None:
         return None
     asked, expected = parts
     origin, identity, prompt, media = called(source, row, asked)
-    return _Asked(asked, Generated(origin, expected, "", prompt=prompt, media=media, id=identity, row=row), seed)
+    right = right_answers(expected, document.references)
+    answer = Generated(origin, expected, "", prompt=prompt, media=media, id=identity, row=row, references=right)
+    return _Asked(asked, answer, seed)
 
 
 class Called(NamedTuple):
