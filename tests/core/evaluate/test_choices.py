@@ -348,7 +348,7 @@ def test_what_was_scored_stays_where_a_question_cannot_be_read_again(run: Path) 
     scored_choices(saved, [str(asked)], None, 100, 0, chosen.append, Parallel())
     asked.write_bytes(b"x" * asked.stat().st_size)
     lines, result = AnswerLines(str(answers)), {"choices": "scored"}
-    error = write_answers(saved, [], chosen, Wanted(0, 1, {}), lines, result, Parallel())
+    error = write_answers(saved, [], chosen, Wanted(0, 1, {}), lines, result, Parallel(), print)
     assert isinstance(error, DataError) and result == {"choices": "scored"} and not answers.exists()
     assert str(error).startswith(f"--answers {answers}: not written, as a question can no more be read: ")
 

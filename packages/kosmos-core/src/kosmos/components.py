@@ -121,7 +121,11 @@ class DatasetSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricSpec(Spec):
-    """``factory(**options) -> metric``; ``metric(predictions: list[str], references: list[str]) -> float``."""
+    """``factory(**options) -> metric``; ``metric(predictions: list[str], references: list[str]) -> float``.
+
+    A metric that takes several right answers has ``of_several(predictions: list[str], references: list[list[str]]) ->
+    float``, too.
+    """
 
     kind = "metric"
     gives = ("__call__",)

@@ -149,7 +149,7 @@ def evaluate(
             chosen = _score_choices(run, choices or (), root, max_documents, helpers, result, parallel)
         if sources:
             _score(run, sources, max_documents, helpers, result, parallel)
-        unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel)
+        unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel, _warn)
         if answers is not None and not lines.count and unwritten is None:
             why = "no document has an answer that is there to be generated" if generate else "no question was scored"
             _warn(f"--answers {answers}: not written: {why}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.arguments import refuse_empty
 from kosmos.commands.unfinished import check_answers
 from kosmos.errors import ConfigError, DataError, KosmosError, SampleError
+from kosmos.names import listed
 
 if TYPE_CHECKING:
     from kosmos.data.document import Source
@@ -82,8 +83,12 @@ def write_answers(
     lines: AnswerLines,
     result: dict[str, Any],
     parallel: Parallel,
+    warn: Callable[[str], None],
 ) -> KosmosError | None:
     """Write what was chosen and what is generated as lines, if they go anywhere, and put its scores into ``result``.
+
+    Args:
+        warn: told of metrics that do not get all right answers.
 
     Returns:
         Why they cannot be written, so that what was scored is not lost with them.
@@ -92,10 +97,7 @@ def write_answers(
         try:
             parallel.main_only(lambda: _write_choices(chosen, lines))
             if wanted.documents:
-                result["generated"] = {
-                    source.name: _scored(run, source, number, wanted, lines, parallel)
-                    for number, source in enumerate(sources, start=CHOICES + 1)
-                }
+                result["generated"] = _score_each(run, sources, wanted, lines, parallel, warn)
             parallel.main_only(lines.finish)
         except (ConfigError, DataError) as error:
             return error
@@ -113,11 +115,33 @@ def _write_choices(chosen: Sequence[Chosen], lines: AnswerLines) -> None:
     lines.write(rows, CHOICES, 0)
 
 
-def _scored(
+def _score_each(
+    run: SavedRun,
+    sources: Sequence[Source],
+    wanted: Wanted,
+    lines: AnswerLines,
+    parallel: Parallel,
+    warn: Callable[[str], None],
+) -> dict[str, dict[str, float]]:
+    """Metrics of really generated answers by source."""
+    from kosmos.evaluate.answer_scores import figures_of, without_several
+
+    scores: dict[str, dict[str, float]] = {}
+    alone: dict[str, None] = {}
+    for number, source in enumerate(sources, start=CHOICES + 1):
+        found = _answered(run, source, number, wanted, lines, parallel)
+        scores[source.name] = parallel.main_only(partial(figures_of, found, wanted.metrics))
+        alone |= dict.fromkeys(without_several(found, wanted.metrics))
+    if alone:
+        metrics = f"metrics {listed(alone)} get" if len(alone) > 1 else f"metric {listed(alone)} gets"
+        warn(f"{metrics} the expected answer alone, where several are right (it takes a method of_several)")
+    return scores
+
+
+def _answered(
     run: SavedRun, source: Source, number: int, wanted: Wanted, lines: AnswerLines, parallel: Parallel
-) -> dict[str, float]:
-    """Metrics of really generated answers; ``number`` is that of the source in the file of answers."""
-    from kosmos.evaluate.answer_scores import figures_of
+) -> list[Generated]:
+    """Really generated answers; ``number`` is that of the source in the file of answers."""
     from kosmos.evaluate.generated import Writing, answer_documents
 
     found = [_generated(row) for row in lines.earlier(source.name)]
@@ -130,11 +154,12 @@ def _scored(
         if lines.file is not None:
             rows = [answer_row(answer, source.name) for answer in group]
             parallel.main_only(partial(lines.write, rows, number, group[-1].row))
-    return parallel.main_only(lambda: figures_of(found, wanted.metrics))
+    return found
 
 
 def _generated(row: Mapping[str, Any]) -> Generated:
     """What an earlier call has written, as far as it is scored."""
     from kosmos.evaluate.generated import Generated
 
-    return Generated(row["document"], row.get("expected"), row["answer"])
+    references = tuple(row.get("references", ()))
+    return Generated(row["document"], row.get("expected"), row["answer"], references=references)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsFloat
 
 import torch
@@ -39,6 +39,9 @@ def text_metrics(
 def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
     """Each metric over the answers that are expected and those that were written; empty where there is none.
 
+    Where any answer has several ``references``, a metric that has a method ``of_several`` gets them all, and another
+    the expected texts alone.
+
     Args:
         metrics: by name, functions of the texts written and the texts expected that give a number, such as your own or
             ``registry.build("metric", "word_error_rate")``.
@@ -53,14 +56,34 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
         such = '{"bleu": registry.build("metric", "bleu")}'
         raise ConfigError(f"metrics: expected a mapping of names to functions, such as {such}, got {metrics!r:.60}")
     found: dict[str, float] = {}
+    several = _have_several(answers)
     for name, metric in metrics.items() if answers else ():
+        of_several = _of_several(metric) if several else None
+        texts, expected = [a.text for a in answers], [a.expected or "" for a in answers]
         try:
-            value: object = metric([a.text for a in answers], [a.expected or "" for a in answers])
+            if of_several is None:
+                value: object = metric(texts, expected)
+            else:
+                value = of_several(texts, [list(a.references) or [a.expected or ""] for a in answers])
         except Exception as error:  # a seam: code of plugins
             where = own_line(error, getattr(metric, "__module__", ""))
             raise PluginError(f"metric {name} raised {first_line(error)}{where}") from error
         found[name] = _number(name, value)
     return found
+
+
+def without_several(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> list[str]:
+    """Names of the metrics that get one of several right answers alone; none where no answer has several."""
+    return [name for name, metric in metrics.items() if _of_several(metric) is None] if _have_several(answers) else []
+
+
+def _have_several(answers: Sequence[Generated]) -> bool:
+    return any(answer.references for answer in answers)
+
+
+def _of_several(metric: TextMetric) -> Callable[[list[str], list[list[str]]], object] | None:
+    found = getattr(metric, "of_several", None)
+    return found if callable(found) else None
 
 
 def _number(name: str, value: object) -> float:
