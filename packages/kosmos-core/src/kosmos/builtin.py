@@ -59,11 +59,20 @@ def kosmos_datasets() -> Iterator[DatasetSpec]:
 def kosmos_metrics() -> Iterator[MetricSpec]:
     at = "kosmos.evaluate.metrics"
     yield MetricSpec(name="exact_match", target=f"{at}:exact_match", summary="Share of texts that are as expected.")
-    yield MetricSpec(
-        name="word_error_rate", target=f"{at}:word_error_rate", lower_is_better=True,
-        summary="Edits over words (torchmetrics).",
-    )  # fmt: skip
+    for unit, what in (("word", "words"), ("char", "characters")):
+        yield MetricSpec(
+            name=f"{unit}_error_rate", target=f"{at}:{unit}_error_rate", lower_is_better=True,
+            summary=f"Edits over {what} (torchmetrics).",
+        )  # fmt: skip
     yield MetricSpec(name="bleu", target=f"{at}:bleu", summary="Corpus BLEU as SacreBLEU has it (torchmetrics).")
+    yield MetricSpec(name="rouge_l", target=f"{at}:rouge_l", summary="Longest common subsequence of words as F1.")
+    yield MetricSpec(name="cider", target="kosmos.evaluate.cider:cider", summary="CIDEr-D of texts that describe.")
+    at = "kosmos.evaluate.answer_metrics"
+    yield MetricSpec(name="vqa_accuracy", target=f"{at}:vqa_accuracy", summary="VQA's accuracy over several answers.")
+    yield MetricSpec(name="anls", target=f"{at}:anls", summary="DocVQA's likeness of characters, best of the answers.")
+    yield MetricSpec(
+        name="relaxed_accuracy", target=f"{at}:relaxed_accuracy", summary="ChartQA's share of numbers within 5 %."
+    )
 
 
 @hookimpl

@@ -1,15 +1,72 @@
-"""Scores of generated against expected texts, from torchmetrics where it has them."""
+"""Scores of generated against expected texts, from torchmetrics where it has them.
+
+A metric is a function of texts written and texts expected. One that can take several right answers has a method
+``of_several`` beside that. Those of answers to questions are in ``answer_metrics``, and ``cider`` is in a module of its
+own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 TextMetric = Callable[[list[str], list[str]], float]
 """(predictions, references) of equal length, at least one, to a number."""
 
 
-def exact_match(*, ignore_case: bool = False) -> TextMetric:
-    """Share of predictions that equal their reference, white space at the ends aside.
+class SeveralMetric(Protocol):
+    """A ``TextMetric`` that takes several right answers, too."""
+
+    def __call__(self, predictions: list[str], references: list[str]) -> float: ...
+
+    def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
+        """As the call, with at least one reference for each prediction; of one each it gives the same."""
+        ...
+
+
+@dataclass(frozen=True)
+class BestOf:
+    """The mean of a score of two texts, for each prediction by the reference that gives most (a ``SeveralMetric``)."""
+
+    score: Callable[[str, str], float]
+    """Of a prediction and a reference."""
+
+    def __call__(self, predictions: list[str], references: list[str]) -> float:
+        return self.of_several(predictions, [[reference] for reference in references])
+
+    def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
+        pairs = zip(predictions, references, strict=True)
+        # Of what several people have said much is the same.
+        return mean([max(self.score(said, one) for one in dict.fromkeys(several)) for said, several in pairs])
+
+
+@dataclass(frozen=True)
+class ErrorRate:
+    """Edits over what the references hold, of several the one with the fewest (a ``SeveralMetric``)."""
+
+    compute: TextMetric
+    units: Callable[[str], Sequence[str]]
+    """What of a text is inserted, deleted and substituted."""
+
+    def __call__(self, predictions: list[str], references: list[str]) -> float:
+        if not any(map(self.units, [*predictions, *references])):
+            return 0.0
+        return self.compute(predictions, references)
+
+    def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
+        pairs = zip(predictions, references, strict=True)
+        fewest = [min(several, key=lambda one, text=text: self._errors(text, one)) for text, several in pairs]  # type: ignore[misc]
+        return self(predictions, fewest)
+
+    def _errors(self, prediction: str, reference: str) -> int:
+        count = len(self.units(reference))
+        return round(self.compute([prediction], [reference]) * count) if count else len(self.units(prediction))
+
+
+def exact_match(*, ignore_case: bool = False) -> SeveralMetric:
+    """Share of predictions that equal their reference, or any of several, white space at the ends aside.
 
     Args:
         ignore_case: take capital and small letters as the same.
@@ -18,42 +75,106 @@ def exact_match(*, ignore_case: bool = False) -> TextMetric:
     def plain(text: str) -> str:
         return text.strip().lower() if ignore_case else text.strip()
 
-    return lambda predictions, references: _mean(
-        [float(plain(p) == plain(r)) for p, r in zip(predictions, references, strict=True)]
-    )
+    return BestOf(lambda prediction, reference: float(plain(prediction) == plain(reference)))
 
 
-def word_error_rate() -> TextMetric:
+def word_error_rate() -> SeveralMetric:
     """Word insertions, deletions and substitutions over the words of the references.
 
-    Where these have no word: 0 for predictions that have none either, else infinite.
+    Of several references that with the fewest of these counts. Where the references have no word: 0 for predictions
+    that have none either, else infinite.
     """
 
-    def rate(predictions: list[str], references: list[str]) -> float:
-        from torchmetrics.functional.text import word_error_rate as compute
+    def compute(predictions: list[str], references: list[str]) -> float:
+        from torchmetrics.functional.text import word_error_rate as rate
 
-        if not any(map(str.split, [*predictions, *references])):
-            return 0.0
-        return float(compute(predictions, references))
+        return float(rate(predictions, references))
 
-    return rate
+    return ErrorRate(compute, str.split)
 
 
-def bleu(*, order: int = 4, smooth: bool = False) -> TextMetric:
+def char_error_rate() -> SeveralMetric:
+    """Insertions, deletions and substitutions of characters over the characters of the references, spaces among them.
+
+    Of several references that with the fewest of these counts. Where the references are empty: 0 for predictions that
+    are empty too, else infinite.
+    """
+
+    def compute(predictions: list[str], references: list[str]) -> float:
+        from torchmetrics.functional.text import char_error_rate as rate
+
+        return float(rate(predictions, references))
+
+    return ErrorRate(compute, list)
+
+
+def bleu(*, order: int = 4, smooth: bool = False) -> SeveralMetric:
     """Corpus BLEU in the tokenization of SacreBLEU (13a), from 0 to 1. It is 0 where no answer has ``order`` words.
+
+    Of several references each gives n-grams that are right, and the one nearest in length counts for the brevity.
 
     Args:
         order: longest n-grams that count.
         smooth: add one to the counts of n-grams. Where none of an order is right at all the score is 0 all the same.
     """
+    return _Bleu(order, smooth)
 
-    def score(predictions: list[str], references: list[str]) -> float:
+
+@dataclass(frozen=True)
+class _Bleu:
+    order: int
+    smooth: bool
+
+    def __call__(self, predictions: list[str], references: list[str]) -> float:
+        return self.of_several(predictions, [[reference] for reference in references])
+
+    def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
         from torchmetrics.functional.text import sacre_bleu_score
 
-        return float(sacre_bleu_score(predictions, [[r] for r in references], n_gram=order, smooth=smooth))
-
-    return score
+        return float(sacre_bleu_score(predictions, references, n_gram=self.order, smooth=self.smooth))
 
 
-def _mean(values: list[float]) -> float:
+def rouge_l() -> SeveralMetric:
+    """The longest common subsequence of words as F1 (ROUGE-L), from 0 to 1: the mean, of several references the best.
+
+    Words are lower-case letters and digits of any script, without stemming.
+
+    Source: Lin, ROUGE: A Package for Automatic Evaluation of Summaries (2004), with beta 1 as most programs have it.
+    """
+    return BestOf(_rouge_l)
+
+
+def _rouge_l(prediction: str, reference: str) -> float:
+    said, right = words_of(prediction), words_of(reference)
+    if not said or not right:
+        return float(said == right)
+    # F1 of length/said and length/right.
+    return 2 * _length_of_common(said, right) / (len(said) + len(right))
+
+
+def _length_of_common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Length of the longest common subsequence.
+
+    Source: Hyyro, Bit-Parallel LCS-length Computation Revisited (2004): a bit of ``row`` is 0 where the length grows.
+    """
+    places: dict[str, int] = {}
+    for place, word in enumerate(one):
+        places[word] = places.get(word, 0) | 1 << place
+    row = every = (1 << len(one)) - 1
+    for word in other:
+        both = row & places.get(word, 0)
+        row = (row + both) | (row - both)
+    return len(one) - (row & every).bit_count()
+
+
+_WORD = re.compile(r"\w+")
+
+
+def words_of(text: str) -> list[str]:
+    """Its words in small letters, without punctuation."""
+    return _WORD.findall(text.lower())
+
+
+def mean(values: Sequence[float]) -> float:
+    """Of at least one."""
     return sum(values) / len(values)
