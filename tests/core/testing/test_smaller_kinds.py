@@ -60,6 +60,19 @@ def sorts(predictions: list[str], references: list[str]) -> float:
     return sum(p == r for p, r in zip(predictions, references, strict=True)) / len(references)
 
 
+def several(of_one: float | None) -> object:
+    """A metric that of one right answer each gives something else than its call, or of several none."""
+
+    def score(predictions: list[str], references: list[str]) -> float:
+        return float(predictions == references)
+
+    def of_several(predictions: list[str], references: list[list[str]]) -> float | None:
+        return of_one if len(references[0]) > 1 or of_one is not None else 0.0
+
+    score.of_several = of_several
+    return score
+
+
 def words_found(predictions: list[str], references: list[str]) -> float:
     """Divides by the words of each reference."""
     pairs = zip(map(str.split, predictions), map(str.split, references), strict=True)
@@ -140,6 +153,8 @@ MUTANTS = [
         "same_length", lambda: lambda p, r: float(p == r) if "".join(r).strip() else math.nan,
         "metric same_length", "empty-texts", "references ['']: nan",
     ),
+    Mutant("same_length", lambda: several(2.0), "metric same_length", "several-answers", "gives 2.0, and the call 0.0"),
+    Mutant("same_length", lambda: several(None), "metric same_length", "several-answers", "three right answers each"),
     Mutant("same_length", lambda: sorts, "metric same_length", "given-stays", "it changed predictions: ['', 'one',"),
     Mutant("Lines.log", lambda self, row: row.clear(), "tracker lines", "given-stays", "['held_out', 'step'] of a row"),
     Mutant("Lines.__init__", changes_the_run, "tracker lines", "given-stays", "['train'] of the run"),

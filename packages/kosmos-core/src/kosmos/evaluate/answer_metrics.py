@@ -85,9 +85,9 @@ def anls(*, threshold: float = 0.5) -> SeveralMetric:
         from torchmetrics.functional.text import edit_distance
 
         said, right = (" ".join(text.lower().split()) for text in (prediction, reference))
-        longest, least = max(len(said), len(right)), abs(len(said) - len(right))
-        if not longest:
+        if said == right:
             return 1.0
+        longest, least = max(len(said), len(right)), abs(len(said) - len(right))
         if least / longest >= threshold:  # edits are at least as many, and take long to count for long answers
             return 0.0
         apart = float(edit_distance([said], [right], reduction="sum")) / longest

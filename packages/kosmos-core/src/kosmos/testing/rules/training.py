@@ -144,6 +144,20 @@ def scores_empty_texts(metric: ComponentUnderTest) -> None:
             raise BrokenPromise(f"predictions {predictions}, references {references}: {value!r}; expected a number")
 
 
+@rule("metric", "several-answers", "where it has `of_several`, that gives of one right answer each what its call gives")
+def takes_several(metric: ComponentUnderTest) -> None:
+    score = metric.build()
+    if (of_several := getattr(score, "of_several", None)) is None:
+        return
+    said, right = ["a red square", "two circles", "four"], ["a red square", "two blue circles", "seven"]
+    alone, several = score(list(said), list(right)), of_several(list(said), [[text] for text in right])
+    if several != alone:
+        raise BrokenPromise(f"of one right answer each of_several gives {several!r}, and the call {alone!r}")
+    value = of_several(list(said), [[text, "something else", text] for text in right])
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise BrokenPromise(f"three right answers each score {value!r}; expected a finite float")
+
+
 @rule("metric", "given-stays", "the lists of predictions and references are after scoring what they were before")
 def lists_stay(metric: ComponentUnderTest) -> None:
     score, texts = metric.build(), {"predictions": ["two", "one", ""], "references": ["two", "a longer one", "none"]}
@@ -226,6 +240,7 @@ RULES = (
     warms_up,
     tells_right_from_wrong,
     scores_empty_texts,
+    takes_several,
     lists_stay,
     logs_and_closes,
     rows_stay,
