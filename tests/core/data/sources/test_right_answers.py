@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kosmos.data.document import Document, Text
-from kosmos.errors import DataError, NoSuchPart, SampleError
+from kosmos.errors import ConfigError, DataError, NoSuchPart, SampleError
 
 LIST = ["toshiba", "nokia", "nokia"]
 VQA = [{"answer": answer, "answer_confidence": "yes", "answer_id": n} for n, answer in enumerate(LIST)]
@@ -128,6 +128,18 @@ def test_a_table_reads_answers_only_where_a_question_is_answered_by_them(open_, 
     assert open_(table(rows_)).table.columns == ("text", "question", "answer")
     del rows_["answer"], rows_["text"]
     assert open_(table(rows_, name="other.parquet")).table.columns == ("question", "answers")
+
+
+def test_an_answer_that_is_told_elsewhere_is_not_taken_from_what_is_offered(open_, rows, table):
+    row = {"image": "a.png", "question": "Which?", "answers": LIST, "answerKey": "B"}
+    for path in (rows(row), table({key: [value] for key, value in row.items()})):
+        assert learned(open_(path, asked=True)) == ([], ())
+
+
+def test_two_columns_of_what_is_learned_are_one_too_many(open_, rows):
+    path = rows({"question": "Which?", "reply": "x", "all": LIST})
+    with pytest.raises(ConfigError, match=r"columns\.response: columns\.answers says what is learned, too; name one"):
+        open_(path, columns={"query": "question", "response": "reply", "answers": "all"})
 
 
 def test_offers_have_no_references(open_, rows):

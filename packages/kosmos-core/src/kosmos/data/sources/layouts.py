@@ -117,7 +117,8 @@ class DefaultLayout:
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named, columns)
-        belong = forms.BELONG.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
+        beside_question = forms.BELONG | forms.TELL if ANSWERS in columns else forms.BELONG
+        belong = beside_question.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
         roles = self._roles((*ROLES, REFERENCES), columns)
         tops = self._tops((*roles, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
         return {*tops, *belong, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}

@@ -19,12 +19,13 @@ from kosmos.data.sources import folders
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.delimited import DelimitedTable
+from kosmos.data.sources.forms import ASKS
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.messages import OPENAI, SHAREGPT
-from kosmos.data.sources.right_answers import REFERENCES
+from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
 from kosmos.data.sources.splits import GROUP, Split, with_meaning
@@ -102,6 +103,11 @@ class Request:
         timed = self.timed
         if self.template is not None:
             return parse_template(self.template, self.known, columns, timed)
+        if ANSWERS in columns and (other := next((role for role in ASKS.values() if role in columns), None)):
+            raise ConfigError(
+                f"columns.{other}: columns.answers says what is learned, too; name one of them, and as references what "
+                "else is right"
+            )
         suffixes = folders.suffix_table(self.specs, self.modalities, ())
         if self.choices:
             return ChoiceLayout(self.known, columns, suffixes=suffixes, timed=timed)
