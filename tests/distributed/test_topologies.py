@@ -66,6 +66,7 @@ def run(output: Path, *, strategy: str, workers: int, steps: int = STEPS) -> dic
         "evaluate": {
             "max_documents": 8,
             "every_steps": 2,
+            "choices": [str(output.parent / "asked.jsonl")],
             "generate": {"documents": 3, "max_new_tokens": 6},
             "metrics": ["word_error_rate"],
         },

@@ -181,7 +181,9 @@ def test_eval_and_generate_write_all_right_answers_and_score_by_them(run: Path, 
     assert main([*scored, *named, "--answers", str(answers), "--json"]) == 0
     said = capsys.readouterr()
     told = json.loads(said.out)["generated"]["asked"]
-    assert list(told)[:4] == ["documents", "exact_match", "vqa_accuracy", "same_length"] and told["documents"] == 3
+    assert (
+        list(told)[:5] == ["documents", "cut", "exact_match", "vqa_accuracy", "same_length"] and told["documents"] == 3
+    )
     assert said.err.count("warning: metric same_length gets the expected answer alone, where several are right") == 1
     lines = rows_of(answers)
     assert [line["expected"] for line in lines] == ["no", "no", "maybe"]

@@ -65,6 +65,7 @@ def test_what_is_noted_of_a_step_is_what_its_checkpoint_writes(data: Path, tmp_p
         written = json.loads(capsys.readouterr().out)["generated"]["facts"]
         assert noted[step]["generated"]["facts"] == pytest.approx(written, rel=1e-5)
     rates = {step: told["generated"]["facts"]["word_error_rate"] for step, told in noted.items()}
+    assert noted[0]["generated"]["facts"]["cut"] == 5  # weights that nobody trained end no answer
     assert len({*rates.values()}) > 1 and noted[12]["generated"]["facts"]["documents"] == 5
     assert result.before.generated["facts"]["word_error_rate"] == rates[0]
     assert result.after.generated == noted[12]["generated"]
@@ -89,10 +90,8 @@ def test_a_run_that_goes_on_tells_what_it_wrote_before_and_stops_early_by_it(dat
     resumed = resume_run(
         run, {"train": {"steps": 40, "learning_rate": 1e-9}, "evaluate": {**more, "least_gain": 0.5}}, reporter=said
     )
-    assert resumed.before.generated == before.generated and [*before.generated["facts"]][:2] == [
-        "documents",
-        "exact_match",
-    ]
+    assert resumed.before.generated == before.generated
+    assert [*before.generated["facts"]][:3] == ["documents", "cut", "exact_match"]
     assert 12 < resumed.step < 40
     assert any("stopped early" in line and "word error rate of facts" in line for line in said.said)
 
@@ -153,15 +152,16 @@ def failing() -> Callable[[list[str], list[str]], float]:
     return lambda predictions, references: next(calls, None)  # type: ignore[return-value]
 
 
-def test_a_metric_that_fails_costs_its_scoring_and_no_step(data: Path, tmp_path: Path) -> None:
+def test_a_metric_that_fails_costs_itself_and_nothing_else(data: Path, tmp_path: Path) -> None:
     said = Listener()
     registry = Registry.from_modules({"ticks": ticks, "failing": Failing})  # type: ignore[dict-item]
-    config = run_on(data / "facts.jsonl", tmp_path / "run", metrics=["failing"])
+    config = run_on(data / "facts.jsonl", tmp_path / "run", metrics=["failing", "word_error_rate"])
     result = train_model(config, registry=registry, reporter=said)
     assert result.step == 12
-    noted = scorings(tmp_path / "run")
-    assert [step for step, told in noted.items() if "generated" in told] == [0]
-    warned = [line for line in said.said if "no answers were written this time" in line]
+    written = {step: told["generated"]["facts"] for step, told in scorings(tmp_path / "run").items()}
+    assert [step for step, figures in written.items() if "failing" in figures] == [0]
+    assert all("word_error_rate" in figures for figures in written.values())
+    warned = [line for line in said.said if "this scoring is without it" in line]
     assert len(warned) == 3 and "metric failing gave NoneType, expected a number" in warned[0]
 
 

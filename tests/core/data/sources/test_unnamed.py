@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from kosmos.data.sources import scan_cache
@@ -73,8 +75,8 @@ def test_a_refusal_names_every_column_of_media(open_, rows, row, advice):
 
 
 def test_what_is_said_of_them_is_one_line():
-    assert list(warnings_of("rows", {})) == []
-    assert list(warnings_of("rows", {"a": "do this", "b": "do that"})) == [
+    assert list(warnings_of(SimpleNamespace(name="rows", beside={}))) == []
+    assert list(warnings_of(SimpleNamespace(name="rows", beside={"a": "do this", "b": "do that"}))) == [
         "rows: its rows name files in a, b, which are not read, beside media that are; if they are meant, do this; "
         "do that"
     ]

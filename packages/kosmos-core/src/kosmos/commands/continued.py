@@ -86,6 +86,7 @@ def continue_data(
         ConfigError: the answers cannot be written.
         DataError: the data cannot be opened, or none of the documents could be used.
     """
+    from kosmos.data.sources.unnamed import remarks_of
     from kosmos.evaluate.generated import continue_documents
     from kosmos.run_sources import open_asked
 
@@ -97,6 +98,7 @@ def continue_data(
         sources = open_asked(config, registry, paths, root=Path(root) if root else None)
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _say(line for source in sources for line in _of_texts(source))
+        _say(f"warning: {line}" for source in sources for line in remarks_of(source))
         _hint_at_chats(run, sources, asking)
         settings = {"command": "generate", "max_documents": max_documents, **how.settings()} | asking.settings()
         parallel.main_only(lambda: lines.begin(made_by(run, sources, paths, settings), paths))

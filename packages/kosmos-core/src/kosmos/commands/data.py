@@ -112,7 +112,7 @@ def data_(
         sources, held_out = open_both(config, registry)
         wanted = (0 if check else 3) if documents is None else documents
         figures, shown, incidents = look(composition, sources, wanted)
-        warnings = [*_doubtful(composition, sources), *_rendered(figures), *_named(figures)]
+        warnings = [*_doubtful(composition, sources, held_out), *_rendered(figures), *_named(figures)]
         warnings += [*_cut(figures, composition.planner), *_disordered(figures)]
         lines = [] if as_json else [*_figure_lines(sources, figures), _step_line(composition, sources, figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
@@ -139,7 +139,7 @@ def data_(
     _refuse_useless([name for name, of in figures.items() if of is None])
 
 
-def _doubtful(composition: Composition, sources: Sequence[Source]) -> Iterator[str]:
+def _doubtful(composition: Composition, sources: Sequence[Source], held_out: Sequence[Source]) -> Iterator[str]:
     """What training would warn of."""
     from kosmos.train.doubts import doubts
 
@@ -147,7 +147,7 @@ def _doubtful(composition: Composition, sources: Sequence[Source]) -> Iterator[s
     return doubts(
         composition.config, sources, resumed=False,
         backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
-        tokenizer=composition.tokenizer,
+        tokenizer=composition.tokenizer, scored=held_out,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -291,12 +292,13 @@ def _held_out(run: SavedRun) -> list[Source]:
 
 
 def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]:
+    from kosmos.data.sources.unnamed import remarks_of
     from kosmos.run_sources import open_named
 
     composition = run.composition
     folder = Path(root) if root else None
     sources = open_named(composition.config, composition.registry, data, _warn, root=folder)
-    for line in unspaced(run, sources):
+    for line in (*chain.from_iterable(map(remarks_of, sources)), *unspaced(run, sources)):
         _warn(line)
     return sources
 

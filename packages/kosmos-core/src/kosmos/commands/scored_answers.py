@@ -11,7 +11,6 @@ from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.arguments import refuse_empty
 from kosmos.commands.unfinished import check_answers
 from kosmos.errors import ConfigError, DataError, KosmosError, SampleError
-from kosmos.names import listed
 
 if TYPE_CHECKING:
     from kosmos.data.document import Source
@@ -124,7 +123,7 @@ def _score_each(
     warn: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
     """Metrics of really generated answers by source."""
-    from kosmos.evaluate.answer_scores import figures_of, without_several
+    from kosmos.evaluate.answer_scores import figures_of, only_expected, without_several
 
     scores: dict[str, dict[str, float]] = {}
     alone: dict[str, None] = {}
@@ -133,8 +132,7 @@ def _score_each(
         scores[source.name] = parallel.main_only(partial(figures_of, found, wanted.metrics))
         alone |= dict.fromkeys(without_several(found, wanted.metrics))
     if alone:
-        metrics = f"metrics {listed(alone)} get" if len(alone) > 1 else f"metric {listed(alone)} gets"
-        warn(f"{metrics} the expected answer alone, where several are right (it takes a method of_several)")
+        warn(only_expected([*alone]))
     return scores
 
 
@@ -162,4 +160,5 @@ def _generated(row: Mapping[str, Any]) -> Generated:
     from kosmos.evaluate.generated import Generated
 
     references = tuple(row.get("references", ()))
-    return Generated(row["document"], row.get("expected"), row["answer"], references=references)
+    ended = row.get("ended", "")
+    return Generated(row["document"], row.get("expected"), row["answer"], ended=ended, references=references)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsFloat
 
-import torch
-
-from kosmos.compose import Composition
 from kosmos.config import ComponentConfig
-from kosmos.data.document import Source
 from kosmos.data.foreign import first_line
 from kosmos.errors import ConfigError, PluginError, own_line
-from kosmos.evaluate.generated import Generated, ShouldStop, Writing, answer_documents, go_on
+from kosmos.evaluate.generated import Generated
 from kosmos.evaluate.meters import standard_error
 from kosmos.evaluate.metrics import TextMetric
+from kosmos.names import listed
 from kosmos.plugins import Registry
-from kosmos.runtime.parallel import Parallel
 
 
 def text_metrics(
@@ -96,30 +92,30 @@ def _number(name: str, value: object) -> float:
     raise PluginError(f"metric {name} gave {type(value).__name__}, expected a number")
 
 
-def score_written(
-    composition: Composition,
-    source: Source,
+def figures_of(
+    answers: Sequence[Generated],
     metrics: Mapping[str, TextMetric],
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    max_documents: int,
-    how: Writing,
-    parallel: Parallel,
-    should_stop: ShouldStop = go_on,
+    on_failure: Callable[[PluginError], object] | None = None,
 ) -> dict[str, float]:
-    """What ``answer_documents`` gives, scored: as of ``figures_of``. All of ``parallel`` get the same."""
-    groups = answer_documents(
-        composition, source,
-        device=device, dtype=dtype, max_documents=max_documents, how=how, parallel=parallel, should_stop=should_stop,
-    )  # fmt: skip
-    found = [answer for group in groups for answer in group]
-    return parallel.main_only(lambda: figures_of(found, metrics)) if found else {}
+    """How many answers there are, how many of them ``max_new_tokens`` cut off, and each metric of them; of
+    ``exact_match`` its standard error, too.
+
+    Args:
+        on_failure: told of a metric that fails, which is then left out; None raises it.
+    """
+    found: dict[str, float] = {"documents": len(answers), "cut": sum(a.ended == "max_new_tokens" for a in answers)}
+    for name, metric in metrics.items():
+        try:
+            found |= score_answers(answers, {name: metric})
+        except PluginError as error:
+            if on_failure is None:
+                raise
+            on_failure(error)
+    spread = standard_error(found.get("exact_match"), len(answers))
+    return found if spread is None else {**found, "exact_match_standard_error": spread}
 
 
-def figures_of(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:
-    """How many answers there are, and each metric of them; of ``exact_match`` its standard error, too."""
-    found = score_answers(answers, metrics)
-    error = standard_error(found.get("exact_match"), len(answers))
-    more = {} if error is None else {"exact_match_standard_error": error}
-    return {"documents": len(answers), **found, **more}
+def only_expected(metrics: Sequence[str]) -> str:
+    """What a person is told of ``without_several``, of which there are some."""
+    get = f"metrics {listed(metrics)} get" if len(metrics) > 1 else f"metric {listed(metrics)} gets"
+    return f"{get} the expected answer alone, where several are right (it takes a method of_several)"

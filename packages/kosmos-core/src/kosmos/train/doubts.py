@@ -19,8 +19,10 @@ from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.plan import Planner
 from kosmos.data.processor import Processor
+from kosmos.data.shown import scored_only
 from kosmos.data.sources.not_read import warnings_of
 from kosmos.data.sources.splits import split_of
+from kosmos.data.sources.unnamed import remarks_of
 from kosmos.data.sources.unnamed import warnings_of as warnings_of_unnamed
 from kosmos.data.sources.wishes import warnings_of as warnings_of_wishes
 from kosmos.data.tokenizer import Tokenizer
@@ -45,6 +47,7 @@ def doubts(
     streams: Iterable[tuple[str, Any]] = (),
     processors: Mapping[str, Processor] = MappingProxyType({}),
     tokenizer: Tokenizer | None = None,
+    scored: Sequence[Source] = (),
 ) -> Iterator[str]:
     """Warnings about a run.
 
@@ -55,6 +58,7 @@ def doubts(
         streams: its streams by their names.
         processors: those of its modalities by their names.
         tokenizer: its own.
+        scored: what it holds out, and scores beside that.
     """
     for name, processor in processors.items():
         yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
@@ -82,8 +86,10 @@ def doubts(
     if not resumed:
         for source in sources:
             yield from warnings_of_wishes(source.name, getattr(source, "wishes", {}))
-            yield from warnings_of_unnamed(source.name, getattr(source, "beside", {}))
+            yield from warnings_of_unnamed(source)
             yield from warnings_of(source.name, getattr(source, "left_out", {}))
+        for source in (*sources, *scored_only(sources, scored)):
+            yield from remarks_of(source)
     held = [getattr(source, "modalities", None) for source in sources]
     for modality in config.modalities:
         if None not in held and not any(modality in of_source for of_source in held if of_source is not None):

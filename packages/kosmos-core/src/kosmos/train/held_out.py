@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kosmos.evaluate.score import Score, Scores
-from kosmos.train.measure import COUNT, EXACT_MATCH, LOWER
+from kosmos.train.measure import COUNT, CUT, ERRORS, EXACT_MATCH, LOWER
 
 
 def row_of(step: int, scores: Scores, questions: Sequence[str] = (), lower: Sequence[str] = ()) -> dict[str, Any]:
@@ -103,15 +103,21 @@ def _written_lines(before: Scores | None, after: Scores) -> Iterator[str]:
             else f"{metric} {_figure(metric, value)}"
             for metric, value in _shown(figures).items()
         ]
-        yield f"written for {name}, {figures[COUNT]:,.0f} documents: {', '.join(changes)}"
+        yield f"written for {name}, {figures[COUNT]:,.0f} documents{_cut(figures)}: {', '.join(changes)}"
 
 
 def _figures(figures: Mapping[str, float]) -> str:
-    return ", ".join(f"{metric} {_figure(metric, value)}" for metric, value in _shown(figures).items())
+    told = ", ".join(f"{metric} {_figure(metric, value)}" for metric, value in _shown(figures).items())
+    return f"{told}{_cut(figures)}"
+
+
+def _cut(figures: Mapping[str, float]) -> str:
+    cut = figures.get(CUT)
+    return f" ({cut:,.0f} of {figures[COUNT]:,.0f} cut off by max_new_tokens)" if cut else ""
 
 
 def _shown(figures: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in figures.items() if name not in (COUNT, "exact_match_standard_error")}
+    return {name: value for name, value in figures.items() if name not in (COUNT, CUT, *ERRORS)}
 
 
 def _figure(metric: str, value: float) -> str:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 LOSS, EXACT_MATCH = "loss", "exact_match"
 LOWER = "lower_is_better"
 """In a scoring: the metrics of answers that were written of which lower is better."""
-COUNT = "documents"
+COUNT, CUT = "documents", "cut"
+"""Of answers that were written: how many, and how many of them were cut off."""
+ERRORS = ("exact_match_standard_error",)
 NO_METRICS: Mapping[str, bool] = MappingProxyType({})
 
 
@@ -125,5 +127,5 @@ def measured(rows: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
         told = row.get("held_out") or {}
         lower = told.get(LOWER) or ()
         names = {name for part in (told.get("generated") or {}).values() for name in part}
-        found |= {name: name in lower for name in names - {COUNT}}
+        found |= {name: name in lower for name in names - {COUNT, CUT, *ERRORS}}
     return found

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
+from kosmos.compose import Composition
 from kosmos.config_written import WrittenConfig
 from kosmos.data.batch import PackedBatch
+from kosmos.data.document import Source
 from kosmos.errors import PluginError, TrainingError
-from kosmos.evaluate.answer_scores import score_written, text_metrics
+from kosmos.evaluate.answer_scores import figures_of, only_expected, text_metrics, without_several
 from kosmos.evaluate.choices import score_both
-from kosmos.evaluate.generated import Writing
+from kosmos.evaluate.generated import Generated, Writing, answer_documents
 from kosmos.evaluate.metrics import TextMetric
 from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.model.loss import TokenLosses
 from kosmos.train.opening import Opened
 from kosmos.train.whole_model import WholeModel
 
-CANNOT_WRITE = (TrainingError, PluginError, torch.OutOfMemoryError)
-"""Why no answers are written, at which a run does not end: weights of no use, a metric that fails, no memory."""
+CANNOT_WRITE = (TrainingError, torch.OutOfMemoryError)
+"""Why no answers are written, at which a run does not end: weights of no use, or no memory for them."""
 
 
 class Scorer:
@@ -47,6 +49,7 @@ class Scorer:
         made = opened.composition
         self.settings = made.config.evaluate
         self._metrics: Mapping[str, TextMetric] = {}
+        self._told = ""
         if self.settings.generate:
             self._metrics = text_metrics(made.registry, self.settings.metrics)
             self._whole = WholeModel(made, opened.device)
@@ -69,22 +72,35 @@ class Scorer:
 
     def _written(self, wanted: WrittenConfig) -> dict[str, dict[str, float]]:
         """By source, of those with answers: how many were written, and each metric of them."""
-        run, phase = self._opened, "writing answers"
+        with self._whole.lent() as composition:
+            answers = {source.name: self._answers(composition, source, wanted) for source in self._opened.held_out}
+        return {name: self._figures(found) for name, found in answers.items() if found}
+
+    def _answers(self, composition: Composition, source: Source, wanted: WrittenConfig) -> list[Generated]:
+        run = self._opened
 
         def is_to_stop() -> bool:  # asked at every token
-            self._at(phase)
+            self._at("writing answers")
             return self._should_stop()
 
-        how = Writing(max_new_tokens=wanted.max_new_tokens, stop=tuple(wanted.stop))
-        most = min(wanted.documents, self.settings.max_documents)
-        with self._whole.lent() as composition:
-            found = {}
-            for source in run.held_out:
-                found[source.name] = score_written(
-                    composition, source, self._metrics,
-                    device=run.device, dtype=run.dtype, max_documents=most, how=how, parallel=run.parallel,
-                    should_stop=is_to_stop,
-                )  # fmt: skip
-                if any(run.parallel.gather(self._should_stop())):
-                    raise ScoringStopped
-        return {name: scores for name, scores in found.items() if scores}
+        groups = answer_documents(
+            composition, source,
+            device=run.device, dtype=run.dtype, max_documents=min(wanted.documents, self.settings.max_documents),
+            how=Writing(max_new_tokens=wanted.max_new_tokens, stop=tuple(wanted.stop)),
+            parallel=run.parallel, should_stop=is_to_stop,
+        )  # fmt: skip
+        found = [answer for group in groups for answer in group]
+        if any(run.parallel.gather(self._should_stop())):
+            raise ScoringStopped
+        return found
+
+    def _figures(self, answers: Sequence[Generated]) -> dict[str, float]:
+        """As ``figures_of``, without the metrics that fail."""
+        failed: list[PluginError] = []
+        figures = self._opened.parallel.main_only(lambda: figures_of(answers, self._metrics, failed.append))
+        for error in failed:
+            self._warn(f"{error}; this scoring is without it")
+        if (alone := without_several(answers, self._metrics)) and (line := only_expected(alone)) != self._told:
+            self._told = line
+            self._warn(line)
+        return figures

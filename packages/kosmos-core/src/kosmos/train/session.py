@@ -161,7 +161,7 @@ class Session:
         shared, where = layout(self.config.parallel, self.parallel), (run.device, run.dtype, self.folder.path)
         self.reporter.start(RunStart(made, run.sources, run.held_out, *where, shared, self.in_epochs))
         doubtful = doubts(
-            self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer,
+            self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer, scored=run.held_out,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
         )  # fmt: skip
         if run.counted:

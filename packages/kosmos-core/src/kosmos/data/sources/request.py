@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,15 +19,17 @@ from kosmos.data.sources import folders
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.delimited import DelimitedTable
+from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.forms import ASKS
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.messages import OPENAI, SHAREGPT
+from kosmos.data.sources.remarks import asked_in_vain, names_of_absent
 from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
-from kosmos.data.sources.source import Examiner, Facts, RowSource, Table, choose_rows
+from kosmos.data.sources.source import Examiner, RowSource, Table, choose_rows
 from kosmos.data.sources.splits import GROUP, Split, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
@@ -145,6 +147,15 @@ class Examined:
     name_files: bool = True
     """Whether rows name their media; else the files of a folder are its rows."""
 
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """As of a ``RowSource``."""
+        named = names_of_absent(
+            self.facts.not_there, partial(_meant, self.request), self.request.modalities,
+            has_root=self.request.root is not None,
+        )  # fmt: skip
+        return (*named, *asked_in_vain(self.layout, self.table, self.facts.held))
+
     def part(self, split: Split, share: float) -> Source:
         rows = choose_rows(self.facts, split, share, together=GROUP in self.layout.columns)
         if len(rows) == 0:
@@ -163,7 +174,7 @@ class Examined:
         return RowSource(
             self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field,
             self.facts.wishes, _beside(self.request, self.facts),
-            fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()),
+            fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()), self.remarks,
         )  # fmt: skip
 
 
@@ -220,7 +231,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
             unnamed = UnnamedMedia((*named, *ROLES, FILE_NAME, *WELL_KNOWN), layout.suffixes)
     facts = Examiner(layout, request.modalities, layout.columns, unnamed, check, wishes).examine(table)
     if unnamed is not None:
-        facts = replace(facts, asked=unnamed.asked, unnamed=unnamed.suffixes)
+        facts = replace(facts, asked=unnamed.asked, unnamed=unnamed.suffixes, not_there=unnamed.not_there)
     if record is not None and len(facts.asked) <= MOST_ASKED:
         record.write(facts.record())
     return facts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Segment, Text
 from kosmos.data.sources.columns import Row
+from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
-from kosmos.data.sources.scan_cache import Record
 from kosmos.data.sources.splits import GROUP, Split, group_hash, held_out_rows, row_hash, split_of
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError, SampleError
@@ -119,6 +118,8 @@ class RowSource:
     """Columns of files beside media that are not read, with what to do."""
     identity: str = ""
     """As of ``fingerprint``."""
+    remarks: tuple[str, ...] = ()
+    """What its rows have that is not read though it may be meant, and what to do, a line each."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -199,47 +200,6 @@ def _file_of(name: str, root: Path) -> Path | None:
         return resolve(root, name)
     except SampleError:
         return None
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What opening found out about the rows of a table."""
-
-    usable: NDArray[np.bool_]
-    """Rows with no medium of a modality that was not asked for: [rows]. Unreadable rows are among them."""
-    hashes: NDArray[np.uint64]
-    """``row_hash`` of each row's id or position: [rows]."""
-    splits: NDArray[np.int8]
-    """1 train, 2 held out, 0 not said: [rows]."""
-    left_out: dict[str, int]
-    readable: int
-    """Rows that were readable."""
-    first_error: str
-    """What was wrong with the first that was not."""
-
-    unnamed: Mapping[str, str] = field(default_factory=dict)
-    """Columns of files without a meaning, with the suffix of the first of each."""
-    beside: Sequence[str] = ()
-    """Those of them that stand beside media."""
-    asked: Sequence[tuple[str, str, bool]] = ()
-    """Folders, names in them and whether there is such a file: what this hangs on beside the rows."""
-    held: Sequence[str] = ()
-    """Modalities of which a usable row has a medium."""
-    wishes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """As of a ``RowSource``, of usable rows."""
-
-    def record(self) -> Record:
-        """As arrays."""
-        of_columns = [self.unnamed, self.beside, self.asked, self.held, self.wishes]
-        said = json.dumps([self.left_out, self.readable, self.first_error, *of_columns]).encode()
-        return {
-            "usable": self.usable, "hashes": self.hashes, "splits": self.splits, "said": np.frombuffer(said, np.uint8),
-        }  # fmt: skip
-
-    @classmethod
-    def of_record(cls, record: Record) -> Facts:
-        usable, hashes, splits = (record[name] for name in ("usable", "hashes", "splits"))
-        return cls(usable, hashes, splits, *json.loads(record["said"].tobytes()))
 
 
 _UNSAID, _TRAIN, _HELD_OUT = 0, 1, 2

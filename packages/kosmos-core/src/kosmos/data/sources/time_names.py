@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ _STRETCH = re.compile(
     rf"{_BESIDE}{{0,2}}(?:(?:timestamp|segment|span|interval)(?!s$)|(?:time|clip|{_COUNTED})range){_BESIDE}{{0,2}}"
 )
 """In the singular: of several times (``timestamps``) a row may have any number, and so two."""
+_LENGTH = re.compile(rf"{_BESIDE}{{0,3}}(?:duration|dur){_BESIDE}{{0,3}}")
 _SHORT = {"ts": ("t", "start"), "te": ("t", "end"), "t0": ("t0", "start"), "t1": ("t0", "end")}
 _WORDS = frozenset(("from", "to"))
 """Alone they are of anything."""
@@ -35,7 +36,7 @@ class TimeName(NamedTuple):
     """What the name of a column or a key says."""
 
     side: str
-    """``start``, ``end``, or ``stretch`` of both."""
+    """``start``, ``end``, ``stretch`` of both, or ``length``."""
     beside: str
     """The words around, in which a start and its end are alike."""
 
@@ -44,12 +45,14 @@ class Stretch(NamedTuple):
     """Times under names by which nothing is read."""
 
     names: tuple[str, ...]
-    """That of a start and that of its end, or one of both."""
+    """That of a start and that of its end or length, or one of both."""
     times: tuple[float, float]
     plain: bool
     """Whether they may be seconds: no timecodes, and by their names no counts of something else."""
     coded: bool
     """Whether they are timecodes, which say what they are in seconds."""
+    has_length: bool = False
+    """Whether the second name is that of a length."""
 
 
 @lru_cache(maxsize=4096)
@@ -68,6 +71,8 @@ def time_name(name: str, own: tuple[str, ...] = ()) -> TimeName | None:
         return TimeName(short[1], before + short[0])
     if rest not in _WORDS and (found := _EDGE.fullmatch(rest)) is not None:
         return TimeName("start" if found[2] else "end", f"{before} {found[1]} {found[4]}")
+    if _LENGTH.fullmatch(rest):
+        return TimeName("length", before)
     return TimeName("stretch", rest) if _STRETCH.fullmatch(rest) else None
 
 
@@ -84,11 +89,14 @@ def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, .
     """
     starts: dict[str, list[str]] = {}
     ends: dict[str, list[str]] = {}
+    lengths: list[str] = []
     for name in said:
         if name in taken or (of := time_name(name, own)) is None:
             continue
         if of.side == "stretch":
             yield from _in_one(name, said[name])
+        elif of.side == "length":
+            lengths.append(name)
         else:
             (starts if of.side == "start" else ends).setdefault(of.beside, []).append(name)
     for beside, names in starts.items():
@@ -96,6 +104,8 @@ def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, .
             for end in ends.get(beside, ()):
                 if (found := _of_two((start, end), said[start], said[end])) is not None:
                     yield found
+    if not ends:
+        yield from _with_lengths(said, [name for names in starts.values() for name in names], lengths)
 
 
 def _in_one(name: str, value: Any) -> Iterator[Stretch]:
@@ -104,6 +114,16 @@ def _in_one(name: str, value: Any) -> Iterator[Stretch]:
     found = _of_two((name,), *value) if isinstance(value, list | tuple) and len(value) == 2 else None
     if found is not None and found.times[0] < found.times[1]:  # else they are two of something else
         yield found
+
+
+def _with_lengths(said: Mapping[str, Any], starts: Sequence[str], lengths: Sequence[str]) -> Iterator[Stretch]:
+    """Starts that are no beginning, with a length: who means the whole has none."""
+    for start in starts:
+        for length in lengths:
+            found = _of_two((start, length), said[start], said[length])
+            if found is not None and found.times[0] > 0 and found.times[1] > 0:
+                begin, lasts = found.times
+                yield found._replace(times=(begin, begin + lasts), has_length=True)
 
 
 def _of_two(names: tuple[str, ...], start: Any, end: Any) -> Stretch | None:

@@ -162,6 +162,12 @@ class RowTimes:
             return None
         numbers = seconds(start), seconds(end)
         if numbers[0] is None or numbers[1] is None:
+            if "end" not in self.columns and "duration" in self.columns:
+                begin, length = (self.columns[role] for role in ("start", "duration"))
+                raise SampleError(
+                    f"{begin}: a start goes with an end; with a length it is an offset: name the columns "
+                    f"{{offset: {begin}, duration: {length}}}"
+                )
             names = " and ".join(self.columns.get(role, role) for role in ("start", "end"))
             spelled = as_seconds(start, end)
             raise SampleError(f"{names}: expected seconds, got {start!r:.40} and {end!r:.40}{spelled}")
@@ -192,6 +198,8 @@ def _from_edges(name: str, said: Mapping[str, Any], taken: Collection[str]) -> C
         return None
     if end is None:
         raise SampleError(f"{names[0]} without {names[1]} is not read; {_WRITE}")
+    if start is None and (other := _other_start(name, said, {*taken, names[0]})) is not None:
+        raise SampleError(f"{other} and {names[1]} are not read together; call it {names[0]}, or {_WRITE}")
     begin, until = seconds(0 if start is None else start), seconds(end)
     if begin is None or until is None or not 0 <= begin < until:
         raise SampleError(
@@ -199,6 +207,15 @@ def _from_edges(name: str, said: Mapping[str, Any], taken: Collection[str]) -> C
             f"{as_seconds(0 if start is None else start, end)}"
         )
     return begin, until
+
+
+def _other_start(name: str, said: Mapping[str, Any], taken: Collection[str]) -> str | None:
+    """What says where a medium begins, under a name by which nothing is read."""
+    for key, value in said.items():
+        of = None if key in taken or _is_nothing(value) else time_name(key, (name,))
+        if of is not None and of.side == "start" and key.lower().startswith(name.lower()):
+            return key
+    return None
 
 
 class _Unread(NamedTuple):
@@ -227,7 +244,8 @@ def _unread_stretch(found: Stretch) -> _Unread:
         [name] = found.names
         named = f", or name it, of seconds (columns: {{clip: {name}}})" if found.plain else ""
         return _Unread(f"{name} beside a medium is not read", write, named, "it")
-    named = _name("{{start: {}, end: {}}}".format(*found.names)) if found.plain else ""
+    roles = "{{offset: {}, duration: {}}}" if found.has_length else "{{start: {}, end: {}}}"
+    named = _name(roles.format(*found.names)) if found.plain else ""
     return _Unread(f"{' and '.join(found.names)} beside a medium are not read", write, named)
 
 

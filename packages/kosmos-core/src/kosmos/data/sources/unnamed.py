@@ -33,6 +33,8 @@ class UnnamedMedia:
         """Folders and names that were looked for there, and whether such a file was there."""
         self.suffixes: dict[str, str] = {}
         """Of the first file of each column that was found."""
+        self.not_there: dict[str, str] = {}
+        """Columns that name media, of rows without others, where no such file is found: with the first name."""
 
     def __call__(self, row: Row, table: Table, index: int) -> list[str]:
         """The columns of a row that seems to have no media."""
@@ -61,6 +63,10 @@ class UnnamedMedia:
             self.suffixes.setdefault(key, PurePosixPath(names[key]).suffix.lower())
         if there:
             self._found[keys] = tuple(there)
+        elif not beside:
+            for key in row.keys() - self._known:
+                if (name := _named(row[key])) is not None and self._is_medium(name.partition("?")[0]):
+                    self.not_there.setdefault(key, name)
         return there
 
     def _is_there(self, name: str, root: Path) -> bool:
@@ -74,13 +80,17 @@ class UnnamedMedia:
 
 def _file_name(value: Any) -> str | None:
     """What may be the name of a file: a text, the first of a list, or the path of an object."""
+    name = _named(value)
+    return None if name is None or "://" in name or not PurePosixPath(name).suffix else name
+
+
+def _named(value: Any) -> str | None:
+    """The same, which may be a web address, or have no suffix."""
     if isinstance(value, list | tuple) and value:
         value = value[0]
     if isinstance(value, Mapping):
         value = value.get("path")
-    if not isinstance(value, str) or len(value) > 1024 or "://" in value or not PurePosixPath(value).suffix:
-        return None
-    return value
+    return value if isinstance(value, str) and len(value) <= 1024 and "\n" not in value else None
 
 
 def names_file(value: str, root: Path) -> bool:
@@ -91,16 +101,17 @@ def names_file(value: str, root: Path) -> bool:
         return False
 
 
-def warnings_of(name: str, beside: Mapping[str, str]) -> Iterator[str]:
-    """What is to be said of columns beside media that are read.
-
-    Args:
-        name: of the source.
-        beside: columns with what to do about each.
-    """
+def warnings_of(source: object) -> Iterator[str]:
+    """What is to be said of columns of a source that are not read, beside media that are."""
+    name, beside = getattr(source, "name", ""), getattr(source, "beside", {})
     if beside:
         them = "is" if len(beside) == 1 else "are"
         yield (
             f"{name}: its rows name files in {listed(beside)}, which {them} not read, beside media that are; if they "
             f"are meant, {'; '.join(dict.fromkeys(beside.values()))}"
         )
+
+
+def remarks_of(source: object) -> Iterator[str]:
+    """What else its rows have that is not read though it may be meant."""
+    yield from (f"{getattr(source, 'name', '')}: {line}" for line in getattr(source, "remarks", ()))

@@ -1,0 +1,63 @@
+"""What rows have that is not read though it may be meant: said once for a source, as the row is no bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kosmos.data.sources import forms
+from kosmos.data.sources.layout import Layout
+from kosmos.data.sources.layouts import CHATS, DefaultLayout
+from kosmos.data.sources.source import Table
+from kosmos.errors import SampleError
+
+Meant = Callable[[Sequence[str], Mapping[str, str]], Mapping[str, Sequence[str]]]
+"""The modalities of columns, by the suffixes of what they name: each with its columns."""
+
+
+def names_of_absent(
+    names: Mapping[str, str], meant: Meant, modalities: Collection[str], *, has_root: bool
+) -> Iterator[str]:
+    """Of rows that are taken as text alone, since nothing is where they name a medium.
+
+    Args:
+        names: by column, of the first such row.
+        modalities: of the run; nobody expects others.
+        has_root: whether the folder of the media is named.
+    """
+    suffixes = {column: Path(name.partition("?")[0]).suffix.lower() for column, name in names.items()}
+    for modality, columns in meant([*suffixes], suffixes).items():
+        for column in columns if modality in modalities else ():
+            is_address = "://" in names[column] and not names[column].startswith("file:")
+            what = "a web address, which is not read" if is_address else "which is no file in the folder of the data"
+            first = "download them, and " if is_address else ""
+            place = "" if has_root or is_address else " and their folder (root)"
+            yield (
+                f"its rows are taken as text alone: {column} names {names[column]!r:.120}, {what}; if the files are "
+                f"meant, {first}name the column (columns: {{{modality}: {column}}}){place}"
+            )
+
+
+def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterator[str]:
+    """Of rows whose text is learned behind a medium, while what asks for it is passed over. The first row tells.
+
+    Args:
+        held: modalities of the rows' media.
+    """
+    if not held or not isinstance(layout, DefaultLayout) or not len(table) or table.row_blocks() is not None:
+        return  # of blocks a whole one would be read
+    try:
+        row = table.row(0)
+    except SampleError:
+        return
+    text = layout.columns.get("text", "text")
+    others = ("segments", *CHATS, *forms.LIKE_ANSWERS)  # which are read in its place
+    if not isinstance(row.get(text), str) or any(layout.columns.get(name, name) in row for name in others):
+        return
+    asks = (name for name in forms.LIKE_ASKS if isinstance(row.get(name), str) and row[name].strip())
+    if (column := next((name for name in asks if name not in layout.columns.values()), None)) is not None:
+        roles = ("prompt", "completion") if column == forms.GOES_ON else ("query", "response")
+        yield (
+            f"its rows have {column}, which is not read: {text} alone is learned of the media; if it is what asks for "
+            f"that, name both (columns: {{{roles[0]}: {column}, {roles[1]}: {text}}})"
+        )
