@@ -15,7 +15,8 @@ from kosmos.data.sources.unnamed import remarks_of
         (
             {"audio_filepath": "/elsewhere/b.wav", "duration": 1.0, "text": "x"},
             r"taken as text alone: audio_filepath names '/elsewhere/b\.wav', which is no file in the folder "
-            r"of the data; if the files are meant, name the column \(columns: \{audio: audio_filepath\}\) and their folder \(root\)",
+            r"of the data; if the files are meant, name the column \(columns: "
+            r"\{audio: audio_filepath\}\) and their folder \(root\)",
         ),
         ({"sound": "gone.wav", "text": "x"}, r"sound names 'gone\.wav', which is no file"),
         ({"paths": ["gone.wav"], "text": "x"}, r"paths names 'gone\.wav'"),
