@@ -137,6 +137,7 @@ def test_a_text_that_is_named_goes_first(open_, rows):
             {"query": "Add.", "response": "2", "history": [["x", "y"], ["x", ""]]},
             r"history\[1\]\[1\] is empty; write it, or",
         ),
+        ({"sentence": "x", "segment": ""}, r"; if that is sentence: columns: \{text: sentence\}"),
         ({"query": "Add."}, "no 'text'; no 'response' beside 'query'"),
         ({"output": "2"}, "no 'text'; no 'instruction' beside 'output'"),
         ({"instruction": "Add.", "text": None}, "text: expected text, got null"),

@@ -44,6 +44,11 @@ GOES_ON = "prompt"
 LIKE_ASKS = ("question", "query", "instruction", "prompt", "problem", "input")
 LIKE_ANSWERS = ("answer", "response", "output", "solution", "completion", ANSWERS)
 """What others call the columns of a question and its answer."""
+LIKE_TEXTS = (
+    *"sentence transcription transcript transcripts caption description content utterance".split(),
+    *"normalized_text raw_text text_normalized".split(),
+)  # fmt: skip
+"""What others call a text, the likeliest first."""
 ROLES = (TEXTS, *ASKS, *ASKS.values(), ANSWERS, "input", "history")
 
 Turn = dict[str, Any]

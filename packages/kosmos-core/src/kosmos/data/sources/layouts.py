@@ -103,6 +103,8 @@ class DefaultLayout:
             return f"; {preferences.CHOOSE}"
         if pair := forms.likely_columns(columns):
             return f"; a question and its answer are {pair}"
+        if text := next((name for name in forms.LIKE_TEXTS if name in columns), None):
+            return f"; if that is {text}: columns: {{text: {text}}}"
         found = self._misspelt(("segments", *CHATS), columns)
         if found:
             return "; did you mean columns: {{{}: {}}}?".format(*found)

@@ -263,8 +263,12 @@ def _check_named(layout: Layout, table: Table, columns: Collection[str]) -> None
     try:
         layout.check(columns)
     except DataError as error:
+        between = ""
+        if any("|" in column for column in columns):
+            between = ". What stands between columns is a comma, a semicolon or a tab, and | is a letter"
         raise DataError(
-            f"{error}. If the first line of the file is a row already, write a line with the names of columns above it"
+            f"{error}{between}. If the first line of the file is a row already, write a line with the names of columns "
+            "above it"
         ) from error
 
 
