@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from kosmos.cli import main
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, Interrupted, PluginError
 from kosmos.plugins import Registry
+from kosmos.train.best import measure_of, values
 from kosmos.train.measure import Measure, measured
+from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.whole_model import WholeModel
@@ -118,6 +121,7 @@ def test_a_model_that_is_whole_is_lent_without_a_copy() -> None:
         ("facts", {"best": "facts.word_eror_rate"}, r"evaluate\.best: facts has no 'word_eror_rate'; did you mean wor"),
         ("facts", {"best": "bleu"}, r"evaluate\.best: no held-out source is called 'bleu'; did you mean facts\.bleu\?"),
         ("texts", {}, r"evaluate\.generate: no held-out document has an answer"),
+        ("facts", {"metrics": [{"name": "bleu", "order": 1}, "bleu"]}, r"evaluate\.metrics: bleu stands there twice"),
         ("facts", {"generate": 0}, r"evaluate\.generate\.documents: .*greater than or equal to 1"),
         ("facts", {"generate": {"documents": 1, "stop": ""}}, r"evaluate\.generate\.stop: .*an empty text"),
     ],
@@ -163,6 +167,51 @@ def test_a_metric_that_fails_costs_itself_and_nothing_else(data: Path, tmp_path:
     assert all("word_error_rate" in figures for figures in written.values())
     warned = [line for line in said.said if "this scoring is without it" in line]
     assert len(warned) == 3 and "metric failing gave NoneType, expected a number" in warned[0]
+
+
+class Odd:
+    """A plugin whose metric gives no number at its second call, and one that is called like a figure."""
+
+    KOSMOS_API = 1
+
+    @staticmethod
+    @hookimpl
+    def kosmos_metrics():
+        yield MetricSpec(name="odd", target=f"{__name__}:odd", summary="Now and then no number.")
+        yield MetricSpec(name="cut", target=f"{__name__}:odd", summary="Called like a figure.")
+
+
+def odd() -> Callable[[list[str], list[str]], float]:
+    calls = iter((0.5, math.nan, math.inf))
+    return lambda predictions, references: next(calls, 0.25)
+
+
+def test_what_is_no_finite_number_counts_nowhere_and_a_run_goes_on_from_it(data: Path, tmp_path: Path) -> None:
+    registry = Registry.from_modules({"ticks": ticks, "odd": Odd})  # type: ignore[dict-item]
+    run, said = tmp_path / "run", Listener()
+    train_model(run_on(data / "facts.jsonl", run, metrics=["odd"], best="facts.odd"), registry=registry, reporter=said)
+    noted = {step: told["generated"]["facts"].get("odd") for step, told in scorings(run).items()}
+    assert noted == {0: 0.5, 4: None, 8: None, 12: 0.25}
+    assert any("metric odd gave nan; this scoring is without it" in line for line in said.said)
+    lines = (run / "held_out.jsonl").read_text().replace('"exact_match_standard_error"', '"odd2": null, "odd3"')
+    (run / "held_out.jsonl").write_text(lines)  # as versions without that check have it
+    resumed = resume_run(run, {"train": {"steps": 13}}, registry=registry)
+    assert resumed.step == 13 and "odd2" not in resumed.before.generated["facts"]
+    with pytest.raises(ConfigError, match=r"^evaluate\.metrics: cut is what a figure"):
+        train_model(run_on(data / "facts.jsonl", tmp_path / "other", metrics=["cut"]), registry=registry)
+
+
+@pytest.mark.parametrize("fewer", [{"documents": 3}, {"max_new_tokens": 6}])
+def test_answers_that_are_written_otherwise_compare_with_none_before(data: Path, tmp_path: Path, fewer) -> None:
+    run, by = tmp_path / "run", "facts.word_error_rate"
+    first = run_on(data / "facts.jsonl", run, best=by, metrics=["word_error_rate"])
+    train_model(make_run(first.model_dump(mode="json"), {"checkpoint": {"keep_best": True}}))
+    resume_run(run, {"train": {"steps": 24}, "evaluate": {"generate": fewer}})
+    rows = rows_of(run / "held_out.jsonl")
+    now = {row["step"] for row in rows if row["held_out"]["generate"] == rows[-1]["held_out"]["generate"]}
+    assert {16, 20, 24} <= now <= {12, 16, 20, 24}
+    assert {*values(rows, measure_of(RunFolder.open(run)))} == now
+    assert load_run(run, step="best").step in now
 
 
 class Stopping(Reporter):

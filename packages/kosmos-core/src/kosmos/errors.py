@@ -108,6 +108,10 @@ class TrainingError(KosmosError):
     exit_status = 4
 
 
+class NoToken(TrainingError):
+    """No token has a probability: the weights are of no use."""
+
+
 LONGEST_CAUSE = 2000
 """Characters: a compiler's own words can be a hundred thousand."""
 

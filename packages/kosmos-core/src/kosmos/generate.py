@@ -16,7 +16,7 @@ from kosmos.data.marks import ASSISTANT
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.data.transfer import to_device
 from kosmos.data.turns import is_turn
-from kosmos.errors import ConfigError, SampleError, TrainingError
+from kosmos.errors import ConfigError, NoToken, SampleError
 from kosmos.given import MAX_SEED, is_number, whole
 from kosmos.model.choosing import GREEDY_BELOW, NO_TOKEN, choose
 from kosmos.model.continuing import continuing
@@ -338,4 +338,4 @@ def _check_chosen(token: int, origin: str, written: int, model: OmniModel, promp
         no_token = f"{origin}: the model gives no token {written + 1} a probability (its logits are not finite)"
         part = None if (weight := weight_not_finite(model)) else part_not_finite(model, [prompt])
         weights = f"{weight or 'its run went wrong and its weights are of no use'}; take an earlier checkpoint (--step)"
-        raise TrainingError(f"{no_token}: {part or weights}")
+        raise NoToken(f"{no_token}: {part or weights}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsFloat
 
@@ -14,6 +15,9 @@ from kosmos.evaluate.metrics import TextMetric
 from kosmos.names import listed
 from kosmos.plugins import Registry
 
+FIGURES = frozenset("documents cut exact_match_standard_error loss perplexity step source lower_is_better".split())
+"""Names that no metric may have."""
+
 
 def text_metrics(
     registry: Registry, wanted: Sequence[ComponentConfig], named: Sequence[str] = ()
@@ -21,9 +25,14 @@ def text_metrics(
     """``exact_match``, the metrics of the run file, and those ``named`` that are not among them; by name.
 
     Raises:
-        ConfigError: an option is wrong.
+        ConfigError: an option is wrong, one is named twice, or has the name of a figure that stands beside them.
         PluginError: a metric is absent, or cannot be made.
     """
+    names = [metric.name for metric in wanted]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"evaluate.metrics: {twice} stands there twice, and one of them would be lost; leave one out")
+    if taken := next((name for name in (*names, *named) if name in FIGURES), None):
+        raise ConfigError(f"evaluate.metrics: {taken} is what a figure beside the metrics is called; rename the metric")
     metrics: dict[str, TextMetric] = {"exact_match": registry.build("metric", "exact_match")}
     for number, metric in enumerate(wanted):
         path = f"evaluate.metrics.{number}"
@@ -101,12 +110,16 @@ def figures_of(
     ``exact_match`` its standard error, too.
 
     Args:
-        on_failure: told of a metric that fails, which is then left out; None raises it.
+        on_failure: told of a metric that fails, or gives what is no finite number, which is then left out; None raises
+            the one and keeps the other.
     """
     found: dict[str, float] = {"documents": len(answers), "cut": sum(a.ended == "max_new_tokens" for a in answers)}
     for name, metric in metrics.items():
         try:
-            found |= score_answers(answers, {name: metric})
+            value = score_answers(answers, {name: metric})
+            if on_failure is not None and not all(map(math.isfinite, value.values())):
+                raise PluginError(f"metric {name} gave {value[name]}")
+            found |= value
         except PluginError as error:
             if on_failure is None:
                 raise

@@ -230,6 +230,7 @@ def answer_documents(
     behind: int = -1,
     parallel: Parallel | None = None,
     should_stop: ShouldStop = go_on,
+    leave_out: LeaveOut = lambda row, error: None,
 ) -> Iterator[list[Generated]]:
     """Greedy continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
 
@@ -239,7 +240,7 @@ def answer_documents(
     rows = [mixture.row(0, draw) for draw in range(mixture.limit(0))]
     return continue_documents(
         composition, source, rows, prompt_of, how,
-        device=device, dtype=dtype, behind=behind, parallel=parallel, should_stop=should_stop,
+        device=device, dtype=dtype, behind=behind, parallel=parallel, should_stop=should_stop, leave_out=leave_out,
     )  # fmt: skip
 
 
@@ -318,6 +319,8 @@ def _continue_chunk(
         return found
 
     for row in rows:
+        if should_stop():
+            break
         try:
             if (asked := read(row)) is None:
                 continue

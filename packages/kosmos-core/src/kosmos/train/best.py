@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kosmos.checkpoint.folder import committed, step_of
-from kosmos.train.measure import ALL, Measure, measured
+from kosmos.train.measure import ALL, HOW, Measure, measured
 
 if TYPE_CHECKING:
     from kosmos.config import RunConfig
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class _Scoring(NamedTuple):
     value: float
     documents: int
-    tried: dict[str, int]
-    """By source, those that could not be read included."""
+    tried: dict[str, Any]
+    """By source, those that could not be read included; of answers that were written, how that was done."""
 
 
 def measure_of(folder: RunFolder) -> Measure:
@@ -53,7 +53,9 @@ def _scoring(row: Mapping[str, Any], measure: Measure) -> _Scoring | None:
     unread: Mapping[str, int] = told.get("unread") or {}  # older rows lack it
     apart = told.get("questions") or ()  # which are not among all documents
     names = [n for n in {**read, **unread} if n not in apart] if measure.source is None else [measure.source]
-    tried = {name: read.get(name, 0) + unread.get(name, 0) for name in names}
+    tried: dict[str, Any] = {name: read.get(name, 0) + unread.get(name, 0) for name in names}
+    if measure.is_of_written:
+        tried = told.get(HOW) or {}
     return _Scoring(figure.value, figure.compared, tried)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kosmos.config import RunConfig
-from kosmos.data.document import Source
+from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner
 from kosmos.errors import ConfigError, SampleError
+from kosmos.generate import prompt_of
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
 from kosmos.train.measure import EXACT_MATCH, LOSS, Measure
@@ -25,6 +26,15 @@ def written_metrics(config: RunConfig, registry: Registry) -> dict[str, bool]:
     """
     named = (metric.name for metric in config.evaluate.metrics) if config.evaluate.generate else ()
     return {name: bool(getattr(registry.get("metric", name), "lower_is_better", False)) for name in named}
+
+
+def check_written(config: RunConfig, held_out: Sequence[Source]) -> None:
+    """Raises ConfigError where answers are to be written and no held-out document has one."""
+    if config.evaluate.generate and not any(_any(one, config, prompt_of) for one in held_out):
+        raise ConfigError(
+            "evaluate.generate: no held-out document has an answer, such as the caption of a picture or the last turn "
+            "of a chat; leave it out"
+        )
 
 
 def check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
@@ -45,17 +55,12 @@ def check_best(
     choices: Sequence[str] = (),
     metrics: Mapping[str, bool] | None = None,
 ) -> None:
-    """Raises ConfigError where ``evaluate.best`` names what nothing that is scored has, or no answer can be written.
+    """Raises ConfigError where ``evaluate.best`` names what nothing that is scored has.
 
     Args:
         choices: names of questions, which have an exact match and no loss.
         metrics: of answers that are written.
     """
-    if config.evaluate.generate and not any(_is_answered(one, planner, config) for one in held_out):
-        raise ConfigError(
-            "evaluate.generate: no held-out document has an answer that is whole in a row, such as the caption of a "
-            "picture or the last turn of a chat; leave it out"
-        )
     stated = config.evaluate.best
     measure, names = Measure.of(stated, metrics or {}), [*(source.name for source in held_out), *choices]
     if measure.source in choices or (measure.source is None and not held_out):
@@ -104,13 +109,18 @@ def _check_best_of_choices(config: RunConfig, measure: Measure, choices: Sequenc
 
 
 def _is_answered(source: Source, planner: Planner, config: RunConfig) -> bool:
-    """Whether one of the first documents that are scored has an answer, or none can be read, of which scoring tells."""
+    """Whether one of the first documents that are scored has an answer that is whole in a row."""
+    return _any(source, config, lambda document: any(plan.answer_start is not None for plan in planner.plan(document)))
+
+
+def _any(source: Source, config: RunConfig, has: Callable[[Document], object]) -> bool:
+    """Whether one of the first documents that are scored has something, or none can be read, of which scoring tells."""
     mixture, unread = Mixture((source,), (1.0,), True, 0, once=config.evaluate.max_documents), 0
     for draw in range(looked := min(mixture.limit(0), LOOKED_AT)):
         try:
             with calling(source, "document"):
                 document = source.document(mixture.row(0, draw))
-            if any(plan.answer_start is not None for plan in planner.plan(document)):
+            if has(document):
                 return True
         except SampleError:
             unread += 1

@@ -21,6 +21,9 @@ class EarlyStopping:
         """
         self.patience, self.least_gain, self._metrics = config.patience, config.least_gain, metrics
         self.stated, self.measure = config.best, Measure.of(config.best, metrics)
+        written = config.generate.model_dump(mode="json") if config.generate else None
+        self.written = written if self.measure.is_of_written else None
+        """How the answers are written that it counts by, where it does."""
         self.looked: int | None = 0
         """Step of the last scoring; None where an old checkpoint does not tell."""
         self._begin()
@@ -77,7 +80,7 @@ class EarlyStopping:
 
     def state(self) -> dict[str, Any]:
         counts = {"best_step": self.best_step, "since": self.since, "looked": self.looked}
-        return {"best": self.best, **counts, "documents": self.documents, "by": self.stated}
+        return {"best": self.best, **counts, "documents": self.documents, "by": self.stated, "written": self.written}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.best = state["best"]
@@ -86,7 +89,7 @@ class EarlyStopping:
 
     def counts_by(self, state: Mapping[str, Any]) -> bool:
         """Whether what ``state`` counted is what is to be counted; older ones counted by the loss of all documents."""
-        return Measure.of(state.get("by"), self._metrics) == self.measure
+        return Measure.of(state.get("by"), self._metrics) == self.measure and state.get("written") == self.written
 
     def count_anew(self, scorings: Iterable[tuple[int, Scores]]) -> None:
         """Count what was scored up to now, by step, whose state ``load`` took from a run that counted otherwise."""

@@ -9,22 +9,36 @@ from dataclasses import asdict
 from typing import Any
 
 from kosmos.evaluate.score import Score, Scores
-from kosmos.train.measure import COUNT, CUT, ERRORS, EXACT_MATCH, LOWER
+from kosmos.train.measure import COUNT, CUT, ERRORS, EXACT_MATCH, HOW, LOWER
 
 
-def row_of(step: int, scores: Scores, questions: Sequence[str] = (), lower: Sequence[str] = ()) -> dict[str, Any]:
+def row_of(
+    step: int,
+    scores: Scores,
+    questions: Sequence[str] = (),
+    lower: Sequence[str] = (),
+    written: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Scores as a row of ``held_out.jsonl``.
 
     Args:
         questions: sources that offer answers to choose from, which are not among all documents.
         lower: metrics of answers that are written, of which lower is better.
+        written: how these are written, which compare where that is the same.
     """
     parts = {"overall": asdict(scores.overall)}
     by = {kind: {n: asdict(s) for n, s in getattr(scores, f"by_{kind}").items()} for kind in ("modality", "source")}
     unread = Counter(incident.source for incident in scores.incidents)
     generated = {name: dict(figures) for name, figures in scores.generated.items()}
-    more = {"unread": dict(unread), "questions": [*questions], "generated": generated, LOWER: generated and [*lower]}
+    more: dict[str, Any] = {"unread": dict(unread), "questions": [*questions], "generated": generated}
+    if generated:
+        more |= {LOWER: [*lower], HOW: written}
     return {"step": step, "held_out": {**parts, **by, **{name: found for name, found in more.items() if found}}}
+
+
+def how_written(row: Mapping[str, Any]) -> Any:
+    """How answers of a scoring were written; None where none were."""
+    return (row.get("held_out") or {}).get(HOW)
 
 
 def scores_of(row: Mapping[str, Any]) -> Scores | None:
@@ -34,9 +48,15 @@ def scores_of(row: Mapping[str, Any]) -> Scores | None:
         by_modality, by_source = (
             {name: _score(part) for name, part in told[kind].items()} for kind in ("modality", "source")
         )
-        return Scores(_score(told["overall"]), by_modality, by_source, (), told.get("generated", {}))
+        generated = {name: _written(figures) for name, figures in told.get("generated", {}).items()}
+        return Scores(_score(told["overall"]), by_modality, by_source, (), generated)
     except (KeyError, TypeError, AttributeError):
         return None
+
+
+def _written(figures: Mapping[str, float | None]) -> dict[str, float]:
+    """Without what was no finite number, for which JSON has null."""
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _score(part: Mapping[str, Any]) -> Score:

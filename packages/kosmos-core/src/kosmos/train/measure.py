@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 LOSS, EXACT_MATCH = "loss", "exact_match"
 LOWER = "lower_is_better"
 """In a scoring: the metrics of answers that were written of which lower is better."""
+HOW = "generate"
+"""In a scoring: how answers were written, as ``evaluate.generate`` says it."""
 COUNT, CUT = "documents", "cut"
 """Of answers that were written: how many, and how many of them were cut off."""
 ERRORS = ("exact_match_standard_error",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -11,18 +12,16 @@ from kosmos.compose import Composition
 from kosmos.config_written import WrittenConfig
 from kosmos.data.batch import PackedBatch
 from kosmos.data.document import Source
-from kosmos.errors import PluginError, TrainingError
+from kosmos.errors import NoToken, PluginError, SampleError
 from kosmos.evaluate.answer_scores import figures_of, only_expected, text_metrics, without_several
 from kosmos.evaluate.choices import score_both
 from kosmos.evaluate.generated import Generated, Writing, answer_documents
 from kosmos.evaluate.metrics import TextMetric
 from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.model.loss import TokenLosses
+from kosmos.train.held_out import row_of
 from kosmos.train.opening import Opened
 from kosmos.train.whole_model import WholeModel
-
-CANNOT_WRITE = (TrainingError, torch.OutOfMemoryError)
-"""Why no answers are written, at which a run does not end: weights of no use, or no memory for them."""
 
 
 class Scorer:
@@ -49,7 +48,7 @@ class Scorer:
         made = opened.composition
         self.settings = made.config.evaluate
         self._metrics: Mapping[str, TextMetric] = {}
-        self._told = ""
+        self._told: set[str] = set()
         if self.settings.generate:
             self._metrics = text_metrics(made.registry, self.settings.metrics)
             self._whole = WholeModel(made, opened.device)
@@ -66,9 +65,21 @@ class Scorer:
             return scores
         try:
             return replace(scores, generated=self._written(self.settings.generate))
-        except CANNOT_WRITE as error:
-            self._warn(f"no answers were written this time: {error}")
-            return scores
+        except NoToken as error:  # as all ranks have it
+            why: Exception = error
+        except torch.OutOfMemoryError as error:
+            if run.parallel.world_size > 1:  # others may be in an exchange
+                raise
+            why = error
+        self._warn(f"no answers were written this time: {why}")
+        return scores
+
+    def row_of(self, step: int, scores: Scores) -> dict[str, Any]:
+        """As a row of ``held_out.jsonl``."""
+        questions = [source.name for source in self._opened.choices]
+        lower = [name for name, is_lower in self._opened.metrics.items() if is_lower]
+        how = self.settings.generate.model_dump(mode="json") if self.settings.generate else None
+        return row_of(step, scores, questions, lower, how)
 
     def _written(self, wanted: WrittenConfig) -> dict[str, dict[str, float]]:
         """By source, of those with answers: how many were written, and each metric of them."""
@@ -83,15 +94,19 @@ class Scorer:
             self._at("writing answers")
             return self._should_stop()
 
+        unread: list[tuple[int, SampleError]] = []
         groups = answer_documents(
             composition, source,
             device=run.device, dtype=run.dtype, max_documents=min(wanted.documents, self.settings.max_documents),
             how=Writing(max_new_tokens=wanted.max_new_tokens, stop=tuple(wanted.stop)),
-            parallel=run.parallel, should_stop=is_to_stop,
+            parallel=run.parallel, should_stop=is_to_stop, leave_out=lambda row, error: unread.append((row, error)),
         )  # fmt: skip
         found = [answer for group in groups for answer in group]
         if any(run.parallel.gather(self._should_stop())):
             raise ScoringStopped
+        if unread:
+            row, error = unread[0]
+            self._warn_once(f"{source.name}: of {len(unread)} documents no answer can be written; row {row}: {error}")
         return found
 
     def _figures(self, answers: Sequence[Generated]) -> dict[str, float]:
@@ -100,7 +115,11 @@ class Scorer:
         figures = self._opened.parallel.main_only(lambda: figures_of(answers, self._metrics, failed.append))
         for error in failed:
             self._warn(f"{error}; this scoring is without it")
-        if (alone := without_several(answers, self._metrics)) and (line := only_expected(alone)) != self._told:
-            self._told = line
-            self._warn(line)
+        if alone := without_several(answers, self._metrics):
+            self._warn_once(only_expected(alone))
         return figures
+
+    def _warn_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._warn(line)

@@ -9,7 +9,7 @@ from kosmos.config import RunConfig
 from kosmos.evaluate.score import Scores
 from kosmos.names import listed
 from kosmos.train.early import EarlyStopping
-from kosmos.train.held_out import line_of, scores_of
+from kosmos.train.held_out import how_written, line_of, scores_of
 from kosmos.train.measure import NO_METRICS
 
 Rows = Sequence[Mapping[str, Any]]
@@ -49,6 +49,8 @@ class Scorings:
         if not self.early.counts_by(state["early"]):
             up_to = state["step"] if self.early.looked is None else self.early.looked
             rows = {row["step"]: row for row in self._written() if 0 < row["step"] <= up_to}  # of a step the last
+            if self.early.written is not None:
+                rows = {step: row for step, row in rows.items() if how_written(row) == self.early.written}
             found = ((step, scores_of(row)) for step, row in rows.items())
             self.early.count_anew((step, scores) for step, scores in found if scores is not None)
 

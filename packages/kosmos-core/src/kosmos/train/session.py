@@ -25,7 +25,6 @@ from kosmos.train.best import Best
 from kosmos.train.changes import Changed, changed_settings, told
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
 from kosmos.train.goodput import Goodput
-from kosmos.train.held_out import row_of
 from kosmos.train.jumps import jumps
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
@@ -368,8 +367,7 @@ class Session:
         self.parallel.main_only(
             lambda: self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
         )
-        lower = [name for name, is_lower in self.opened.metrics.items() if is_lower]
-        self._log(row_of(self.trainer.step, scores, [source.name for source in self.opened.choices], lower))
+        self._log(self.scorer.row_of(self.trainer.step, scores))
         with self._or_saved():
             self.reporter.scored(self.trainer.step, scores)
         return scores
