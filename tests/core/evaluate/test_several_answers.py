@@ -19,8 +19,8 @@ from kosmos.evaluate.answer_metrics import anls, plain_answer, relaxed_accuracy,
 from kosmos.evaluate.answer_scores import without_several
 from kosmos.evaluate.cider import cider
 from kosmos.evaluate.generated import Generated
-from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, rouge_l, word_error_rate
-from kosmos.evaluate.references import right_answers
+from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, rouge_l, word_error_rate, words_of
+from kosmos.evaluate.references import all_right
 from support.command import install_plugin
 from support.runs import rows_of, small_run
 
@@ -148,8 +148,8 @@ def test_a_metric_that_takes_one_right_answer_gets_that_which_is_expected():
     (" b", ("a", "b"), ("a", "b")), ("c", ("a", "b"), ("c", "a", "b")), ("a", ("a",), ()), ("a", ("b",), ("a", "b")),
     (None, ("a", "b"), ("a", "b")), ("a", (), ()), ("a", ("a", "a"), ("a", "a")),
 ])  # fmt: skip
-def test_what_is_expected_is_one_of_the_right_answers(expected, references, right):
-    assert right_answers(expected, references) == right
+def test_what_is_expected_is_one_of_the_all_right(expected, references, right):
+    assert all_right(expected, references) == right
 
 
 def test_a_line_of_answers_has_them_where_there_are_several():
@@ -211,3 +211,8 @@ def test_python_scores_by_all_right_answers_of_a_document(run: Path) -> None:
     assert (answer.expected, answer.references) == ("x", ("x", "y"))
     right = Generated(answer.origin, answer.expected, "y", references=answer.references)
     assert score_answers([right], {"exact_match": exact_match()}) == {"exact_match": 1.0}
+
+
+def test_marks_on_letters_are_parts_of_words_in_any_script() -> None:
+    assert words_of("हिन्दी भाषा, cafe\u0301!") == ["हिन्दी", "भाषा", "café"]
+    assert vqa_accuracy()(["किताब"], ["कीताब"]) == rouge_l()(["किताब"], ["कीताब"]) == 0.0

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kosmos.data.sources.unnamed import remarks_of
+from kosmos.data.sources.remarks import remarks_of
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,21 @@ def test_of_equally_frequent_answers_the_first_is_learned(open_, rows):
     assert learned(source) == (["b"], ("b", "a", "a", "b"))
 
 
+def test_null_in_a_list_is_passed_over(open_, rows):
+    row = {"question": "Which?", "answers": [None, "b", None, "a"], "others": ["c", None, "d"]}
+    assert learned(open_(rows(row))) == (["b"], ("b", "a"))
+    named = {"columns": {"query": "question", "answers": "answers", "references": "others"}}
+    assert learned(open_(rows(row), **named)) == (["b"], ("c", "d"))
+
+
+@pytest.mark.parametrize(
+    "column", "correct_index correctAnswer correct_option is_correct labels Label gold_label answer_no target".split()
+)
+def test_beside_what_tells_the_right_one_answers_may_be_what_is_offered(open_, rows, column):
+    with pytest.raises(DataError):
+        open_(rows({"question": "Which?", "answers": ["x", "y"], column: 1}))
+
+
 def test_numbers_are_answers_and_one_answer_has_no_other(open_, rows):
     asked = [{"question": "Which?", "answers": answers} for answers in ([3, 4.5, 3], ["nokia"], "nokia", 3)]
     source = open_(rows(*asked))
@@ -46,9 +61,21 @@ def test_numbers_are_answers_and_one_answer_has_no_other(open_, rows):
     assert found == [(["3"], ("3", "4.5", "3")), (["nokia"], ()), (["nokia"], ()), (["3"], ())]
 
 
-def test_tables_of_text_write_their_answers_as_json(open_, tmp_path):
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"columns": {"query": "question", "response": "answers"}},
+        {"columns": {"answer": "answers"}},
+        {"template": "{question} → {answers}"},
+    ],
+)
+def test_tables_of_text_write_their_answers_as_json(open_, tmp_path, given):
     (tmp_path / "rows.csv").write_text('question,answers\nWhich?,"[""nokia"", ""toshiba""]"\nWhich?,nokia\n')
-    source = open_(tmp_path / "rows.csv")
+    source = open_(tmp_path / "rows.csv", **given)
+    if "template" in given:
+        assert [learned(source, n) for n in range(2)] == [([" nokia"], ("nokia", "toshiba")), ([" nokia"], ())]
+        return
     assert [learned(source, n) for n in range(2)] == [(["nokia"], ("nokia", "toshiba")), (["nokia"], ())]
 
 
@@ -61,7 +88,7 @@ def test_a_question_without_an_answer_is_a_bad_sample_unless_it_is_there_to_be_a
 
 
 @pytest.mark.parametrize(("answers", "cause"), [
-    ([None], r"answers\[0\]: expected text, got null"),
+    ([None], "answers: expected at least one right answer, got a list"),
     ([["a"]], r"answers\[0\]: expected text, got a list"),
     ([{"says": "a"}], r"answers\[0\]: expected a text, or an object with 'answer' or 'text'"),
     ({"says": "a"}, "answers: expected a text, or an object with 'answer' or 'text'"),

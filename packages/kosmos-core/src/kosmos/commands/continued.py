@@ -86,7 +86,7 @@ def continue_data(
         ConfigError: the answers cannot be written.
         DataError: the data cannot be opened, or none of the documents could be used.
     """
-    from kosmos.data.sources.unnamed import remarks_of
+    from kosmos.data.sources.remarks import remarks_of
     from kosmos.evaluate.generated import continue_documents
     from kosmos.run_sources import open_asked
 

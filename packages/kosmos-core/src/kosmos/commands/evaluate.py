@@ -292,7 +292,7 @@ def _held_out(run: SavedRun) -> list[Source]:
 
 
 def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]:
-    from kosmos.data.sources.unnamed import remarks_of
+    from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_sources import open_named
 
     composition = run.composition

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from dataclasses import dataclass
 
-from kosmos.evaluate.metrics import BestOf, SeveralMetric, mean
+from kosmos.evaluate.metrics import BestOf, Letters, SeveralMetric, mean
 
 AGREE = 3
 """People who have to give an answer for it to be right."""
@@ -21,7 +22,7 @@ _CONTRACTIONS = {
 } | {"im": "i'm", "ive": "i've", "thats": "that's", "theres": "there's", "theyre": "they're", "youre": "you're"}
 _BETWEEN_DIGITS = re.compile(r"(?<=\d),(?=\d)")
 _PERIOD = re.compile(r"\.(?!\d)")
-_PUNCTUATION = re.compile(r"[^\w\s.':]|_")
+_SIGNS = Letters(".':")
 
 
 def vqa_accuracy() -> SeveralMetric:
@@ -63,8 +64,8 @@ def plain_answer(text: str) -> str:
     Periods stay within numbers, commas within numbers go, apostrophes and colons stay, and all other punctuation
     becomes a space.
     """
-    text = _BETWEEN_DIGITS.sub("", text.lower().replace("’", "'"))
-    words = _PUNCTUATION.sub(" ", _PERIOD.sub("", text)).split()
+    text = _BETWEEN_DIGITS.sub("", unicodedata.normalize("NFC", text).lower().replace("’", "'"))
+    words = _PERIOD.sub("", text).translate(_SIGNS).split()
     words = [_NUMBERS.get(word, _CONTRACTIONS.get(word, word)) for word in words if word not in _ARTICLES]
     return " ".join(words)
 

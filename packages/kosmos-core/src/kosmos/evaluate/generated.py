@@ -19,7 +19,7 @@ from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import ConfigError, SampleError
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
-from kosmos.evaluate.references import right_answers
+from kosmos.evaluate.references import all_right
 from kosmos.evaluate.score import check_source
 from kosmos.generate import (
     check_document,
@@ -383,7 +383,7 @@ def _read(source: Source, row: int, ask: Ask, seed: int) -> _Asked | None:
         return None
     asked, expected = parts
     origin, identity, prompt, media = called(source, row, asked)
-    right = right_answers(expected, document.references)
+    right = all_right(expected, document.references)
     answer = Generated(origin, expected, "", prompt=prompt, media=media, id=identity, row=row, references=right)
     return _Asked(asked, answer, seed)
 

@@ -7,7 +7,7 @@ own.
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -167,12 +167,28 @@ def _length_of_common(one: Sequence[str], other: Sequence[str]) -> int:
     return len(one) - (row & every).bit_count()
 
 
-_WORD = re.compile(r"\w+")
+class Letters(dict[int, int]):
+    """For ``str.translate``: letters, digits, and the marks that some scripts put on them stay, all else is a space.
+
+    Args:
+        more: signs that stay, too.
+    """
+
+    def __init__(self, more: str = "") -> None:
+        super().__init__((ord(sign), ord(sign)) for sign in more)
+
+    def __missing__(self, code: int) -> int:
+        stays = chr(code).isalnum() or unicodedata.category(chr(code)).startswith("M")
+        self[code] = code if stays else ord(" ")
+        return self[code]
+
+
+_LETTERS = Letters()
 
 
 def words_of(text: str) -> list[str]:
-    """Its words in small letters, without punctuation."""
-    return _WORD.findall(text.lower())
+    """Its words in small letters, without punctuation. What has no spaces between words, as Chinese, is one word."""
+    return unicodedata.normalize("NFC", text).lower().translate(_LETTERS).split()
 
 
 def mean(values: Sequence[float]) -> float:

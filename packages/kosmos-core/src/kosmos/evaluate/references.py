@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def right_answers(expected: str | None, references: Sequence[str]) -> tuple[str, ...]:
+def all_right(expected: str | None, references: Sequence[str]) -> tuple[str, ...]:
     """All right answers, the one that the document itself has among them; empty where there is one only.
 
     Args:

@@ -21,8 +21,8 @@ from kosmos.data.plan import Planner
 from kosmos.data.processor import Processor
 from kosmos.data.shown import scored_only
 from kosmos.data.sources.not_read import warnings_of
+from kosmos.data.sources.remarks import remarks_of
 from kosmos.data.sources.splits import split_of
-from kosmos.data.sources.unnamed import remarks_of
 from kosmos.data.sources.unnamed import warnings_of as warnings_of_unnamed
 from kosmos.data.sources.wishes import warnings_of as warnings_of_wishes
 from kosmos.data.tokenizer import Tokenizer

@@ -15,7 +15,8 @@ answer of a row that is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from string import ascii_uppercase
 from typing import Any
 
@@ -37,7 +38,8 @@ BELONG = frozenset((
 ))  # fmt: skip
 """Columns beside which ``question`` is no form: it is not all that is asked, and nobody has said what else is."""
 TELL = frozenset("gold answer_index answer_idx answerKey answer_key label target correct correct_answer".split())
-"""Columns that tell the right one of several answers, beside which ``answers`` may be what is offered."""
+"""The commonest columns that tell the right one of several answers."""
+_TELLS = re.compile(r".*(?:correct|gold|label).*|target|answer(?:idx|index|id|key|no|num|number)")
 TEXTS = "texts"
 GOES_ON = "prompt"
 """The form that is no chat."""
@@ -52,6 +54,11 @@ LIKE_TEXTS = (
 ROLES = (TEXTS, *ASKS, *ASKS.values(), ANSWERS, "input", "history")
 
 Turn = dict[str, Any]
+
+
+def telling(columns: Iterable[str]) -> set[str]:
+    """Columns that tell the right one of several answers, beside which ``answers`` may be what is offered."""
+    return {column for column in columns if _TELLS.fullmatch(re.sub(r"[\W_]", "", column).lower())}
 
 
 def likely_columns(columns: Collection[str]) -> str:
@@ -84,7 +91,7 @@ def answer_of(ask: str, there: Callable[[str], bool], columns: Collection[str], 
     """
     if ANSWERS in named and there(ANSWERS):
         return ANSWERS
-    may_answer = ask == QUESTION and not there(ASKS[ask]) and TELL.isdisjoint(columns)
+    may_answer = ask == QUESTION and not there(ASKS[ask]) and not telling(columns)
     return ANSWERS if may_answer and there(ANSWERS) else ASKS[ask]
 
 

@@ -119,7 +119,7 @@ class DefaultLayout:
     def used(self, columns: Collection[str]) -> set[str]:
         named = [self.columns[modality] for modality in self.timed if modality in self.columns]
         beside = times.columns_of(self.timed, named, columns)
-        beside_question = forms.BELONG | forms.TELL if ANSWERS in columns else forms.BELONG
+        beside_question = forms.BELONG | forms.telling(columns) if ANSWERS in columns else forms.BELONG
         belong = beside_question.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
         roles = self._roles((*ROLES, REFERENCES), columns)
         tops = self._tops((*roles, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
@@ -134,7 +134,11 @@ class DefaultLayout:
 
     def nested(self, columns: Collection[str]) -> set[str]:
         tops = {*self._tops(self._roles(LISTS, columns), columns), *self._media_tops(columns)}
-        texts = {path for role, path in self.columns.items() if role not in (*LISTS, *self.modalities)}
+        texts = {
+            path for role, path in self.columns.items()
+            if role not in (*LISTS, *self.modalities) and not names_answers(path, self.columns)
+        }  # fmt: skip
+        tops |= {path for path in self.columns.values() if names_answers(path, self.columns) and path in columns}
         return (tops - texts) | nested_tops(self.columns.values(), columns)
 
     def _roles(self, roles: Collection[str], columns: Collection[str]) -> list[str]:

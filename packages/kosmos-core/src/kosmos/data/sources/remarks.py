@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kosmos.data.sources import forms
+from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.source import Table
@@ -44,10 +45,13 @@ def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterat
     Args:
         held: modalities of the rows' media.
     """
-    if not held or not isinstance(layout, DefaultLayout) or not len(table) or table.row_blocks() is not None:
+    is_learned = isinstance(layout, DefaultLayout) and not layout.asked and not isinstance(layout, ChoiceLayout)
+    if not held or not is_learned or not len(table) or table.row_blocks() is not None:
         return  # of blocks a whole one would be read
     try:
         row = table.row(0)
+        if not layout.needs(row):
+            return
     except SampleError:
         return
     text = layout.columns.get("text", "text")
@@ -61,3 +65,8 @@ def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterat
             f"its rows have {column}, which is not read: {text} alone is learned of the media; if it is what asks for "
             f"that, name both (columns: {{{roles[0]}: {column}, {roles[1]}: {text}}})"
         )
+
+
+def remarks_of(source: object) -> Iterator[str]:
+    """What else its rows have that is not read though it may be meant."""
+    yield from (f"{getattr(source, 'name', '')}: {line}" for line in getattr(source, "remarks", ()))

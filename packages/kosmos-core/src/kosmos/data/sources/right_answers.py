@@ -45,7 +45,7 @@ def right_answers(value: Any, what: str) -> tuple[str, ...]:
         return right_answers(*_held(value, what))
     if not isinstance(value, list | tuple):
         return (text_value(value, what),)
-    found = [(one, f"{what}[{number}]") for number, one in enumerate(value)]
+    found = [(one, f"{what}[{number}]") for number, one in enumerate(value) if one is not None]
     held = (_held(one, where) if isinstance(one, Mapping) else (one, where) for one, where in found)
     return tuple(_plain(one, where) for one, where in held)
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import kosmos
 from kosmos.files import replacing
 
-FORMAT = 7
+FORMAT = 8
 """To be raised when opening comes to find something else in the same rows."""
 LEAST_BYTES = 8 << 20
 """Sources of which all files together are smaller are looked at each time, which takes half a second at most."""

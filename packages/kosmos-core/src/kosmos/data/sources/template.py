@@ -123,7 +123,10 @@ class TemplateLayout:
 
     def nested(self, columns: Collection[str]) -> set[str]:
         media = [part.path for part in self.parts if isinstance(part, Medium)]
-        lists = (*media, self.columns.get("clip", "clip"), *self._named_references)
+        answers = [
+            part.path for part in self.parts if isinstance(part, Value) and names_answers(part.path, self.columns)
+        ]
+        lists = (*media, *answers, self.columns.get("clip", "clip"), *self._named_references)
         tops = {top_column(path, columns) for path in lists}
         paths = [part.path for part in self.parts if isinstance(part, Value | Medium)]
         return {top for top in tops if top in columns} | nested_tops(paths, columns)

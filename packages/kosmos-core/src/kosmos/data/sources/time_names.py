@@ -27,6 +27,8 @@ _WORDS = frozenset(("from", "to"))
 """Alone they are of anything."""
 _LONGEST = 48
 """Most letters of a name that is looked at."""
+_A_DATE = 1e7
+"""Seconds from which on a number is no place in a medium."""
 _TIMECODE = re.compile(r"(?:(\d{1,3}):)?(\d{1,3}):([0-5]?\d(?:[.,]\d+)?)")
 _TWO = re.compile(r"""[\[(]\s*['"]?([\d:.]+)['"]?\s*,\s*['"]?([\d:.]+)['"]?\s*[\])]""")
 """A list of two as tables of texts have it."""
@@ -117,11 +119,12 @@ def _in_one(name: str, value: Any) -> Iterator[Stretch]:
 
 
 def _with_lengths(said: Mapping[str, Any], starts: Sequence[str], lengths: Sequence[str]) -> Iterator[Stretch]:
-    """Starts that are no beginning, with a length: who means the whole has none."""
+    """Starts that are no beginning, with a length: who means the whole has none. Clock times, dates and counts of
+    frames beside a length say when a file was made, or cut."""
     for start in starts:
         for length in lengths:
             found = _of_two((start, length), said[start], said[length])
-            if found is not None and found.times[0] > 0 and found.times[1] > 0:
+            if found is not None and found.plain and 0 < found.times[0] < _A_DATE and found.times[1] > 0:
                 begin, lasts = found.times
                 yield found._replace(times=(begin, begin + lasts), has_length=True)
 

@@ -212,7 +212,7 @@ def _from_edges(name: str, said: Mapping[str, Any], taken: Collection[str]) -> C
 def _other_start(name: str, said: Mapping[str, Any], taken: Collection[str]) -> str | None:
     """What says where a medium begins, under a name by which nothing is read."""
     for key, value in said.items():
-        of = None if key in taken or _is_nothing(value) else time_name(key, (name,))
+        of = None if key in taken or _is_nothing(value) or seconds(value) == 0 else time_name(key, (name,))
         if of is not None and of.side == "start" and key.lower().startswith(name.lower()):
             return key
     return None

@@ -65,7 +65,9 @@ class UnnamedMedia:
             self._found[keys] = tuple(there)
         elif not beside:
             for key in row.keys() - self._known:
-                if (name := _named(row[key])) is not None and self._is_medium(name.partition("?")[0]):
+                name = _named(row[key])
+                is_prose = name is None or (" " in name and "/" not in name)
+                if name is not None and not is_prose and self._is_medium(name.partition("?")[0]):
                     self.not_there.setdefault(key, name)
         return there
 
@@ -110,8 +112,3 @@ def warnings_of(source: object) -> Iterator[str]:
             f"{name}: its rows name files in {listed(beside)}, which {them} not read, beside media that are; if they "
             f"are meant, {'; '.join(dict.fromkeys(beside.values()))}"
         )
-
-
-def remarks_of(source: object) -> Iterator[str]:
-    """What else its rows have that is not read though it may be meant."""
-    yield from (f"{getattr(source, 'name', '')}: {line}" for line in getattr(source, "remarks", ()))
