@@ -124,3 +124,23 @@ def test_a_decoder_that_ends_its_process_is_to_blame():
     fates = {("decode", 3): "exit"}
     _, state = steps(feed_of(fates=fates, lanes=1), 12, 1)
     assert "exit status 7" in state["deadly"][0][3]
+
+
+def test_many_bad_samples_are_told_of_when_their_share_has_doubled():
+    bad, budget, told = [Incident("a:1", "s", "sample", "it is cut short")], Budget(0.5), []
+    for share in (0, 0, 20, 0, 50, 50, 50):
+        budget.add(100, bad * share)
+        told.append(budget.warning())
+    assert [line and line[:24] for line in told] == [
+        None,
+        None,
+        "20 of 300 samples so far",
+        None,
+        "70 of 500 samples so far"[:24],
+        None,
+        None,
+    ]
+    assert (
+        told[2]
+        == "20 of 300 samples so far were bad and are left out (quarantine.jsonl); the last: a:1: it is cut short"
+    )

@@ -14,6 +14,7 @@ itself or is told, early or late, by another lane's death; as long as the sample
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -231,6 +232,7 @@ class Lane:
                 raise SampleError("holds nothing to learn: no text that the loss looks at")
             return document, [self._to_wait(source, plan) for plan in plans]
         except SampleError as error:
+            self._refuse_gone(source, error)
             self._quarantine(document.origin if document else self.origin(source, row), source, error)
             return document, []
 
@@ -285,10 +287,18 @@ class Lane:
                         raise naming(error, number, [m.media for m in plan.media], plan.origin) from error
                     cells.put(media.stream, found)
         except SampleError as error:
+            self._refuse_gone(source, error)
             cells.filled = before
             self._quarantine(plan.origin, source, error)
             return False
         return True
+
+    def _refuse_gone(self, source: int, error: SampleError) -> None:
+        """Raises DataError where a folder that the source was opened from is gone: the sample is not at fault."""
+        giver = self.feed.mixture.sources[source]
+        gone = [place for place in getattr(giver, "places", ()) if not os.path.isdir(place)]
+        if gone and self.feed.mixture.once is None:
+            raise DataError(f"{giver.name}: {gone[0]} is no more there ({error})") from error
 
     def _quarantine(self, origin: str, source: int, error: SampleError) -> None:
         name = self.feed.mixture.sources[source].name

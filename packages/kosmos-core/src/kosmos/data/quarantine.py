@@ -25,6 +25,8 @@ class Budget:
 
     MIN_DRAWN = 100
     """Below this many draws a share says nothing."""
+    WORTH_A_WORD = 0.05
+    """Share of bad samples from which on a run tells of them before its end, each time that it has doubled."""
 
     def __init__(self, share: float, sizes: Mapping[str, int] | None = None) -> None:
         """
@@ -39,6 +41,7 @@ class Budget:
         """Names of bad samples of sources that have given none to a row."""
         self.useful: set[str] = set()
         """The other sources."""
+        self._told, self._last = self.WORTH_A_WORD / 2, ""
 
     def add(self, drawn: int, incidents: list[Incident], useful: Collection[str] = ()) -> None:
         """Count.
@@ -64,6 +67,15 @@ class Budget:
                 f"{bad} of {drawn} samples were bad and data.quarantine allows a share of {self.share:g}{because}"
             )
         self.drawn, self.bad, self.useless, self.useful = drawn, bad, useless, all_useful
+        self._last = f"{incidents[-1].origin}: {incidents[-1].cause}" if incidents else self._last
+
+    def warning(self) -> str | None:
+        """What to say where many samples are bad, and that is news."""
+        if self.drawn < self.MIN_DRAWN or self.bad < 2 * self._told * self.drawn:
+            return None
+        self._told = self.bad / self.drawn
+        last = f"; the last: {self._last}" if self._last else ""
+        return f"{self.bad:,} of {self.drawn:,} samples so far were bad and are left out (quarantine.jsonl){last}"
 
     def _refuse_dead(self, useless: Mapping[str, Collection[str]], incidents: Sequence[Incident]) -> None:
         for incident in reversed(incidents):

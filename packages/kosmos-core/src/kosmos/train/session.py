@@ -250,8 +250,7 @@ class Session:
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._keep_settings()
             self._log(row)
-            if warning := contention.look():
-                self.reporter.say(f"warning: {warning}")
+            self._warn((contention.look(), self.trainer.budget.warning()))
             if step == self.trainer.first_step + LEARNS_WITHIN:
                 self._warn(learns_nothing(self.trainer.model))
             if not said and (origin := self.trainer.feeder.torn):

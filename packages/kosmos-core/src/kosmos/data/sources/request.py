@@ -148,6 +148,13 @@ class Examined:
     """Whether rows name their media; else the files of a folder are its rows."""
 
     @cached_property
+    def places(self) -> tuple[str, ...]:
+        """As of a ``RowSource``."""
+        path = Path(self.request.path)
+        found = (path if path.is_dir() else path.parent, self.request.root)
+        return tuple(str(place) for place in dict.fromkeys(found) if place is not None and place.is_dir())
+
+    @cached_property
     def remarks(self) -> tuple[str, ...]:
         """As of a ``RowSource``."""
         named = names_of_absent(
@@ -174,7 +181,9 @@ class Examined:
         return RowSource(
             self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field,
             self.facts.wishes, _beside(self.request, self.facts),
-            fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()), self.remarks,
+            fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()),
+            places=self.places,
+            remarks=self.remarks,
         )  # fmt: skip
 
 

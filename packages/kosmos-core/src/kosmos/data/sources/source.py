@@ -118,6 +118,8 @@ class RowSource:
     """Columns of files beside media that are not read, with what to do."""
     identity: str = ""
     """As of ``fingerprint``."""
+    places: tuple[str, ...] = ()
+    """Folders that its rows and media lie in: where one is gone no sample is at fault."""
     remarks: tuple[str, ...] = ()
     """What its rows have that is not read though it may be meant, and what to do, a line each."""
 
