@@ -301,3 +301,8 @@ def test_an_option_that_is_called_tokenizer_is_an_option():
     found = lay_over([base | {"tokenizer": {"name": "x", "turns": "chatml"}}], [over], where="run", over="over")
     assert found.backbone.options["tokenizer"] == found.streams["s"].encoder.options["tokenizer"] == "b"
     assert (found.tokenizer.name, found.tokenizer.turns.trim) == ("bytes", False)
+
+
+def test_what_is_set_of_a_run_to_begin_with_is_laid_on_its_path(tmp_path) -> None:
+    init = make_run(parse_overrides([f"init={tmp_path}", "init.optimizer=true"])).init
+    assert init is not None and (init.path, init.optimizer) == (tmp_path, True)

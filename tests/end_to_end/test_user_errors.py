@@ -180,8 +180,9 @@ def test_a_run_cannot_go_on_in_other_lanes(call: Call, trained: Path) -> None:
     status, lines = call("train", "--resume", trained, "data.lanes=4")
     assert (status, len(lines)) == (3, 1)
     assert "was made with data.lanes 1, the run now has 4; the order of samples would not go on" in lines[0]
-    anew = "optimizer state, schedule and order of samples begin anew"
-    assert lines[0].endswith(f"or start a new run that begins with its weights (init={trained}); {anew}")
+    both = f"init={trained}, and init.optimizer=true to take what its optimizer knows"
+    anew = "schedule and order of samples begin anew"
+    assert lines[0].endswith(f"or start a new run that begins with its weights ({both}); {anew}")
 
 
 def test_more_processes_than_lanes_are_refused_before_any_is_started(call: Call, trained: Path) -> None:

@@ -246,3 +246,5 @@ def test_directions_are_told_by_the_scorings() -> None:
 def test_a_bare_number_is_the_documents() -> None:
     found = make_run({"evaluate": {"generate": 7}}).evaluate.generate
     assert found is not None and (found.documents, found.max_new_tokens, found.stop) == (7, 256, [])
+    laid = make_run({"evaluate": {"generate": 7}}, {"evaluate": {"generate": {"stop": "\n"}}}).evaluate.generate
+    assert laid is not None and (laid.documents, laid.stop) == (7, ["\n"])

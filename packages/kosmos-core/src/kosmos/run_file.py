@@ -204,12 +204,16 @@ def _without_length(train: Any, over: Any) -> Any:
 
 
 def _in_full(key: str, short: Any) -> Any:
-    """What a component's name alone, the rank of updates, a known layout of chats or ``true`` stands for; else it as it
-    is."""
+    """What a component's name alone, the rank of updates, the number of answers, the path of a run, a known layout of
+    chats or ``true`` stands for; else it as it is."""
     if key == "profile" and short is True:
         return {}
     if key == "lora" and isinstance(short, int):
         return {} if isinstance(short, bool) else {"rank": short}
+    if key == "generate" and isinstance(short, int):
+        return {"documents": short}
+    if key == "init" and isinstance(short, str):
+        return {"path": short}
     if key == "turns" and isinstance(short, str):
         return LAYOUTS.get(short, short)
     return {"name": short} if isinstance(short, str) else short

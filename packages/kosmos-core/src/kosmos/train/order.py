@@ -236,8 +236,8 @@ def _refuse_first(others: Iterator[tuple[str, Any, Any]], where: Path, why: Call
     # A setting that was changed is the cause where what is there differs, too.
     for path, before, after in sorted(others, key=lambda found: found[0].endswith(FACTS)):
         suits = path.startswith("data.") or {*LEARNS, "processor"} & set(path.split("."))  # its weights do
-        with_its = f" that begins with its weights (init={where.parent.parent})"
-        go_on = f"{with_its}; optimizer state, schedule and order of samples begin anew" if suits else ""
+        begins = f" that begins with its weights (init={where.parent.parent}, and init.optimizer=true to take what its"
+        go_on = f"{begins} optimizer knows); schedule and order of samples begin anew" if suits else ""
         raise CheckpointError(
             f"{where}: was made with {_told(path, before, after)}; {why(path)}. "
             f"{_as_before(path, before)}, or start a new run{go_on}"

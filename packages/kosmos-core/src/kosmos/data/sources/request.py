@@ -152,7 +152,7 @@ class Examined:
         """As of a ``RowSource``."""
         path = Path(self.request.path)
         found = (path if path.is_dir() else path.parent, self.request.root)
-        return tuple(str(place) for place in dict.fromkeys(found) if place is not None and place.is_dir())
+        return tuple(str(place.absolute()) for place in dict.fromkeys(found) if place is not None and place.is_dir())
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
