@@ -160,7 +160,7 @@ def test_all_mistakes_are_told_at_once():
 
 def test_what_others_call_a_field_leads_to_one_that_is_there():
     adamw = {"name": "adamw", "betas": [0.9, 0.95], "eps": 1e-8}
-    run = make_run({"backbone": {"lora": 1}, "train": {"optimizer": adamw}}).model_dump()
+    run = make_run({"backbone": {"lora": 1}, "train": {"optimizer": adamw}, "evaluate": {"generate": 1}}).model_dump()
     for said in ELSEWHERE:
         for path in re.findall(r"(?:[a-z_]+\.)+[a-z_0-9]+", said):
             if path == "metrics.jsonl":

@@ -215,7 +215,7 @@ def test_scoring_says_how_much_is_written_and_by_what_it_is_scored(call: Call, t
     status, (line,), _ = call(*scored, "--max-new-tokens", 1, "--metric", "bleu", "--answers", "a.jsonl")
     assert status == 0
     assert list(json.loads(line)["generated"]["rows"]) == [
-        "documents", "exact_match", "word_error_rate", "bleu", "exact_match_standard_error",
+        "documents", "cut", "exact_match", "word_error_rate", "bleu", "exact_match_standard_error",
     ]  # fmt: skip
 
     found = rows_of(Path("a.jsonl"))

@@ -80,7 +80,8 @@ class EarlyStopping:
 
     def state(self) -> dict[str, Any]:
         counts = {"best_step": self.best_step, "since": self.since, "looked": self.looked}
-        return {"best": self.best, **counts, "documents": self.documents, "by": self.stated, "written": self.written}
+        by = {"by": self.stated} if self.written is None else {"by": self.stated, "written": self.written}
+        return {"best": self.best, **counts, "documents": self.documents, **by}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.best = state["best"]
