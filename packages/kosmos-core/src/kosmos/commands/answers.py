@@ -201,7 +201,7 @@ def answer_row(answer: Generated, source: str | None = None) -> dict[str, Any]:
 
 def choice_row(question: Chosen) -> dict[str, Any]:
     """Which of several answers was chosen as the columns of a line. Raises SampleError as the source does."""
-    from kosmos.evaluate.generated import called
+    from kosmos.evaluate.called import called
 
     origin, row, prompt, media = called(
         question.source.source, question.source.rows[question.place], question.source.question(question.place)

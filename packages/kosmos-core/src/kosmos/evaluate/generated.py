@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from kosmos.compose import Composition, check_composition
 from kosmos.data.batch import ReadyDocument
-from kosmos.data.document import Document, Mark, Source, Text
+from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
 from kosmos.data.mixture import Mixture
-from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import ConfigError, SampleError
+from kosmos.evaluate.called import called, shown
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
 from kosmos.evaluate.references import all_right
 from kosmos.evaluate.score import check_source
@@ -386,38 +386,3 @@ def _read(source: Source, row: int, ask: Ask, seed: int) -> _Asked | None:
     right = all_right(expected, document.references)
     answer = Generated(origin, expected, "", prompt=prompt, media=media, id=identity, row=row, references=right)
     return _Asked(asked, answer, seed)
-
-
-class Called(NamedTuple):
-    """What data call a document that is asked, and what it asks; as of ``Generated``."""
-
-    origin: str
-    id: str | int | None
-    prompt: str
-    media: tuple[str | None, ...]
-
-
-def called(source: Source, row: int, asked: Document) -> Called:
-    """How to tell of what was asked of a row. Raises SampleError where the row cannot be read."""
-    names = source.names(row) if isinstance(source, RowSource) else Names(asked.origin, None, {})
-    media = tuple(_name(medium.source, names.files) for medium in asked.media)
-    return Called(names.document, names.row, shown(asked), media)
-
-
-def _name(medium: object, files: Mapping[Path, str]) -> str | None:
-    """What the data call a medium's file. One that no row names is named by its last part, as a path is a machine's."""
-    return files.get(medium, medium.name) if isinstance(medium, Path) else None
-
-
-def shown(document: Document) -> str:
-    """A document as text: a mark by its name, a medium as ``<image>``."""
-    parts = []
-    for segment in document.segments:
-        match segment:
-            case Text(text):
-                parts.append(text)
-            case Mark(name):
-                parts.append(name)
-            case _:
-                parts.append(f"<{segment.modality}>")
-    return "".join(parts)
