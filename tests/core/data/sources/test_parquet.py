@@ -229,7 +229,8 @@ def test_more_row_groups_are_kept_where_sources_and_lanes_need_them_and_memory_i
     opened = [open_(table({"text": [f"{part} {i}" for i in range(80)]}, f"{part}.parquet")) for part in range(6)]
     group = opened[0].table.row_blocks().nbytes.max()
     monkeypatch.setattr(sources.source, "AT_ONCE_BYTES", group)
-    monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 4 * group)  # of the 12 that two lanes draw from
+    monkeypatch.setattr(parquet, "MOST_KEPT_BYTES", 2 * group)
+    monkeypatch.setattr(parquet, "SURE_BYTES", 4 * group)  # of the 12 that two lanes draw from
     monkeypatch.setattr(parquet, "LEFT_FREE", left_free)
     read, reads = pq.ParquetFile.read_row_group, []
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda self, n, **k: reads.append(n) or read(self, n, **k))

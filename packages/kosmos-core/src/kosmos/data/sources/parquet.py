@@ -29,12 +29,14 @@ from kosmos.data.sources.source import Extent, RowBlocks
 from kosmos.data.sources.splits import check_group
 from kosmos.errors import DataError, SampleError
 
-MOST_KEPT_BYTES = 512 << 20
-"""Of row groups that a process keeps at first: enough for eight lanes of one source (``AT_ONCE_BYTES``)."""
+MOST_KEPT_BYTES = 128 << 20
+"""Of row groups that a process keeps at first: enough for a lane of two sources (``AT_ONCE_BYTES``)."""
+SURE_BYTES = 512 << 20
+"""Of row groups that are kept, where they are needed, however little memory is free."""
 LEAST_KEPT = 2
 """Row groups that are kept however large they are."""
 LEFT_FREE = 0.25
-"""Share of the memory that is left free by those that are kept beyond ``MOST_KEPT_BYTES``."""
+"""Share of the memory that is left free by those that are kept beyond ``SURE_BYTES``."""
 MOST_MISSED = 10_000
 """Groups that were dropped too early, of which it is known."""
 
@@ -70,13 +72,19 @@ class KeptGroups:
             self._nbytes += kept.table.nbytes
             if group in self._missed:
                 del self._missed[group]
-                self._more += kept.table.nbytes if _is_free(kept.table.nbytes) else 0
+                self._more += kept.table.nbytes if self._has_room(kept.table.nbytes) else 0
             while self._nbytes > MOST_KEPT_BYTES + self._more and len(self.groups) > LEAST_KEPT:
                 self._drop()
         kept = self.groups[group]
         kept.asked += 1
         self.groups.move_to_end(group)
         return kept.table
+
+    def _has_room(self, nbytes: int) -> bool:
+        if MOST_KEPT_BYTES + self._more + nbytes <= SURE_BYTES:
+            return True
+        found = memory()
+        return found is not None and found.free - nbytes >= LEFT_FREE * found.total
 
     def _drop(self) -> None:
         group, kept = self.groups.popitem(last=False)
@@ -85,11 +93,6 @@ class KeptGroups:
             self._missed[group] = None
             if len(self._missed) > MOST_MISSED:
                 del self._missed[next(iter(self._missed))]
-
-
-def _is_free(nbytes: int) -> bool:
-    found = memory()
-    return found is not None and found.free - nbytes >= LEFT_FREE * found.total
 
 
 KEPT = KeptGroups()
