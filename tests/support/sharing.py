@@ -58,7 +58,9 @@ def ticks(length: int) -> Media:
 def documents(kind: str) -> list[Document]:
     if kind == "several":  # the border of two parts, and of four, is in an item
         captions = [(Text("before"), ticks(n), Text(f"a series of {n}", train=True)) for n in (5, 31, 2)]
-        return [Document("d", parts) for parts in [*captions, (Text("text alone", train=True),)]]
+        weights = 1.0, -0.5, 2.0, 0.25
+        told = [*captions, (Text("text alone", train=True),)]
+        return [Document("d", parts, weight=weight) for parts, weight in zip(told, weights, strict=True)]
     if kind == "long":
         parts = (Text("look"), ticks(9), Text("and go on " * 9, train=True), ticks(40), Text("to the end", train=True))
         return [Document("d", parts)]

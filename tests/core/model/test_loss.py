@@ -55,6 +55,24 @@ def test_z_adds_the_squares_of_logsumexp_and_their_gradients(dtype: torch.dtype,
         assert error(linear_cross_entropy(hidden, weight, targets, z=0.1).total, losses.sum()) < TOLERANCES[dtype]
 
 
+@pytest.mark.parametrize("z", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize("dtype", list(TOLERANCES))
+def test_weights_multiply_each_loss_and_its_gradients(dtype: torch.dtype, chunk: int | None, z: float) -> None:
+    hidden, weight, targets = inputs(40, dtype)
+    weights = torch.linspace(-1, 3, 40)
+    got = linear_cross_entropy(hidden, weight, targets, weights=weights, z=z, chunk=chunk)
+    (3 * got.total).backward()
+    exact_hidden, exact_weight = (x.detach().double().requires_grad_() for x in (hidden, weight))
+    logits = exact_hidden @ exact_weight.T
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    expected = ((losses + z * logits.logsumexp(1).square()) * weights).sum()
+    (3 * expected).backward()
+    assert error(got.per_token, losses) < TOLERANCES[dtype]  # told as they are
+    for mine, exact in ((got.total, expected), (hidden.grad, exact_hidden.grad), (weight.grad, exact_weight.grad)):
+        assert error(mine, exact) < TOLERANCES[dtype]
+
+
 @pytest.mark.parametrize("chunk", [None, 1, 7, 40])
 @pytest.mark.parametrize("dtype", list(TOLERANCES))
 def test_loss_and_gradients_equal_those_of_cross_entropy(dtype: torch.dtype, chunk: int | None) -> None:

@@ -31,6 +31,9 @@ def rows(lanes: int = 3) -> tuple[Any, list[Any], list[PackedBatch]]:
     composed = compose(config, registry)
     feed = make_feed(composed, open_sources(config, registry, "train"))
     found = open_feeder(feed, list(range(lanes)), workers=0).next_step()
+    for row in found[1:]:  # the first has none but weights of 1
+        weighed = [d._replace(weight=(n % 5 - 1) / 2) for n, d in enumerate(row.arrays.documents)]
+        row.arrays.documents = tuple(weighed)
     return composed, found, [to_tensors(row.arrays) for row in found]
 
 
@@ -44,7 +47,8 @@ def test_a_joined_row_holds_the_documents_of_all() -> None:
     slots = {route.stream: route.slots for route in composed.planner.routes.values()}
     for row, again in zip(batches, _cut(whole, batches, slots), strict=True):
         assert again.documents == row.documents
-        for name in ("token_ids", "labels", "position_ids", "trained"):
+        assert (again.weights is None) == (row.weights is None) == (row is batches[0])
+        for name in ("token_ids", "labels", "position_ids", "trained", *["weights"] * (row is not batches[0])):
             assert torch.equal(getattr(again, name), getattr(row, name))
         for name, media in row.media.items():
             for part in ("values", "grids", "slots"):

@@ -38,7 +38,7 @@ OPTIONS = tuple(
 ROW_KEYS = tuple(
     "text media core backbone head id split clip offset duration start end segments messages conversations "
     "system tools functions texts instruction input output query response prompt completion question answer answers "
-    "history references file_name".split()
+    "history references weight file_name".split()
 )
 """Names that rows of data or the core use for something else."""
 

@@ -55,6 +55,7 @@ class Shown:
     source: str
     origin: str
     tokens: int
+    weight: float
     stretches: list[Stretch]
 
 
@@ -168,7 +169,7 @@ def look(
 
     found = look_at_all(make_feed(composition, sources), kept=wanted)
     shown = [
-        Shown(name, plan.origin, len(plan), stretches(plan, composition.planner))
+        Shown(name, plan.origin, len(plan), plan.weight, stretches(plan, composition.planner))
         for name, documents in found.documents.items()
         for plan in (pieces[0] for pieces in documents)
     ]
@@ -270,7 +271,8 @@ def _print(shown: Sequence[Shown]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     for document in shown:
-        text = Text(f"\n{in_a_line(document.origin)} ({document.tokens:,} tokens)\n", style="bold")
+        weighs = "" if document.weight == 1 else f", weight {document.weight:g}"
+        text = Text(f"\n{in_a_line(document.origin)} ({document.tokens:,} tokens{weighs})\n", style="bold")
         for learned, run in groupby(document.stretches, lambda stretch: stretch.learned):
             text.append("«" * learned)
             for stretch in run:

@@ -41,6 +41,8 @@ class DocumentInfo(NamedTuple):
     """See ``kosmos.data.plan.DocumentPlan``."""
     counts: bool = True
     """Likewise."""
+    weight: float = 1.0
+    """As of its ``Document``."""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,8 @@ class PackedBatch:
     media: dict[str, MediaArrays]
     trained: Tensor
     """int64 [n]: the positions that the loss looks at, in order. Found on the CPU: a GPU would have to be asked."""
+    weights: Tensor | None = None
+    """fp32 [n]: what the loss of each of them is multiplied by; None where that is 1 for all."""
     host: PackedBatch | None = None
     """The row on the CPU, which may be asked for values at any time; None where this is it."""
 
@@ -99,7 +103,8 @@ class PackedBatch:
 
         media = {n: MediaArrays(move(m.values), m.grids, move(m.slots)) for n, m in self.media.items()}
         ids, labels, positions, trained = map(move, (self.token_ids, self.labels, self.position_ids, self.trained))
-        return PackedBatch(ids, labels, positions, self.documents, media, trained, self.host or self)
+        weights = None if self.weights is None else move(self.weights)
+        return PackedBatch(ids, labels, positions, self.documents, media, trained, weights, self.host or self)
 
 
 def to_tensors(arrays: PackedArrays) -> PackedBatch:
@@ -111,7 +116,28 @@ def to_tensors(arrays: PackedArrays) -> PackedBatch:
         for name, m in arrays.media.items()
     }
     ids, labels, positions = (torch.from_numpy(a) for a in (arrays.token_ids, arrays.labels, arrays.position_ids))
-    return PackedBatch(ids, labels, positions, arrays.documents, media, trained_in(labels))
+    return packed(ids, labels, positions, arrays.documents, media)
+
+
+def packed(
+    token_ids: Tensor,
+    labels: Tensor,
+    position_ids: Tensor,
+    documents: tuple[DocumentInfo, ...],
+    media: dict[str, MediaArrays],
+) -> PackedBatch:
+    """A row on the CPU, with what follows from these."""
+    trained = trained_in(labels)
+    return PackedBatch(token_ids, labels, position_ids, documents, media, trained, _weights(documents, trained))
+
+
+def _weights(documents: Sequence[DocumentInfo], trained: Tensor) -> Tensor | None:
+    if all(document.weight == 1.0 for document in documents):  # as nearly always
+        return None
+    import torch
+
+    each = torch.tensor([document.weight for document in documents], dtype=torch.float32)
+    return each.repeat_interleave(torch.tensor([document.length for document in documents]))[trained]
 
 
 def trained_in(labels: Tensor) -> Tensor:
@@ -239,7 +265,9 @@ def lay_out(plans: Sequence[DocumentPlan], sources: Sequence[str], values: Mappi
 
 def _info(plan: DocumentPlan, source: str, start: int) -> DocumentInfo:
     answer = None if plan.answer_start is None else start + plan.answer_start
-    return DocumentInfo(plan.origin, source, plan.modalities, start, len(plan), answer, plan.is_torn, plan.counts)
+    return DocumentInfo(
+        plan.origin, source, plan.modalities, start, len(plan), answer, plan.is_torn, plan.counts, plan.weight
+    )
 
 
 def _labels(

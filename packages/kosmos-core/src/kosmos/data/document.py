@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
@@ -125,6 +126,9 @@ class Document:
     references: tuple[str, ...] = ()
     """All right answers to what it asks, where there are several, for metrics of generated answers. Training never sees
     them."""
+    weight: float = 1.0
+    """What the loss of each of its tokens is multiplied by in training; below 0, it is unlearned. Scores and the losses
+    that are told leave it out."""
 
     def __post_init__(self) -> None:
         segments: Any = self.segments
@@ -136,6 +140,8 @@ class Document:
                 _check_train(segment)
         if self.references:
             _check_references(self.references)
+        if self.weight != 1.0:
+            _check_weight(self.weight)
 
     @property
     def media(self) -> Iterator[Media | StoredMedia]:
@@ -158,6 +164,12 @@ def _check_references(references: Any) -> None:
     """Raises NoSuchPart where they are not several texts."""
     if isinstance(references, str) or not all(isinstance(reference, str) for reference in references):
         raise NoSuchPart(f"the references of a Document are {references!r:.60}; write a tuple of texts")
+
+
+def _check_weight(weight: Any) -> None:
+    """Raises NoSuchPart where it is no number, or not finite."""
+    if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
+        raise NoSuchPart(f"the weight of a Document is {weight!r:.60}; expected a finite number")
 
 
 class Blocks(NamedTuple):

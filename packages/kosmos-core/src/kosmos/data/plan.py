@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Te
 from kosmos.data.foreign import called, calling
 from kosmos.data.kept_plans import KeptPlans, plan_of
 from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
+from kosmos.data.pieces import is_asked, pieces
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount, count_slots
 from kosmos.data.tokenizer import Tokenizer
@@ -52,6 +52,8 @@ class DocumentPlan:
     share: float = 1.0
     """Of its document, of which a piece is a part."""
     counts: bool = True  # as its document: of pieces it is the first that something is learned of
+    weight: float = 1.0
+    """As of its document."""
     let_go: bool = False
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
@@ -152,9 +154,9 @@ class Planner:
             draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         plan = draft.finish()
         if len(plan) > self.most and not plan.media:
-            if self.long_chats == "leave_out" and _is_asked(plan):
+            if self.long_chats == "leave_out" and is_asked(plan):
                 raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
-            return list(_pieces(plan, self.most))
+            return list(pieces(plan, self.most))
         self._check_fit(plan)
         return [plan]
 
@@ -350,27 +352,8 @@ class _Draft:
             media=tuple(self.media),
             slots={name: s[0] if len(s) == 1 else np.concatenate(s) for name, s in self.slots.items()},
             answer_start=self.answer_start,
+            weight=float(document.weight),
         )
-
-
-def _is_asked(plan: DocumentPlan) -> bool:
-    """Whether something in it is not learned; of a plain text all but its first token is."""
-    return len(plan) - int(plan.train.sum()) > 1
-
-
-def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
-    """Rows of a long text. Each begins with the last token of the one before, so that every token is predicted once."""
-    share = 1 / math.ceil((len(plan) - 1) / (most - 1))  # as pieces are counted where they wait to be given
-    torn, begin, first = _is_asked(plan), 0, True
-    while begin < len(plan) - 1 or begin == 0:
-        end = min(begin + most, len(plan))
-        train = plan.train[begin:end].copy()
-        train[0], learned = False, bool(train[1:].any())
-        yield DocumentPlan(
-            f"{plan.origin} (tokens {begin}-{end})", plan.modalities, plan.token_ids[begin:end], train, (), {},
-            is_torn=torn, share=share, counts=first and learned,
-        )  # fmt: skip
-        begin, first = end - 1, first and not learned
 
 
 def decode_cells(

@@ -43,9 +43,10 @@ class TokenLosses(NamedTuple):
     """What ``linear_cross_entropy`` returns."""
 
     total: Tensor
-    """Scalar, the sum of the losses and what ``z`` adds, with a gradient; fp32, or fp64 where the inputs are fp64."""
+    """Scalar, the sum of the losses and what ``z`` adds, by their weights, with a gradient; fp32, or fp64 where the
+    inputs are fp64."""
     per_token: Tensor
-    """[n], the cross entropies alone, without gradient, in the type of ``total``."""
+    """[n], the cross entropies alone, of no weight, without gradient, in the type of ``total``."""
     predictions: Tensor
     """int64 [n]: the likeliest token at each position. Empty where gradients are taken: training does not ask."""
 
@@ -55,6 +56,7 @@ def linear_cross_entropy(
     weight: Tensor,
     targets: Tensor,
     *,
+    weights: Tensor | None = None,
     z: float = 0.0,
     chunk: int | None = None,
     by_kernels: bool = False,
@@ -71,6 +73,7 @@ def linear_cross_entropy(
         hidden: [n, D]; n may be 0.
         weight: [V, D].
         targets: int64 [n] of any strides, all of them trained.
+        weights: fp32 [n], what each position is multiplied by in the sum; None is 1 for all.
         z: where gradients are taken, so many times the square of the logarithm of softmax's denominator is added to
             each loss, which keeps logits from drifting (PaLM, arXiv 2204.02311; Chameleon, arXiv 2405.09818).
         chunk: positions at a time; by default what ``CHUNK_LOGITS`` and ``KERNEL_ROWS`` allow.
@@ -84,7 +87,7 @@ def linear_cross_entropy(
     ours = by_kernels and can_take(hidden, gives=dtype)
     rows = chunk or _rows(weight, dtype, ours)
     settings = _Settings(dtype, rows, torch.is_grad_enabled(), z, ours)
-    return TokenLosses(*_Loss.apply(hidden, weight, targets, settings))  # type: ignore[no-untyped-call]
+    return TokenLosses(*_Loss.apply(hidden, weight, targets, weights, settings))  # type: ignore[no-untyped-call]
 
 
 def computed_positions(count: int, weight: Tensor, *, by_kernels: bool = False) -> int:
@@ -121,7 +124,7 @@ class _Settings(NamedTuple):
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, settings: _Settings
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, weights: Tensor | None, settings: _Settings
     ) -> tuple[Tensor, Tensor, Tensor]:
         dtype, rows, train, z, by_kernels = settings
         exact = exact_type(hidden)
@@ -148,16 +151,19 @@ class _Loss(torch.autograd.Function):
                 logits = torch.mm(x, projection.T, out=given[: len(x)])
                 likeliest, more = None if train else predictions[part], None if added is None else added[part]
                 gradient = arithmetic(logits, targets[part], losses[part], likeliest, wanted, more)
+                by = None if weights is None else weights[part, None]
                 if grad_hidden is not None:
-                    grad_hidden[part] = (gradient @ projection)[:count]
+                    product = (gradient @ projection)[:count]
+                    grad_hidden[part] = product if by is None else product * by
                 if start + rows >= len(hidden):
                     del projection  # of a single chunk it would lie beside the gradient of fp32 weights
                 if grad_weight is not None:
-                    grad_weight.add(gradient.T, x)
+                    # Positions as wide as the model are multiplied, not gradients as wide as the vocabulary.
+                    grad_weight.add(gradient.T, x if by is None else padded_rows((x[:count] * by).to(dtype), len(x)))
         ctx.gradients = grad_hidden, None if grad_weight is None else grad_weight.value()
         ctx.weight_dtype = weight.dtype
         ctx.mark_non_differentiable(losses, predictions)
-        return losses.sum() if added is None else losses.sum() + added.sum(), losses, predictions
+        return _sum(losses, added, weights), losses, predictions
 
     @staticmethod
     @once_differentiable
@@ -175,7 +181,13 @@ class _Loss(torch.autograd.Function):
             in_place = once and weight.dtype == ctx.weight_dtype
             out = weight if in_place else torch.empty_like(weight, dtype=ctx.weight_dtype)
             weight = torch.mul(weight, grad_total, out=out)
-        return hidden, weight, None, None
+        return hidden, weight, None, None, None
+
+
+def _sum(losses: Tensor, added: Tensor | None, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return losses.sum() if added is None else losses.sum() + added.sum()
+    return ((losses if added is None else losses + added) * weights).sum()
 
 
 def _keeps_graph() -> bool:

@@ -23,7 +23,7 @@ from kosmos.model.norms import sum_in_fp32
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
 from kosmos.model.segments import Segments
-from kosmos.model.sequence import SequenceGroup, of_whole_row, part_of
+from kosmos.model.sequence import RowPart, SequenceGroup, of_whole_row, part_of
 
 
 class _Touched(torch.autograd.Function):
@@ -234,17 +234,19 @@ class OmniModel(WithKernels):
         Where ranks share rows, ``total`` is the sum over this rank's part.
         """
         if self.row_ranks is None:
-            return self._losses(self.hidden(batch), batch.labels, batch.trained)
+            return self._losses(self.hidden(batch), batch)
         slots = {name: cast(Stream, stream).connector.slots for name, stream in self.streams.items()}
         part = part_of(batch, self.row_ranks, cast(Mapping[str, SlotCount], slots))
         hidden = self._read(self.embed(part.seen)[part.own], part.position_ids, part.segments)
-        return of_whole_row(self._losses(hidden, part.labels, part.trained), batch, self.row_ranks)
+        return of_whole_row(self._losses(hidden, part), batch, self.row_ranks)
 
     def _read(self, x: Tensor, position_ids: Tensor, segments: Segments) -> Tensor:
         hidden: Tensor = self.backbone(x, position_ids, segments)
         return touched(hidden, self.backbone) if self.touch_backbone else hidden
 
-    def _losses(self, hidden: Tensor, labels: Tensor, trained: Tensor) -> TokenLosses:
-        weight = cast(Backbone, self.backbone).output_weight()
-        hidden, targets = hidden.index_select(0, trained), labels.index_select(0, trained)
-        return linear_cross_entropy(hidden, weight, targets, z=self.z_loss, by_kernels=self.by_kernels)
+    def _losses(self, hidden: Tensor, row: PackedBatch | RowPart) -> TokenLosses:
+        head = cast(Backbone, self.backbone).output_weight()
+        hidden, targets = hidden.index_select(0, row.trained), row.labels.index_select(0, row.trained)
+        return linear_cross_entropy(
+            hidden, head, targets, weights=row.weights, z=self.z_loss, by_kernels=self.by_kernels
+        )

@@ -74,6 +74,8 @@ class RowPart(NamedTuple):
     """[t]."""
     trained: Tensor
     """As of ``PackedBatch``, of the part."""
+    weights: Tensor | None
+    """Likewise."""
     segments: SharedSegments
 
 
@@ -95,8 +97,17 @@ def part_of(batch: PackedBatch, ranks: SequenceGroup, slots: Mapping[str, SlotCo
     seen = replace(batch, token_ids=batch.token_ids[low:high], media=media)
     own = slice(begin, end)
     trained = to_device(trained_in(host.labels[own]), batch.labels.device)
-    segments = SharedSegments(batch.lengths, ranks)
-    return RowPart(seen, slice(begin - low, end - low), batch.position_ids[own], batch.labels[own], trained, segments)
+    weights = None if batch.weights is None else batch.weights[_targets_within(host, begin, end)]
+    return RowPart(
+        seen, slice(begin - low, end - low), batch.position_ids[own], batch.labels[own], trained, weights,
+        SharedSegments(batch.lengths, ranks),
+    )  # fmt: skip
+
+
+def _targets_within(row: PackedBatch, begin: int, end: int) -> slice:
+    """Which of a row's trained positions, on the CPU, lie in [begin, end)."""
+    first, last = torch.searchsorted(row.trained, torch.tensor([begin, end])).tolist()
+    return slice(first, last)
 
 
 def _items(
@@ -143,12 +154,11 @@ def of_whole_row(own: TokenLosses, batch: PackedBatch, ranks: SequenceGroup) -> 
         own: of the trained positions of this rank's part.
         batch: the row.
     """
-    begin, _ = ranks.bounds(len(batch.token_ids))
-    start = int(((batch.host or batch).trained < begin).sum())
+    part = _targets_within(batch.host or batch, *ranks.bounds(len(batch.token_ids)))
 
     def whole(found: Tensor) -> Tensor:
         value = found.new_zeros(batch.num_targets)
-        value[start : start + len(found)] = found
+        value[part] = found
         dist.all_reduce(value, group=ranks.group)
         return value
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from kosmos.config import RunConfig
-from kosmos.data.batch import MediaArrays, PackedBatch, trained_in
+from kosmos.data.batch import MediaArrays, PackedBatch, packed
 from kosmos.data.plan import Planner
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
@@ -120,7 +120,7 @@ def joined(batches: Sequence[PackedBatch]) -> PackedBatch:
         torch.cat([getattr(batch, name) for batch in batches]) for name in ("token_ids", "labels", "position_ids")
     )
     media = {name: _joined_media(batches, name) for name in batches[0].media}
-    return PackedBatch(ids, labels, positions, tuple(documents), media, trained_in(labels))
+    return packed(ids, labels, positions, tuple(documents), media)
 
 
 def _joined_media(batches: Sequence[PackedBatch], name: str) -> MediaArrays:
@@ -164,7 +164,7 @@ def _part(batch: PackedBatch, begin: int, end: int, slots: Mapping[str, SlotCoun
     media = {name: _part_of_media(m, begin, end, slots[name]) for name, m in batch.media.items()}
     labels = batch.labels[begin:end]
     ids, positions = batch.token_ids[begin:end], batch.position_ids[begin:end]
-    return PackedBatch(ids, labels, positions, tuple(documents), media, trained_in(labels))
+    return packed(ids, labels, positions, tuple(documents), media)
 
 
 def _part_of_media(media: MediaArrays, begin: int, end: int, slots: SlotCount) -> MediaArrays:

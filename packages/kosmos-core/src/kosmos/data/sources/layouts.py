@@ -37,6 +37,7 @@ from kosmos.data.sources.right_answers import (
     several,
 )
 from kosmos.data.sources.splits import split_roles, with_meaning
+from kosmos.data.sources.weights import WEIGHT
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.data.sources.wish_names import may_wish
 from kosmos.errors import DataError, SampleError
@@ -121,7 +122,7 @@ class DefaultLayout:
         beside = times.columns_of(self.timed, named, columns)
         beside_question = forms.BELONG | forms.telling(columns) if ANSWERS in columns else forms.BELONG
         belong = beside_question.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
-        roles = self._roles((*ROLES, REFERENCES), columns)
+        roles = self._roles((*ROLES, REFERENCES, WEIGHT), columns)
         tops = self._tops((*roles, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
         return {*tops, *belong, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
 
@@ -142,8 +143,9 @@ class DefaultLayout:
         return (tops - texts) | nested_tops(self.columns.values(), columns)
 
     def _roles(self, roles: Collection[str], columns: Collection[str]) -> list[str]:
-        """``roles`` without those of right answers that mean nothing in a table of such columns."""
-        means = {REFERENCES: REFERENCES in self.columns, ANSWERS: self._answer_of(forms.QUESTION, columns) == ANSWERS}
+        """``roles`` without those that mean nothing in a table of such columns."""
+        means = {name: name in self.columns for name in (REFERENCES, WEIGHT)}
+        means[ANSWERS] = self._answer_of(forms.QUESTION, columns) == ANSWERS
         return [role for role in roles if means.get(role, True)]
 
     def _media_tops(self, columns: Collection[str]) -> list[str]:

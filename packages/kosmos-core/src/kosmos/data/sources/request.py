@@ -34,6 +34,7 @@ from kosmos.data.sources.splits import GROUP, Split, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.data.sources.unnamed import UnnamedMedia, names_file
+from kosmos.data.sources.weights import WEIGHT
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.data.sources.wishes import WishesOf
 from kosmos.errors import ConfigError, DataError, EmptySplit
@@ -96,12 +97,14 @@ class Request:
             media_columns: modality to column, where the table's own types tell it.
         """
         columns = {**(media_columns or {}), **self.columns}
-        roles = (*self.known, *ROLES, GROUP, REFERENCES)
+        roles = (*self.known, *ROLES, GROUP, REFERENCES, WEIGHT)
         for role, column in columns.items():
             if role not in roles:
                 turned = f"the role comes first: {column}: {role}" if column in roles else nearest_name(role, roles)
                 there = f"there are: {listed(sorted(roles), at_most=len(roles))}"  # none of them stands anywhere else
                 raise ConfigError(f"columns.{role}: no modality and no role; {turned or there}")
+        if self.asked or self.choices:
+            columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
         timed = self.timed
         if self.template is not None:
             return parse_template(self.template, self.known, columns, timed)

@@ -17,6 +17,7 @@ from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
 from kosmos.data.sources.splits import GROUP, Split, group_hash, held_out_rows, row_hash, split_of
+from kosmos.data.sources.weights import weight_of
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError, SampleError
 
@@ -148,10 +149,11 @@ class RowSource:
         try:
             held = self.table.row(row)
             segments, references = self.layout.segments(held, self.table.root(row)), self.layout.references(held)
+            weight = weight_of(held, self.layout.columns)
             self._check(segments)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
-        return Document(origin, segments, references)
+        return Document(origin, segments, references, weight)
 
     def _root_advice(self, error: SampleError, row: int) -> str:
         """What to do, behind a message, where a file that the row names is not there and no folder was named."""

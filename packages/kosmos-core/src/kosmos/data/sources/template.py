@@ -37,6 +37,7 @@ from kosmos.data.sources.right_answers import (
     several,
 )
 from kosmos.data.sources.splits import GROUP, split_roles
+from kosmos.data.sources.weights import WEIGHT, named_weight
 from kosmos.data.sources.wish_names import may_wish
 from kosmos.errors import ConfigError, SampleError
 
@@ -102,7 +103,7 @@ class TemplateLayout:
         for part in self.parts:
             if isinstance(part, Value | Medium):
                 require_column(part.path, columns, "template")
-        for role in (GROUP, REFERENCES):
+        for role in (GROUP, REFERENCES, WEIGHT):
             if role in self.columns:
                 require_column(self.columns[role], columns, f"columns.{role}")
 
@@ -110,7 +111,7 @@ class TemplateLayout:
         media = [part.path for part in self.parts if isinstance(part, Medium) and part.modality in self.timed]
         paths = [*self._paths(), *times.columns_of(self.timed, media, columns)]
         paths += [self.columns.get(role, role) for role in (*split_roles(self.columns), *times.ROLES)]
-        paths += self._named_references
+        paths += [*self._named_references, *named_weight(self.columns)]
         return {top for path in paths if (top := top_column(path, columns)) in columns}
 
     def _paths(self) -> list[str]:
