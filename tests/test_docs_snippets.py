@@ -17,10 +17,10 @@ import torch
 
 from kosmos import load_run
 from kosmos.cli import main
+from kosmos.data.asked import asked_of
 from kosmos.data.sources import open_source
 from kosmos.data.sources.opening import open_parts
 from kosmos.data.turns import is_chat
-from kosmos.generate import asked_of
 from kosmos.plugins import load_plugins
 from kosmos.run_file import make_run
 from kosmos.run_sources import open_choices

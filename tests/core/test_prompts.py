@@ -13,9 +13,9 @@ from kosmos import ConfigError, Document, Media, Text
 from kosmos.commands import generate as command
 from kosmos.compose import compose
 from kosmos.config import SourceConfig
+from kosmos.data.asked import asked_of, prompt_of
 from kosmos.data.chat import chat_prompt, holds_chats
 from kosmos.data.document import Mark
-from kosmos.generate import asked_of, prompt_of
 from kosmos.run_sources import chats_among, open_sources
 from support.backbones import SERIES
 from support.runs import small_run, ticks_registry

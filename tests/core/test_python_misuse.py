@@ -143,6 +143,10 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_asked():
         generate_answers(parts, held_out)
     with pytest.raises(ConfigError, match="max_documents: expected a whole number from 1 on, got 0"):
         generate_answers(parts, held_out[0], max_documents=0)
+    with pytest.raises(ConfigError, match="temperature: expected a number from 0 on, got -1"):
+        generate_answers(parts, held_out[0], temperature=-1)
+    with pytest.raises(ConfigError, match="seed: expected a whole number"):
+        generate_answers(parts, held_out[0], temperature=1.0, seed="a")
     with pytest.raises(ConfigError, match=r"sources: expected a list of what open_choices gives, got \['a.jsonl'\]"):
         score_choices(parts, ["a.jsonl"])
     with pytest.raises(ConfigError, match="on_text: expected a function that takes a text, got 'x'"):

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from kosmos import generate_text, generate_texts
+from kosmos import generate_answers, generate_text, generate_texts
+from kosmos.data.asked import asked_of
 from kosmos.data.text_stream import StoppedText
 from kosmos.evaluate.generated import Writing, continue_documents
-from kosmos.generate import asked_of, generate_alone, generate_together, pass_over, ready_prompt
+from kosmos.generate import generate_alone, generate_together, pass_over, ready_prompt
 from support.backbones import BACKBONES, composed, documents
 from support.ticks import TicksSource
 
@@ -78,3 +79,14 @@ def test_an_answer_says_its_seed(parts, monkeypatch):
             prompt, _ = asked_of(source.document(answer.row))
             given = {"max_new_tokens": 5, "temperature": 1.0, "seed": answer.seed}
             assert answer.text == generate_text(parts, prompt, **given)
+
+
+def test_several_answers_to_each_document_of_a_source_are_those_of_their_seeds():
+    parts, source, how = composed("decoder"), TicksSource("train", 6), {"max_new_tokens": 16, "temperature": 2.0}
+    for seed in (3, 4):
+        found = list(generate_answers(parts, source, seed=seed, **how))
+        assert [answer.seed for answer in found] == [seed] * 6 and sorted(answer.row for answer in found) == [*range(6)]
+        for answer in found:
+            asked, expected = asked_of(source.document(answer.row))
+            assert answer.expected == expected
+            assert answer.text == generate_text(parts, asked, seed=seed, **how)

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from kosmos import ConfigError, DataError, Document, score
+from kosmos.data.asked import prompt_of
 from kosmos.data.batch import DocumentInfo
 from kosmos.data.document import Source
 from kosmos.evaluate.score import _by_document
-from kosmos.generate import generate_text, prompt_of
+from kosmos.generate import generate_text
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
 from kosmos.train.run import train_model
 from kosmos.train.saved import load_run

@@ -28,6 +28,8 @@ _PUBLIC = {
         "kosmos.data.document",
     ),
     "chat_prompt": "kosmos.data.chat",
+    "answered": "kosmos.data.asked",
+    "log_probs": "kosmos.model.log_probs",
     "PackedBatch": "kosmos.data.batch",
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
@@ -116,6 +118,7 @@ if TYPE_CHECKING:
     from kosmos.components import TrackerSpec as TrackerSpec
     from kosmos.compose import Composition as Composition
     from kosmos.config import RunConfig as RunConfig
+    from kosmos.data.asked import answered as answered
     from kosmos.data.batch import PackedBatch as PackedBatch
     from kosmos.data.blocks import cut_blocks as cut_blocks
     from kosmos.data.chat import chat_prompt as chat_prompt
@@ -174,6 +177,7 @@ if TYPE_CHECKING:
     from kosmos.model.attention_compiled import attends_compiled as attends_compiled
     from kosmos.model.cpu_kernels import WithKernels as WithKernels
     from kosmos.model.item_transformer import ItemTransformer as ItemTransformer
+    from kosmos.model.log_probs import log_probs as log_probs
     from kosmos.model.protocols import Backbone as Backbone
     from kosmos.model.protocols import Connector as Connector
     from kosmos.model.protocols import Encoder as Encoder

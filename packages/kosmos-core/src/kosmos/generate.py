@@ -11,11 +11,9 @@ from torch import Tensor, nn
 
 from kosmos.compose import Composition, check_composition
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, ready_document, to_tensors
-from kosmos.data.document import Document, Mark, Text
-from kosmos.data.marks import ASSISTANT
+from kosmos.data.document import Document
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.data.transfer import to_device
-from kosmos.data.turns import is_turn
 from kosmos.errors import ConfigError, NoToken, SampleError
 from kosmos.given import MAX_SEED, is_number, whole
 from kosmos.model.choosing import GREEDY_BELOW, NO_TOKEN, choose
@@ -298,38 +296,6 @@ def ready_prompt(composition: Composition, document: Document) -> ReadyDocument:
     """The document planned and decoded, to be continued."""
     planner = composition.planner
     return ready_document(planner.prompt(document), planner.routes, "prompt")
-
-
-def prompt_of(document: Document) -> tuple[Document, str] | None:
-    """What to continue and what is expected: the document split at its last trained texts. None where they are all."""
-    segments: Sequence[Any] = document.segments
-    while segments and not hasattr(segments[-1], "text"):
-        if not getattr(segments[-1], "train", False):
-            return None
-        segments = segments[:-1]
-    begin = len(segments)
-    while begin and hasattr(segments[begin - 1], "text") and segments[begin - 1].train:
-        begin -= 1
-    if begin in (0, len(segments)) or getattr(segments[begin - 1], "train", False):
-        return None
-    return Document(document.origin, tuple(segments[:begin])), "".join(s.text for s in segments[begin:])
-
-
-def asked_of(document: Document) -> tuple[Document, str | None]:
-    """What to continue and what is expected, as ``prompt_of``; of a document without an answer all of it, and None.
-
-    A chat opens the assistant's turn, as ``chat_prompt`` does, unless it ends with one, which is its answer.
-    """
-    if (parts := prompt_of(document)) is not None:
-        return parts
-    turns = [place for place, segment in enumerate(document.segments) if is_turn(segment)]
-    if not turns:
-        return document, None
-    before, last = document.segments[: turns[-1]], document.segments[turns[-1] :]
-    if last[0] != Mark(ASSISTANT):
-        return Document(document.origin, (*document.segments, Mark(ASSISTANT))), None
-    answer = "".join(segment.text for segment in last if isinstance(segment, Text))
-    return Document(document.origin, (*before, last[0])), answer or None
 
 
 def _check_chosen(token: int, origin: str, written: int, model: OmniModel, prompt: PackedBatch) -> None:

@@ -47,7 +47,7 @@ class Asking:
 
     def __call__(self, document: Document) -> tuple[Document, str | None]:
         """What to continue, and what is expected. Raises SampleError where a chat is to be asked something else."""
-        from kosmos.generate import asked_of
+        from kosmos.data.asked import asked_of
 
         prompt, expected = asked_of(document)
         if is_chat(prompt):
@@ -193,7 +193,7 @@ def unspaced(run: SavedRun, sources: Sequence[Source]) -> Iterator[str]:
 
     A line for each source. Tokens that begin with a space are mostly others than those that do not.
     """
-    from kosmos.generate import prompt_of
+    from kosmos.data.asked import prompt_of
     from kosmos.run_sources import spaced_answers
 
     if not spaced_answers(run.composition.config, run.composition.registry):

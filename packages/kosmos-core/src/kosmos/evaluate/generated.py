@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kosmos.compose import Composition, check_composition
+from kosmos.data.asked import prompt_of
 from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
@@ -27,7 +28,6 @@ from kosmos.generate import (
     generate_alone,
     generate_together,
     pass_over,
-    prompt_of,
     ready_prompt,
     room_behind,
     texts_of,
@@ -74,7 +74,7 @@ class Generated:
     seed: int | None = None
     """Of what was sampled; None where the most likely tokens were taken."""
     row: int = field(default=-1, compare=False)
-    """Number of the document in its source."""
+    """Number of the document in its source: ``source.document(row)``."""
     references: tuple[str, ...] = ()
     """All right answers, ``expected`` among them, where there are several; empty where there is one only."""
 
@@ -190,32 +190,38 @@ def generate_answers(
     dtype: torch.dtype = torch.float32,
     max_documents: int = 512,
     max_new_tokens: int = 256,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
     stop: Sequence[str] = (),
 ) -> Iterator[Generated]:
-    """What the model writes, greedily, for the documents that end in an answer: those of ``kosmos eval --generate``.
+    """What the model writes for the documents that end in an answer, greedily those of ``kosmos eval --generate``.
 
-    Documents that cannot be read are left out: ``score`` names them. ``score_answers`` scores what was written.
+    Documents that cannot be read are left out: ``score`` names them. ``score_answers`` scores what was written, and
+    ``answered`` makes documents of it to learn from.
 
     Args:
         source: such as ``open_sources`` and ``open_held_out`` give.
         device: None and ``auto`` are where the model is.
         dtype: of matrix products.
         max_documents: taken at most, evenly spread.
-        stop: as of ``generate_text``.
+        temperature, top_k, top_p, stop: as of ``generate_text``.
+        seed: of what is sampled; each document begins anew with it.
 
     Raises:
-        ConfigError: an argument is something else than its type says, or a number is too small.
+        ConfigError: an argument is something else than its type says, or a number is out of its range.
         TrainingError: as ``generate_text``.
     """
     check_composition(composition)
     check_dtype(dtype)
     check_source(source)
-    limits = whole("max_documents", max_documents, least=1), whole("max_new_tokens", max_new_tokens, least=1)
+    max_documents = whole("max_documents", max_documents, least=1)
+    new_tokens, (seed,) = whole("max_new_tokens", max_new_tokens, least=1), seeds_of(seed, 1)
+    check_sampling(temperature, top_k, top_p)
+    how = Writing(new_tokens, temperature, top_k, top_p, seed, texts_of("stop", stop))
     where = device_of(device, composition.model)
-    groups = answer_documents(
-        composition, source, device=where, dtype=dtype, max_documents=limits[0],
-        how=Writing(max_new_tokens=limits[1], stop=texts_of("stop", stop)),
-    )  # fmt: skip
+    groups = answer_documents(composition, source, device=where, dtype=dtype, max_documents=max_documents, how=how)
     return chain.from_iterable(groups)
 
 
@@ -232,7 +238,7 @@ def answer_documents(
     should_stop: ShouldStop = go_on,
     leave_out: LeaveOut = lambda row, error: None,
 ) -> Iterator[list[Generated]]:
-    """Greedy continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
+    """Continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
 
     Documents that cannot be read are left out: ``score`` names them. Arguments are those of ``continue_documents``.
     """

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kosmos.config import RunConfig
+from kosmos.data.asked import prompt_of
 from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner
 from kosmos.errors import ConfigError, SampleError
-from kosmos.generate import prompt_of
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
 from kosmos.train.measure import EXACT_MATCH, LOSS, Measure

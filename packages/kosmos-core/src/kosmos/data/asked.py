@@ -1,0 +1,73 @@
+"""What a document asks, and what answers it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kosmos.data.document import Document, Mark, Segment, Text
+from kosmos.data.marks import ASSISTANT, END
+from kosmos.data.turns import is_chat, is_turn
+from kosmos.errors import NoSuchPart
+
+
+def answered(document: Document, text: str, *, origin: str | None = None, weight: float = 1.0) -> Document:
+    """``document`` with ``text`` as its answer, which alone is learned; what it had as its answer is gone.
+
+    Args:
+        document: one that ends in what is learned of it, such as a row of data, or that asks and has no answer, such as
+            ``chat_prompt`` gives; of a chat the end of the turn is learned, too.
+        text: such as the model wrote.
+        origin: what the new one is called, where not as ``document``.
+        weight: of the new one.
+
+    Raises:
+        NoSuchPart: an argument is something else than its type says.
+
+    Example:
+        >>> from kosmos import answered, chat_prompt
+        >>> right = answered(chat_prompt("What is 1 + 1?"), "2")
+    """
+    if not isinstance(document, Document) or not isinstance(text, str):
+        raise NoSuchPart(f"answered: expected a Document and a string, got {document!r:.60} and {text!r:.60}")
+    asked, _ = asked_of(document)
+    end = (Mark(END, train=True),) if is_chat(asked) else ()
+    segments = (*map(_not_learned, asked.segments), Text(text, train=True), *end)
+    return Document(document.origin if origin is None else origin, segments, document.references, weight)
+
+
+def _not_learned(segment: Segment) -> Segment:
+    return replace(segment, train=False) if isinstance(segment, Text | Mark) else segment
+
+
+def prompt_of(document: Document) -> tuple[Document, str] | None:
+    """What to continue and what is expected: the document split at its last trained texts. None where they are all."""
+    segments: Sequence[Any] = document.segments
+    while segments and not hasattr(segments[-1], "text"):
+        if not getattr(segments[-1], "train", False):
+            return None
+        segments = segments[:-1]
+    begin = len(segments)
+    while begin and hasattr(segments[begin - 1], "text") and segments[begin - 1].train:
+        begin -= 1
+    if begin in (0, len(segments)) or getattr(segments[begin - 1], "train", False):
+        return None
+    return Document(document.origin, tuple(segments[:begin])), "".join(s.text for s in segments[begin:])
+
+
+def asked_of(document: Document) -> tuple[Document, str | None]:
+    """What to continue and what is expected, as ``prompt_of``; of a document without an answer all of it, and None.
+
+    A chat opens the assistant's turn, as ``chat_prompt`` does, unless it ends with one, which is its answer.
+    """
+    if (parts := prompt_of(document)) is not None:
+        return parts
+    turns = [place for place, segment in enumerate(document.segments) if is_turn(segment)]
+    if not turns:
+        return document, None
+    before, last = document.segments[: turns[-1]], document.segments[turns[-1] :]
+    if last[0] != Mark(ASSISTANT):
+        return Document(document.origin, (*document.segments, Mark(ASSISTANT))), None
+    answer = "".join(segment.text for segment in last if isinstance(segment, Text))
+    return Document(document.origin, (*before, last[0])), answer or None
