@@ -38,8 +38,9 @@ from workload import DATA, resizing_at_speed
 
 from kosmos import make_run
 from kosmos.compose import Composition, compose, make_feed
+from kosmos.data.decoding import decode_cells
 from kosmos.data.feeder import open_feeder
-from kosmos.data.plan import DocumentPlan, decode_cells
+from kosmos.data.plan import DocumentPlan
 from kosmos.plugins import load_plugins
 from kosmos.run_sources import open_sources
 from kosmos_vision.images import ImageProcessor

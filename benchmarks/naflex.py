@@ -22,7 +22,7 @@ from workload import DATA
 
 from kosmos import make_run
 from kosmos.compose import compose
-from kosmos.data.plan import decode_cells
+from kosmos.data.decoding import decode_cells
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.plugins import load_plugins
 from kosmos.run_sources import open_sources

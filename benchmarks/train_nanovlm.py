@@ -19,7 +19,8 @@ from workload import VOCABULARY, report_peer, resizing_at_speed, run_settings, t
 
 from kosmos import make_run
 from kosmos.compose import Composition, compose
-from kosmos.data.plan import DocumentPlan, decode_cells
+from kosmos.data.decoding import decode_cells
+from kosmos.data.plan import DocumentPlan
 from kosmos.plugins import load_plugins
 from kosmos.run_sources import open_sources
 

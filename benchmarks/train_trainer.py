@@ -21,7 +21,8 @@ from workload import VOCABULARY, report_peer, resizing_at_speed, run_settings
 
 from kosmos import make_run
 from kosmos.compose import compose
-from kosmos.data.plan import DocumentPlan, Planner, decode_cells
+from kosmos.data.decoding import decode_cells
+from kosmos.data.plan import DocumentPlan, Planner
 from kosmos.data.processor import Grid
 from kosmos.plugins import load_plugins
 from kosmos.run_sources import open_sources

@@ -32,13 +32,17 @@ def two_ranks(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     """The second runs by their names, which the same ranks take in turn: the folder of each, and how they ended."""
     home = tmp_path_factory.mktemp("second")
     site = install_plugin(home / "site", "ticks", None, module=ticks.__name__)
+    texts = home / "texts"
+    train_model(small_run(texts, modalities=[], data={"sources": ["sums"]}), registry=ticks_registry())
+    still = ("train.learning_rate=1e-12", "train.weight_decay=0", "train.seed=3")
     more = {
-        "still": ("init.optimizer=true", "train.learning_rate=1e-12", "train.weight_decay=0", "train.seed=3"),
-        "another": ("backbone.ffn_width=32",),
+        "still": (f"init.path={first}", "init.optimizer=true", *still),
+        "another": (f"init.path={first}", "backbone.ffn_width=32"),
+        "more": (f"init.path={texts}", *still),
     }
     cases = {}
     for name, options in more.items():
-        sharded = ("parallel.strategy=fsdp", f"init.path={first}", "--output", home / name)
+        sharded = ("parallel.strategy=fsdp", "--output", home / name)
         cases[name] = [(*RUN, *sharded, *options)] * 2
     ends = train_in_turn(home, cases, path=[site])
     return lambda name: (home / name, ends[name])
@@ -67,3 +71,19 @@ def test_another_model_is_refused_once(two_ranks: Callable[[str], tuple[Path, li
     assert line.startswith("error[config]: init: backbone of ") and "is another" in line
     assert [status for status, _ in ends] == [2, 2]
     assert not output.exists()
+
+
+def test_two_ranks_take_the_rows_of_the_tokens_that_both_runs_have(
+    two_ranks: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    output, ends = two_ranks("more")
+    assert [status for status, _ in ends] == [0, 0], ends
+    assert sum(said.count("drawn anew: the rows of ") for _, said in ends) == 1
+    before, after = (
+        load_run(run, device="cpu", registry=ticks_registry()) for run in (output.parent / "texts", output)
+    )
+    table, more = (run.composition.model.backbone.embedding.weight for run in (before, after))
+    tokens = before.composition.tokenizer.vocab_size
+    assert len(table) == tokens < len(more)
+    torch.testing.assert_close(more[:tokens], table, rtol=0, atol=1e-6)
+    assert more[tokens:].abs().sum(1).all()

@@ -15,7 +15,8 @@ from PIL import Image
 from kosmos import CheckpointError, make_run
 from kosmos.compose import Composition, compose
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
-from kosmos.data.plan import DocumentPlan, decode_cells
+from kosmos.data.decoding import decode_cells
+from kosmos.data.plan import DocumentPlan
 from kosmos.plugins import Registry
 from kosmos.run_sources import open_sources
 from kosmos.train.run import resume_run, train_model

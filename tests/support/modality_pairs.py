@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from kosmos import Document, Media, Text, make_run
 from kosmos.compose import Composition, compose
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
-from kosmos.data.plan import decode_cells
+from kosmos.data.decoding import decode_cells
 from kosmos.plugins import Registry
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.gradients import fill_missing

@@ -23,7 +23,7 @@ from torch import Tensor
 from kosmos import Document, Media, Text, make_run
 from kosmos.compose import Composition, compose
 from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, ReadyDocument, assemble, to_tensors
-from kosmos.data.plan import decode_cells
+from kosmos.data.decoding import decode_cells
 from kosmos.model import weights
 from kosmos.model.loss import TokenLosses
 from kosmos.runtime.parallel import Parallel

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from kosmos import Document, Grid, Mark, Media, MediaPlan, SampleError, Text
 from kosmos.data.batch import IGNORED, ReadyDocument, assemble
+from kosmos.data.decoding import decode_cells
 from kosmos.data.kept_plans import PLAN_PARTS, KeptPlans
 from kosmos.data.marks import ASSISTANT, END, USER
-from kosmos.data.plan import Planner, Route, decode_cells
+from kosmos.data.plan import Planner, Route
 from kosmos.data.slots import Fixed, OnePerCell
 from kosmos.data.tokenizer import load_tokenizer
 from kosmos.errors import PlanMismatch, PluginError

@@ -10,9 +10,10 @@ import pytest
 
 from kosmos import Document, FileSpan, Grid, Media, MediaPlan, SampleError, StoredMedia, Text
 from kosmos.data import document
+from kosmos.data.decoding import decode_cells
 from kosmos.data.lane import Feed, Lane
 from kosmos.data.mixture import Mixture
-from kosmos.data.plan import Planner, Route, decode_cells
+from kosmos.data.plan import Planner, Route
 from kosmos.data.slots import OnePerCell
 from kosmos.data.tokenizer import load_tokenizer
 

@@ -20,8 +20,8 @@ from kosmos.commands.choices import scored_choices
 from kosmos.commands.scored_answers import Wanted, write_answers
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.choices import _space
+from kosmos.data.decoding import decode_cells
 from kosmos.data.document import Document
-from kosmos.data.plan import decode_cells
 from kosmos.data.sources.choices import Offer
 from kosmos.errors import DataError
 from kosmos.evaluate.choices import NOT_FINITE, Chosen, score_choices

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kosmos import Document, Media, Text, make_run
 from kosmos.compose import compose
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
-from kosmos.data.plan import decode_cells
+from kosmos.data.decoding import decode_cells
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.fp8 import use_fp8
 from kosmos.plugins import Registry

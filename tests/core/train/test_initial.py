@@ -93,7 +93,6 @@ def test_what_the_first_had_not_is_drawn_and_the_rest_taken(first: Path, tmp_pat
             r"set backbone\.heads=2",
         ),
         ({"backbone": {"positions": "xpos"}}, r"backbone of .* is another: positions: rope there, xpos here, .*"),
-        ({"modalities": [], "data": {"sources": ["sums"]}}, r"the tokens of .* are others: give this run the same"),
         ({"init": "nowhere"}, r".*nowhere: no run is here"),
     ],
 )

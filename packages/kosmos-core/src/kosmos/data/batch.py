@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from kosmos.data.decoding import decode_cells
 from kosmos.data.foreign import calling
-from kosmos.data.plan import DocumentPlan, Route, decode_cells
+from kosmos.data.plan import DocumentPlan, Route
 from kosmos.data.transfer import to_device
 from kosmos.data.which_medium import naming
 from kosmos.errors import PluginError, SampleError

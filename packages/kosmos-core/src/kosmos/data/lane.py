@@ -25,12 +25,13 @@ import numpy as np
 
 from kosmos.data import waiting_media
 from kosmos.data.batch import PackedArrays, Room, RowCells, lay_out, no_room
+from kosmos.data.decoding import decode_cells
 from kosmos.data.document import Document
 from kosmos.data.foreign import called, calling
 from kosmos.data.long_texts import LongTexts
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
-from kosmos.data.plan import DocumentPlan, Planner, decode_cells
+from kosmos.data.plan import DocumentPlan, Planner
 from kosmos.data.quarantine import Incident
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.which_medium import naming

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
-from kosmos.data.foreign import called, calling
+from kosmos.data.foreign import calling
 from kosmos.data.kept_plans import KeptPlans, plan_of
 from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
-from kosmos.data.pieces import is_asked, pieces
 from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount, count_slots
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import ROLES, Part, Turns, is_chat
 from kosmos.data.which_medium import naming
-from kosmos.errors import ConfigError, PlanMismatch, SampleError
+from kosmos.errors import ConfigError, SampleError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,9 +154,9 @@ class Planner:
             draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         plan = draft.finish()
         if len(plan) > self.most and not plan.media:
-            if self.long_chats == "leave_out" and is_asked(plan):
+            if self.long_chats == "leave_out" and _is_asked(plan):
                 raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
-            return list(pieces(plan, self.most))
+            return list(_pieces(plan, self.most))
         self._check_fit(plan)
         return [plan]
 
@@ -356,28 +356,22 @@ class _Draft:
         )
 
 
-def decode_cells(
-    planned: PlannedMedia, processor: Processor, random: np.random.Generator | None = None
-) -> NDArray[Any]:
-    """The cells of a planned medium, as many as planned.
+def _is_asked(plan: DocumentPlan) -> bool:
+    """Whether something in it is not learned; of a plain text all but its first token is."""
+    return len(plan) - int(plan.train.sum()) > 1
 
-    Args:
-        random: what a processor that augments draws from, in training; None takes the medium as it is.
 
-    Raises:
-        SampleError: the medium is broken.
-        PlanMismatch: the processor decoded another number, or another shape or type, than it had promised.
-    """
-    if random is not None and getattr(processor, "augments", False):
-        how, cells = "augmented", processor.augmented(planned.media.load(), planned.plan, random)  # type: ignore[attr-defined]
-    else:
-        how, cells = "decode", processor.decode(planned.media.load(), planned.plan)
-    expected = (planned.plan.cells, *processor.cell_shape)
-    if not isinstance(cells, np.ndarray):
-        raise PlanMismatch(f"{called(processor, how)}: expected an array, got {type(cells).__name__}")
-    if cells.shape != expected or cells.dtype != processor.cell_dtype:
-        raise PlanMismatch(
-            f"{type(processor).__name__} planned {expected[0]} cells of {expected[1:]} {processor.cell_dtype} for "
-            f"{planned.media.modality} and decoded {cells.shape[0]} of {cells.shape[1:]} {cells.dtype}"
-        )
-    return cells
+def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
+    """Rows of a long text without media. Each begins with the last token of the one before, so that every token is
+    predicted once."""
+    share = 1 / math.ceil((len(plan) - 1) / (most - 1))  # as pieces are counted where they wait to be given
+    torn, begin, first = _is_asked(plan), 0, True
+    while begin < len(plan) - 1 or begin == 0:
+        end = min(begin + most, len(plan))
+        train = plan.train[begin:end].copy()
+        train[0], learned = False, bool(train[1:].any())
+        yield replace(
+            plan, origin=f"{plan.origin} (tokens {begin}-{end})", token_ids=plan.token_ids[begin:end], train=train,
+            answer_start=None, is_torn=torn, share=share, counts=first and learned,
+        )  # fmt: skip
+        begin, first = end - 1, first and not learned

@@ -206,8 +206,11 @@ def generate_answers(
         device: None and ``auto`` are where the model is.
         dtype: of matrix products.
         max_documents: taken at most, evenly spread.
-        temperature, top_k, top_p, stop: as of ``generate_text``.
+        temperature: as of ``generate_text``.
+        top_k: likewise.
+        top_p: likewise.
         seed: of what is sampled; each document begins anew with it.
+        stop: as of ``generate_text``.
 
     Raises:
         ConfigError: an argument is something else than its type says, or a number is out of its range.

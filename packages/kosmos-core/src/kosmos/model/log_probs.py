@@ -51,9 +51,9 @@ def log_probs(model: nn.Module, batch: PackedBatch) -> list[Tensor]:
     hidden, targets = hidden.index_select(0, batch.trained), batch.labels.index_select(0, batch.trained)
     found = [
         cast(Tensor, checkpoint(_of_chunk, x, head, own, use_reentrant=False))
-        for x, own in zip(hidden.split(ROWS), targets.split(ROWS), strict=True)
+        for x, own in zip(torch.split(hidden, ROWS), torch.split(targets, ROWS), strict=True)
     ]
-    return list(torch.cat(found).split(_learned(batch.host or batch)))
+    return list(torch.split(torch.cat(found), _learned(batch.host or batch)))
 
 
 def _of_chunk(hidden: Tensor, head: Tensor, targets: Tensor) -> Tensor:

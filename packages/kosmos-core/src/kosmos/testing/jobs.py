@@ -6,9 +6,10 @@ import hashlib
 import pickle
 from typing import Any
 
+from kosmos.data.decoding import decode_cells
 from kosmos.data.document import Media, StoredMedia
 from kosmos.data.fingerprint import fingerprint_of
-from kosmos.data.plan import PlannedMedia, decode_cells
+from kosmos.data.plan import PlannedMedia
 from kosmos.data.processor import MediaPlan
 from kosmos.testing.child import TorchWatch
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from kosmos.components import EncoderSpec, ModalitySpec, Spec
 from kosmos.compose import Composition, compose
+from kosmos.data.decoding import decode_cells
 from kosmos.data.document import Document, Media
-from kosmos.data.plan import PlannedMedia, Route, decode_cells
+from kosmos.data.plan import PlannedMedia, Route
 from kosmos.discovery import PluginRecord
 from kosmos.errors import ConfigError, DataError, KosmosError, SampleError, cause
 from kosmos.plugins import Registry

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -18,15 +17,18 @@ from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whol
 from kosmos.compose import Composition, update_scales
 from kosmos.config_turns import TurnsConfig
 from kosmos.data.foreign import called, first_line
-from kosmos.data.turns import TEMPLATE
 from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
+from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
 from kosmos.train.saved import config_of, open_checkpoint
 from kosmos.train.taken_parts import First, Other, options_there, other_options, other_processors
 
 Shapes = dict[str, tuple[int, ...]]
+
+BACKBONE = "backbone"
+"""The part that holds a row for each token."""
 
 
 class Initial(NamedTuple):
@@ -43,6 +45,10 @@ class Initial(NamedTuple):
     """Options that are not what they were there, a line each."""
     resized: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     """Tensors of another shape there, which an encoder brings to its own, to the options of the encoder there."""
+    tokens: MovedTokens | None = None
+    """Which tokens are the same, where not all are."""
+    token_rows: frozenset[str] = frozenset()
+    """Tensors with a row for each token, where not all are the same."""
 
 
 def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Composition) -> Initial:
@@ -50,7 +56,7 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
 
     Args:
         init: as in the run file.
-        tokenizer: folder of the run's own tokenizer, whose ids have to mean the same.
+        tokenizer: folder of the run's own tokenizer, which has to be the same but for marks.
         model: whose parts have to be the same where both have them.
         composition: what the model is made of.
 
@@ -62,11 +68,7 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
         folder, loaded = open_checkpoint(init)
     except KosmosError as error:
         raise ConfigError(f"init: {error}{_instead(init)}") from error
-    if _contents(folder.tokenizer) != _contents(tokenizer):
-        raise ConfigError(
-            f"init: the tokens of {folder.path} are others: give this run the same tokenizer (tokenizer: "
-            f"{folder.tokenizer}, with the same turns) and name in both the modalities of both, whose marks are tokens"
-        )
+    tokens = moved_tokens(folder.tokenizer, tokenizer, folder.path)
     config = config_of(folder)
     initial = Initial(loaded, config.train.optimizer.name, update_scales(config), config.tokenizer.turns)
     ours, theirs = _parts(model, initial)
@@ -76,8 +78,9 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
     )
     others = other_options(composition, first, both)
     resized: dict[str, dict[str, Any]] = {}
+    rows = token_rows(model, ours[BACKBONE], theirs[BACKBONE]) if tokens is not None and BACKBONE in both else []
     for part in both:
-        there = dict(theirs[part])
+        there = theirs[part] | {name: ours[part][name] for name in rows if part == BACKBONE}
         if unlike := [n for n, shape in ours[part].items() if there.get(n, shape) != shape and _encoder_of(model, n)]:
             options = options_there(composition, first, part)
             empty = {name: torch.empty(there[name], device="meta") for name in unlike}
@@ -87,7 +90,7 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
         _check_same(part, ours[part], there, loaded.folder, others.get(part, ()))
     told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
     lines = tuple(other.line(folder.path) for other in told)
-    return initial._replace(others=lines, resized=resized)
+    return initial._replace(others=lines, resized=resized, tokens=tokens, token_rows=frozenset(rows))
 
 
 def _instead(init: Path) -> str:
@@ -119,18 +122,6 @@ def drawn_again(before: Mapping[str, Any], order: Mapping[str, Any]) -> list[str
     return again
 
 
-def _contents(folder: Path) -> dict[str, bytes]:
-    """What says which ids mean what. How chats are laid out may change, and older runs do not say it."""
-    files = (file for file in sorted(folder.iterdir()) if file.is_file() and file.name != TEMPLATE)
-    found = {file.name: file.read_bytes() for file in files}
-    if "tokenizer.json" in found:
-        whole = json.loads(found["tokenizer.json"])
-        # Turns make tokens special that a tokenizer has added as plain ones.
-        whole["added_tokens"] = [[token["id"], token["content"]] for token in whole.get("added_tokens", ())]
-        found["tokenizer.json"] = json.dumps(whole).encode()
-    return found
-
-
 def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: TurnsConfig | None = None) -> Iterator[str]:
     """Fill the parts of a model that a checkpoint has too, and tell what was taken, and what was not.
 
@@ -150,20 +141,24 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
     both = [part for part in ours if part in theirs]
     taken = {name: own[name].detach() for part in both for name in ours[part]}
     with torch.no_grad():
-        as_stored = {MODEL + name: tensor for name, tensor in taken.items() if name not in initial.resized}
-        read_into(folder, as_stored, alone=alone)
-        for name, stored in read_whole(folder, MODEL, only=lambda n: n.removeprefix(MODEL) in initial.resized).items():
+        brought = initial.resized.keys() | initial.token_rows
+        read_into(folder, {MODEL + n: tensor for n, tensor in taken.items() if n not in brought}, alone=alone)
+        for name, stored in _read(folder, initial.token_rows):
+            whole = cast(MovedTokens, initial.tokens).taken(taken[name], stored)
+            taken[name].copy_(_as_here(whole, taken[name]))
+        for name, stored in _read(folder, initial.resized.keys()):
             whole = _resized(model, name, stored, initial.resized[name], own[name].shape)
             taken[name].copy_(_as_here(whole, taken[name]))
         updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales)
-        read = read_whole(folder, MODEL, only=lambda name: name.removeprefix(MODEL) in updates)
-        for name, added in changes(read, initial.scales):
+        for name, added in changes(dict(_read(folder, updates)), initial.scales):
             if name in taken:
                 taken[name].copy_(plus(taken[name], _as_here(added, taken[name])))
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
     if initial.resized:
         yield f"brought to the size here: {listed(initial.resized)}"
     yield from initial.others
+    if initial.tokens is not None:
+        yield from initial.tokens.lines()
     if turns != initial.turns:
         there, here = ({} if of is None else of.model_dump() for of in (initial.turns, turns))
         name = next(name for name in (*there, *here) if there.get(name) != here.get(name))
@@ -172,6 +167,11 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
     for what, parts in (("drawn anew", ours.keys() - theirs.keys()), ("left there", theirs.keys() - ours.keys())):
         if parts:
             yield f"{what}: {', '.join(sorted(parts))}"
+
+
+def _read(folder: Path, names: Collection[str]) -> Iterable[tuple[str, Tensor]]:
+    """Some of a checkpoint's tensors of the model, whole, by name."""
+    return read_whole(folder, MODEL, only=lambda name: name.removeprefix(MODEL) in names).items()
 
 
 def _as_here(whole: Tensor, weight: Tensor) -> Tensor:

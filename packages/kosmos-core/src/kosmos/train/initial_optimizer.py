@@ -14,8 +14,8 @@ from kosmos.train.optim.states import check_made_with
 def take_optimizer(trainer: Trainer, initial: Initial) -> str:
     """Give a trainer that has taken no step the optimizer's state of a checkpoint, and tell of how many parameters.
 
-    A parameter that was frozen there, or has another shape, begins without one, as do low-rank updates, which are
-    drawn anew.
+    A parameter that was frozen there, or has another shape or other tokens in its rows, begins without one, as do
+    low-rank updates, which are drawn anew.
 
     Args:
         initial: what ``open_initial`` gave.
@@ -35,7 +35,7 @@ def take_optimizer(trainer: Trainer, initial: Initial) -> str:
     there = {stored.parameter_of(n.removeprefix(stored.OPTIMIZER)) for n in found if n.startswith(stored.OPTIMIZER)}
     anew = updates_in(trainer.model)
     shapes = {trainer.names[id(parameter)]: tuple(parameter.shape) for parameter in trainer.parameters}
-    names = {n for n in there - anew if found.get(stored.MODEL + n) == shapes.get(n, ())}
+    names = {n for n in there - anew - initial.token_rows if found.get(stored.MODEL + n) == shapes.get(n, ())}
     if not names:
         raise ConfigError(
             f"init.optimizer: {folder} has the optimizer's state of no parameter that this run trains; leave it out"

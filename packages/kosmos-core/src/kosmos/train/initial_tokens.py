@@ -1,0 +1,130 @@
+"""Tokens of a run and of the run that it begins with: the same but for marks, whose rows are then moved, or drawn.
+
+A stage that adds a modality adds its marks to the tokens. All that text is made of has to be the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from kosmos.checkpoint.tensors import model_tensors
+from kosmos.data.bytes_tokenizer import BYTES, FILE, saved_byte_marks
+from kosmos.data.turns import TEMPLATE
+from kosmos.errors import ConfigError
+from kosmos.model.protocols import Backbone
+from kosmos.names import listed
+
+_TOKENIZER = "tokenizer.json"
+
+
+class MovedTokens(NamedTuple):
+    """Which tokens of two runs are the same, where not all are."""
+
+    here: Tensor
+    """int64 [n]: ids of those that both have."""
+    there: Tensor
+    """int64 [n]: theirs in the run that weights are taken from."""
+    drawn: tuple[str, ...]
+    """Names of those that only the run here has."""
+    left: tuple[str, ...]
+    """Likewise there."""
+
+    def lines(self) -> Iterator[str]:
+        """What is to be told."""
+        for what, names in (("drawn anew", self.drawn), ("left there", self.left)):
+            if names:
+                yield f"{what}: the rows of {listed(names)} among the tokens"
+
+    def taken(self, drawn: Tensor, stored: Tensor) -> Tensor:
+        """The tensor of the run here, whole: with the rows there of the tokens that both have."""
+        whole = drawn.full_tensor() if isinstance(drawn, DTensor) else drawn.clone()
+        here, there = self.here.to(whole.device), self.there.to(stored.device)
+        whole[here] = stored[there].to(whole.device, whole.dtype)
+        return whole
+
+
+def moved_tokens(there: Path, here: Path, init: Path) -> MovedTokens | None:
+    """What became of the tokens of the folder ``there`` in ``here``; None where all are as they were.
+
+    Args:
+        init: the run that the first is of.
+
+    Raises:
+        ConfigError: more than marks is not the same.
+    """
+    before, after = _contents(there), _contents(here)
+    if before == after:
+        return None
+    if _without_marks(before) != _without_marks(after):
+        raise ConfigError(
+            f"init: the tokens of {init} are others: give this run the same tokenizer (tokenizer: {there}, with the "
+            "same turns)"
+        )
+    old, new = _ids(there), _ids(here)
+    both = [name for name in new if name in old]
+    return MovedTokens(
+        torch.tensor([new[name] for name in both]), torch.tensor([old[name] for name in both]),
+        tuple(name for name in new if name not in old), tuple(name for name in old if name not in new),
+    )  # fmt: skip
+
+
+def _contents(folder: Path) -> dict[str, Any]:
+    """What says which ids mean what. How chats are laid out may change, and older runs do not say it."""
+    files = (file for file in sorted(folder.iterdir()) if file.is_file() and file.name != TEMPLATE)
+    found: dict[str, Any] = {file.name: file.read_bytes() for file in files}
+    if _TOKENIZER in found:
+        whole = json.loads(found[_TOKENIZER])
+        # Turns make tokens special that a tokenizer has added as plain ones.
+        whole["added_tokens"] = [[token["id"], token["content"]] for token in whole.get("added_tokens", ())]
+        found[_TOKENIZER] = whole
+    return found
+
+
+def _without_marks(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be the same."""
+    rest = dict(found)
+    if _TOKENIZER in rest:
+        rest[_TOKENIZER] = {name: value for name, value in rest[_TOKENIZER].items() if name != "added_tokens"}
+    if FILE in rest:
+        rest[FILE] = {name: value for name, value in json.loads(rest[FILE]).items() if name != "marks"}
+    return rest
+
+
+def _ids(folder: Path) -> dict[str, int]:
+    """Tokens by their names, in the order of their ids."""
+    if (marks := saved_byte_marks(folder)) is not None:
+        return {name: place for place, name in enumerate([*(f"<0x{byte:02X}>" for byte in range(BYTES)), *marks])}
+    found = Tokenizer.from_file(str(folder / _TOKENIZER)).get_vocab(with_added_tokens=True)
+    return dict(sorted(found.items(), key=lambda token: token[1]))
+
+
+def token_rows(
+    model: nn.Module, ours: Mapping[str, tuple[int, ...]], theirs: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    """Names of the tensors of a backbone that have a row for each token, here and there.
+
+    Args:
+        ours: shapes of its tensors by name.
+        theirs: likewise, of the run that weights are taken from.
+    """
+    backbone, own = cast(Backbone, cast(Any, model).backbone), model_tensors(model)
+    head = backbone.output_weight()
+    name = next((name for name, tensor in own.items() if tensor is head), None)
+    if name is None or name not in theirs:
+        return []
+    rows, before = ours[name][0], theirs[name][0]
+    if rows == before:  # by their shapes, others might be taken for them
+        tables = {
+            id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding) and len(part.weight) == rows
+        }
+        return [name for name in ours if name in theirs and id(own[name]) in {*tables, id(head)}]
+    each = ((rows,), (before,)), ((rows, backbone.width), (before, backbone.width))
+    return [name for name, shape in ours.items() if (shape, theirs.get(name)) in each]
