@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kosmos import load_plugins, make_run, open_sources
+from kosmos.data.bytes_tokenizer import ByteTokenizer
+from kosmos.data.marks import EOS
+from kosmos.data.plan import Planner
 from kosmos.data.sources import textfiles, texts_of
 from kosmos.data.sources.textfiles import cut_text
 from kosmos.errors import ConfigError, DataError, SampleError
+from kosmos.train.doubts import doubts
 
 TEXT = st.text(st.sampled_from("ab é漢😀 \n\n\r\t"), max_size=400)
 
@@ -110,3 +115,32 @@ def test_wrong_sizes_of_pieces_are_refused(open_, tmp_path, value):
     (tmp_path / "a.txt").write_text("text")
     with pytest.raises(ConfigError, match=r"options.chunk_chars: expected a whole number from 1"):
         open_(tmp_path / "a.txt", options={"chunk_chars": value})
+
+
+def test_the_last_document_of_a_file_alone_has_an_end(open_, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("one\ntwo\n\nthree\nfour\n\n")
+    source = open_(tmp_path, options={"chunk_chars": 12})
+    planner = Planner(ByteTokenizer(), {}, max_tokens=64, max_cells={})
+    documents = [source.document(n) for n in range(len(source))]
+    assert [document.goes_on for document in documents] == [True, False, True, False]
+    ends = planner.tokenizer.mark_id(EOS)
+    for document in documents:
+        (plan,) = planner.plan(document)
+        assert (plan.token_ids[-1] == ends) == (not document.goes_on)
+        assert plan.train[1:].all() and not plan.train[0]
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(4 * 12 - 1, False), (4 * 12 + 1, True)])
+def test_rows_that_hold_many_documents_of_a_file_are_told(tmp_path, tokens, told):
+    (tmp_path / "a.txt").write_text("one two six\n" * 50)
+    config = make_run({
+        "modalities": [], "data": {
+            "tokens_per_pack": tokens, "held_out": 0,
+            "sources": [{"path": str(tmp_path / "a.txt"), "name": "verses", "options": {"chunk_chars": 12}}],
+        },
+    })  # fmt: skip
+    sources = open_sources(config, load_plugins(), "train")
+    found = [line for line in doubts(config, sources, resumed=False, tokenizer=ByteTokenizer()) if "verses" in line]
+    line = "verses: its texts are cut into documents of 12 characters, some 12 tokens, and a row holds 49: no longer "
+    assert [each.startswith(line) and "{chunk_chars: 1000}" in each for each in found] == [True] * told

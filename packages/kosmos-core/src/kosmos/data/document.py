@@ -129,6 +129,8 @@ class Document:
     weight: float = 1.0
     """What the loss of each of its tokens is multiplied by in training; below 0, it is unlearned. Scores and the losses
     that are told leave it out."""
+    goes_on: bool = False
+    """Whether its text goes on elsewhere, as that of a piece of a file does: it has no end that could be learned."""
 
     def __post_init__(self) -> None:
         segments: Any = self.segments

@@ -150,7 +150,7 @@ class Planner:
                 unusable.
         """
         draft = self._draft(document)
-        if self.turns is None or not is_chat(document):  # a turn has an end of its own
+        if not document.goes_on and (self.turns is None or not is_chat(document)):  # a turn has an end of its own
             draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         plan = draft.finish()
         if len(plan) > self.most and not plan.media:

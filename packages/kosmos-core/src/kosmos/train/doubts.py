@@ -23,6 +23,7 @@ from kosmos.data.shown import scored_only
 from kosmos.data.sources.not_read import warnings_of
 from kosmos.data.sources.remarks import remarks_of
 from kosmos.data.sources.splits import split_of
+from kosmos.data.sources.textfiles import longest_piece
 from kosmos.data.sources.unnamed import warnings_of as warnings_of_unnamed
 from kosmos.data.sources.wishes import warnings_of as warnings_of_wishes
 from kosmos.data.tokenizer import Tokenizer
@@ -36,6 +37,10 @@ KEEPS_UPDATES = ("lion", "lion8bit", "muon", "adamw")
 """Optimizers with the option ``master``."""
 LEARNS_WITHIN = 5
 """Steps of a process within which an encoder has to meet a row that trains it, or ``learns_nothing`` names it."""
+
+
+SHORT_PIECES = 4
+"""Pieces of text files are told where a row holds more than so many of them."""
 
 
 def doubts(
@@ -88,6 +93,7 @@ def doubts(
             yield from warnings_of_wishes(source.name, getattr(source, "wishes", {}))
             yield from warnings_of_unnamed(source)
             yield from warnings_of(source.name, getattr(source, "left_out", {}))
+            yield from _short_pieces(config, source, tokenizer)
         for source in (*sources, *scored_only(sources, scored)):
             yield from remarks_of(source)
     held = [getattr(source, "modalities", None) for source in sources]
@@ -241,6 +247,21 @@ def _rounded_away(config: RunConfig, parts: Mapping[str, Any]) -> Iterator[str]:
             f"train.optimizer.master: weights that learn are in bf16 ({place}), "
             "in which a change of less than about a 500th of a weight is lost; set train.optimizer.master=stochastic "
             "(no memory) or bits16 (2 bytes a parameter), or keep them in fp32"
+        )
+
+
+def _short_pieces(config: RunConfig, source: Source, tokenizer: Tokenizer | None) -> Iterator[str]:
+    """A warning where text files are cut into documents far shorter than a row, so that no context is longer."""
+    longest, row = longest_piece(source), config.data.tokens_per_pack
+    if longest is None or tokenizer is None:
+        return
+    text, tokens = longest, max(1, len(tokenizer.encode(longest)))
+    if SHORT_PIECES * tokens < row:
+        chars = 1000 * -(-row * len(text) // tokens // 1000)
+        yield (
+            f"{source.name}: its texts are cut into documents of {len(text):,} characters, some {tokens:,} tokens, and "
+            f"a row holds {row:,}: no longer context is learned; options: {{chunk_chars: {chars}}} makes documents as "
+            "long as a row"
         )
 
 

@@ -66,6 +66,11 @@ class JoinedTable:
         table, place = self._place(index)
         return table.root(place)
 
+    def goes_on(self, index: int) -> bool:
+        """As of ``TextTable``."""
+        table, place = self._place(index)
+        return hasattr(table, "goes_on") and bool(table.goes_on(place))
+
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         for table, split in zip(self.tables, self.splits, strict=True):
             for row in table.scan(layout):

@@ -153,7 +153,8 @@ class RowSource:
             self._check(segments)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
-        return Document(origin, segments, references, weight)
+        goes_on = hasattr(self.table, "goes_on") and bool(self.table.goes_on(row))
+        return Document(origin, segments, references, weight, goes_on)
 
     def _root_advice(self, error: SampleError, row: int) -> str:
         """What to do, behind a message, where a file that the row names is not there and no folder was named."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from kosmos.errors import DataError, SampleError
 
 CHUNK_CHARS = 2_000
 """Most characters of a document that is cut from a text file."""
+
+MOST_LOOKED_AT = 16
+"""Documents of which one tells how long the others are."""
 
 _BOM = b"\xef\xbb\xbf"
 _MAX_LINE = 1 << 20
@@ -52,6 +56,10 @@ class TextTable:
 
     def root(self, index: int) -> Path:
         return self.files[int(self.file[index])].parent
+
+    def goes_on(self, index: int) -> bool:
+        """Whether its text does, in the next document."""
+        return not self.one_a_line and index + 1 < len(self) and bool(self.file[index] == self.file[index + 1])
 
     def row(self, index: int) -> Row:
         begin, end, path = int(self.begin[index]), int(self.end[index]), self.files[self.file[index]]
@@ -228,3 +236,16 @@ def _char_starts(text: bytes) -> NDArray[np.int64]:
 def num_chars(text: bytes) -> int:
     """Characters of UTF-8, broken or not."""
     return len(text) if text.isascii() else len(_char_starts(text))
+
+
+def longest_piece(source: object) -> str | None:
+    """The longest of the first documents of a source of text files that go on; None where none of them does."""
+    table: Any = getattr(source, "table", None)
+    if not hasattr(table, "goes_on"):
+        return None
+    rows: NDArray[np.int64] = source.rows  # type: ignore[attr-defined]  # of a source that has a table
+    texts = []
+    for row in filter(table.goes_on, rows[:MOST_LOOKED_AT].tolist()):
+        with suppress(SampleError):
+            texts.append(table.row(row)["text"])
+    return max(texts, key=len, default=None)
