@@ -192,3 +192,23 @@ def test_counting_a_row_looks_at_each_position_once_however_many_documents_it_ha
     assert [tally.targets for tally in found] == [trained] * many
     assert [tally.loss for tally in found] == [losses[at : at + trained].sum() for at in range(0, len(losses), trained)]
     assert Looked.values <= 2 * len(positions)
+
+
+def test_bits_per_byte_are_the_losses_over_the_bytes_of_what_is_learned(trained, sources):
+    learned = []
+    scores = score(trained, sources, device=CPU, workers=0, max_documents=20)
+    for source in sources:
+        found = score(trained, [source], device=CPU, workers=0, max_documents=20)
+        nats = []
+        score(
+            trained, [source], device=CPU, workers=0, max_documents=20,
+            told=lambda document, losses, nats=nats: nats.append((document.origin, losses.sum())),
+        )  # fmt: skip
+        by_origin = {source.document(n).origin: source.document(n) for n in range(len(source))}
+        texts = [t.text for origin, _ in nats for t in by_origin[origin].segments if getattr(t, "train", False)]
+        nbytes, bits = len("".join(texts).encode()), sum(loss for _, loss in nats) / math.log(2)
+        assert found.overall.bits_per_byte == pytest.approx(bits / nbytes)
+        assert scores.by_source[source.name].bits_per_byte == pytest.approx(bits / nbytes)
+        learned.append((bits, nbytes))
+    bits, nbytes = map(sum, zip(*learned, strict=True))
+    assert scores.overall.bits_per_byte == pytest.approx(bits / nbytes)

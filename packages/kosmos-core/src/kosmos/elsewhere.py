@@ -56,6 +56,7 @@ ELSEWHERE = {
         "max_new_tokens do_sample temperature top_k top_p generation_config"
     ),
     "kosmos eval says the loss, whose exponential the perplexity is": "perplexity ppl",
+    "kosmos eval says the bits per byte, by which models of other tokenizers compare": "bits_per_byte bpb",
     "checkpoint.keep_best and kosmos eval --step best": "load_best_model_at_end",
     "evaluate.best": "metric_for_best_model monitor",
     "evaluate.best names a loss, of which lower is better, an exact match, of which higher is, or a metric, which says "

@@ -111,8 +111,8 @@ def evaluate(
 ) -> None:
     """Score a trained run: kosmos eval OUTPUT [--data PATH]... [FIELD.PATH=VALUE]...
 
-    Loss, perplexity and exact match of the answers, by modality and source. FIELD.PATH=VALUE says where what the run
-    file names is now, or where to compute, such as data.sources.0.path=data/moved or train.device=cpu.
+    Loss, perplexity, bits per byte and exact match of the answers, by modality and source. FIELD.PATH=VALUE says where
+    what the run file names is now, or where to compute, such as data.sources.0.path=data/moved or train.device=cpu.
     """
     with said_once():
         fields = _fields(output, context.args)
@@ -326,7 +326,10 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def _losses(result: Mapping[str, Any]) -> list[str]:
-    lines = [f"{'':<20} {'documents':>9} {'loss':>9} {'perplexity':>11} {'answers':>9} {'exact match':>16}"]
+    head = (
+        f"{'':<20} {'documents':>9} {'loss':>9} {'perplexity':>11} {'bits/byte':>10} {'answers':>9} {'exact match':>16}"
+    )
+    lines = [head]
     groups = {
         "all": result["overall"],
         **result["by_modality"],
@@ -334,7 +337,9 @@ def _losses(result: Mapping[str, Any]) -> list[str]:
     }
     for name, s in groups.items():
         loss, perplexity = ("-" if math.isnan(s[key]) else f"{s[key]:.4f}" for key in ("loss", "perplexity"))
+        bits = "-" if s["bits_per_byte"] is None else f"{s['bits_per_byte']:.4f}"
         lines.append(
-            f"{name:<20} {s['documents']:>9} {loss:>9} {perplexity:>11} {s['answers']:>9} {share(s, 'exact_match'):>16}"
+            f"{name:<20} {s['documents']:>9} {loss:>9} {perplexity:>11} {bits:>10} {s['answers']:>9} "
+            f"{share(s, 'exact_match'):>16}"
         )
     return lines

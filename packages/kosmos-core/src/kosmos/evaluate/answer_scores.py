@@ -15,7 +15,9 @@ from kosmos.evaluate.metrics import TextMetric
 from kosmos.names import listed
 from kosmos.plugins import Registry
 
-FIGURES = frozenset("documents cut exact_match_standard_error loss perplexity step source lower_is_better".split())
+FIGURES = frozenset(
+    "documents cut exact_match_standard_error loss perplexity bits_per_byte step source lower_is_better".split()
+)
 """Names that no metric may have."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 
 import numpy as np
@@ -24,6 +24,7 @@ from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
+from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.transfer import on_its_way
 from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.meters import perplexity, standard_error
@@ -66,6 +67,9 @@ class Score:
     """Documents that ask something and were cut: their answers are not among these."""
     pieces: int = 0
     """Documents, those that were cut as often as they have pieces; 0 where that was not counted."""
+    bits_per_byte: float | None = None
+    """The sum of the losses in bits, over the bytes of the text that is learned, in UTF-8: it compares models of
+    different tokenizers. None where there is none."""
 
     @property
     def compared(self) -> int:
@@ -105,15 +109,17 @@ class _Tally:
     answers: int = 0
     right: int = 0
     torn: int = 0
+    text_bytes: int = 0
 
     def add(self, other: _Tally) -> None:
-        for name in ("pieces", "documents", "loss", "targets", "answers", "right", "torn"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for part in fields(self):
+            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
     def score(self) -> Score:
         mean = self.loss / self.targets if self.targets else math.nan
         share = self.right / self.answers if self.answers else None
-        return Score(self.documents, mean, perplexity(mean), share, self.answers, self.torn, self.pieces)
+        bits = self.loss / math.log(2) / self.text_bytes if self.text_bytes else None
+        return Score(self.documents, mean, perplexity(mean), share, self.answers, self.torn, self.pieces, bits)
 
 
 _A_SOURCE = "name, __len__ and document(index)"
@@ -204,6 +210,7 @@ def score(
     hang_s = sample_hang_s(composition.config.train.hang_s)
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
+    counter = _Counter(composition.tokenizer, told, tallies)
     incidents: list[Incident] = []
     forward = losses or composition.model
     model = composition.model
@@ -219,7 +226,7 @@ def score(
                 incidents += row.incidents if row else []
                 if count is not None:  # the row before, while a GPU computes this one
                     count()
-                count = _to_count(batch, found, tallies, told) if row and row.arrays.documents else None
+                count = _to_count(batch, found, counter) if row and row.arrays.documents else None
         if count is not None:
             count()
     finally:
@@ -255,25 +262,28 @@ def _one_token(composition: Composition) -> PackedArrays:
     return PackedArrays(one, one + IGNORED, one, (nothing,), empty.media)
 
 
-def _to_count(
-    batch: PackedBatch, losses: TokenLosses, tallies: dict[tuple[str, str], _Tally], told: Told
-) -> Callable[[], None]:
+def _to_count(batch: PackedBatch, losses: TokenLosses, counter: _Counter) -> Callable[[], None]:
     """Begin to copy what a row gave; what is returned waits for it and counts it."""
     per_token, predictions = on_its_way(losses.per_token), on_its_way(losses.predictions)
-    return lambda: _count(batch, per_token(), predictions(), tallies, told)
+    return lambda: counter.count(batch, per_token(), predictions())
 
 
-def _count(
-    batch: PackedBatch, per_token: Tensor, predictions: Tensor, tallies: dict[tuple[str, str], _Tally], told: Told
-) -> None:
-    positions = batch.trained.numpy()
-    losses = per_token.double().numpy()
-    right = predictions.numpy() == batch.labels.numpy()[positions]
-    for document, tally in zip(batch.documents, _by_document(batch.documents, positions, losses, right), strict=True):
-        for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
-            tallies[key].add(tally)
-    for document, (low, high) in zip(batch.documents, _spans(batch.documents, positions), strict=True):
-        told(document, losses[low:high])
+@dataclass(frozen=True)
+class _Counter:
+    tokenizer: Tokenizer
+    told: Told
+    tallies: dict[tuple[str, str], _Tally]
+
+    def count(self, batch: PackedBatch, per_token: Tensor, predictions: Tensor) -> None:
+        positions = batch.trained.numpy()
+        losses, targets = per_token.double().numpy(), batch.labels.numpy()[positions]
+        tallies = _by_document(batch.documents, positions, losses, predictions.numpy() == targets)
+        spans = _spans(batch.documents, positions)
+        for document, tally, (low, high) in zip(batch.documents, tallies, spans, strict=True):
+            tally.text_bytes = len(self.tokenizer.decode(targets[low:high].tolist()).encode())
+            for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
+                self.tallies[key].add(tally)
+            self.told(document, losses[low:high])
 
 
 def _by_document(

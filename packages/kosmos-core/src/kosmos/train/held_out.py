@@ -69,6 +69,7 @@ def _score(part: Mapping[str, Any]) -> Score:
         part.get("answers", 0),
         part.get("torn", 0),
         part.get("pieces", 0),
+        part.get("bits_per_byte"),
     )
 
 
