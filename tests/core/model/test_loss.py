@@ -55,13 +55,16 @@ def test_z_adds_the_squares_of_logsumexp_and_their_gradients(dtype: torch.dtype,
         assert error(linear_cross_entropy(hidden, weight, targets, z=0.1).total, losses.sum()) < TOLERANCES[dtype]
 
 
+@pytest.mark.parametrize("by_kernels", [False, pytest.param(True, marks=needs_compiler)])
 @pytest.mark.parametrize("z", [0.0, 0.1])
 @pytest.mark.parametrize("chunk", [None, 7])
 @pytest.mark.parametrize("dtype", list(TOLERANCES))
-def test_weights_multiply_each_loss_and_its_gradients(dtype: torch.dtype, chunk: int | None, z: float) -> None:
+def test_weights_multiply_each_loss_and_its_gradients(
+    dtype: torch.dtype, chunk: int | None, z: float, by_kernels: bool
+) -> None:
     hidden, weight, targets = inputs(40, dtype)
     weights = torch.linspace(-1, 3, 40)
-    got = linear_cross_entropy(hidden, weight, targets, weights=weights, z=z, chunk=chunk)
+    got = linear_cross_entropy(hidden, weight, targets, weights=weights, z=z, chunk=chunk, by_kernels=by_kernels)
     (3 * got.total).backward()
     exact_hidden, exact_weight = (x.detach().double().requires_grad_() for x in (hidden, weight))
     logits = exact_hidden @ exact_weight.T
