@@ -239,6 +239,9 @@ class WorkerFeeder(_Steps):
     def close(self) -> None:
         for worker in self.workers:
             worker.stop()
+        self.workers.clear()
+        self.owners.clear()
+        self.step.clear()
 
 
 def _shares(lanes: Sequence[int], workers: int) -> list[dict[int, Share]]:

@@ -104,8 +104,7 @@ class Supervisor:
         going = {lane: share for lane, share in self.shares.items() if lane not in self.ended}
         orders = shared.places, {lane: (share, places[lane]) for lane, share in going.items()}
         self.feed = shared.feed
-        self.inbox: queue.Queue[Any] = queue.Queue(self.waiting)
-        self.ready: dict[int, list[Taken]] = {lane: [] for lane in self.shares}
+        self._forget_rows()
         self.stopping = threading.Event()
         self.hung_at: int | None = None
         try:
@@ -120,6 +119,11 @@ class Supervisor:
         given = (orders, orders_in, rows, self.inbox, self.stopping)
         self.reader = threading.Thread(target=_converse, args=given, daemon=True)
         self.reader.start()
+
+    def _forget_rows(self) -> None:
+        """What was sent and not taken, which keeps the memory that it lies in."""
+        self.inbox: queue.Queue[Any] = queue.Queue(self.waiting)
+        self.ready: dict[int, list[Taken]] = {lane: [] for lane in self.shares}
 
     def _spawn(self, marker: int, feed: int) -> tuple[Connection, RowReceiver]:
         """The process, and this side's ends for orders and rows. Raises OSError, and leaves nothing open then."""
@@ -241,11 +245,12 @@ class Supervisor:
         return f"a data worker died {self.deaths} times in turn, the last time by {_how(status)} {at}; {why}"
 
     def stop(self) -> None:
-        """End the process and its thread."""
+        """End the process and its thread; rows that were not taken are gone."""
         self.stopping.set()
         self.process.kill()
         self.process.wait()
         self.reader.join(timeout=5)
+        self._forget_rows()  # now, not when this object goes: a session that has ended, or an error, may hold it
 
 
 def _how(status: int) -> str:
