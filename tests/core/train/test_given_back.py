@@ -14,6 +14,7 @@ import pytest
 
 from kosmos import Interrupted, Reporter, resume_run, train_model
 from kosmos.data.feeder import WorkerFeeder, open_feeder
+from kosmos.errors import TrainingError
 from support.feeds import feed_of
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
@@ -80,4 +81,8 @@ def test_runs_leave_no_memory_of_workers_however_they_end(tmp_path: Path, uncoll
         train_model(small_run(tmp_path / "cut", data=data), **given, reporter=StopsAtThree())
     assert memories() == before
     assert resume_run(tmp_path / "cut", **given).step == 6
+    assert memories() == before
+    given["sources"] = [TicksSource("train", 600, infinite=tuple(range(600)))]
+    with pytest.raises(TrainingError, match="not finite"):
+        train_model(small_run(tmp_path / "wrong", data=data), **given)
     assert memories() == before

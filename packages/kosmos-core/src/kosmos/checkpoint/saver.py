@@ -271,7 +271,7 @@ class Saver:
     def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
         if tells_of_end(error):
             lines = "was not finished, as another rank is gone; older checkpoints are intact"
-            return self._elsewhere(TrainingError(f"{self.folder}: the checkpoint of step {step} {lines}"))
+            return self.parallel.found_by_all(TrainingError(f"{self.folder}: the checkpoint of step {step} {lines}"))
         try:
             free_bytes = shutil.disk_usage(self.folder).free
             free = f"{free_bytes:,} bytes are free; older checkpoints are intact"
@@ -280,11 +280,7 @@ class Saver:
         except OSError as gone:  # the folder itself
             free = f"its folder cannot be looked at ({gone.strerror})"
         cannot = f"{self.folder}: cannot write the checkpoint of step {step} ({cause_of(error)})"
-        return self._elsewhere(TrainingError(f"{cannot}; about {needed:,} bytes are needed and {free}"))
-
-    def _elsewhere(self, failure: TrainingError) -> TrainingError:
-        failure.elsewhere = not self.parallel.is_main
-        return failure
+        return self.parallel.found_by_all(TrainingError(f"{cannot}; about {needed:,} bytes are needed and {free}"))
 
 
 def _bytes_of(tensors: Mapping[str, Tensor]) -> int:

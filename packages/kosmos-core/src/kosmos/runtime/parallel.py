@@ -173,6 +173,15 @@ class Parallel:
         result: T = done[0]
         return result
 
+    def found_by_all(self, error: E) -> E:
+        """An error that every rank has found: the first alone prints it.
+
+        Raise it without a name for it: a frame that has one for the error that it raises and that error hold each
+        other, and with them the rows and tensors of the frames above, until Python's collector comes by.
+        """
+        error.elsewhere = not self.is_main
+        return error
+
     def close(self) -> None:
         """Leave the group of all ranks and those beside it, which are freed at the end of the process."""
         if self.world_size > 1 and dist.is_initialized():

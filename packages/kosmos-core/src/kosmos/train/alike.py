@@ -125,6 +125,5 @@ def _refuse_differences(told: Mapping[str, Any], parallel: Parallel, kind: type[
     first, *others = parallel.gather(told)
     for rank, other in enumerate(others, start=1):
         for path, one, its in differences(first, other, ""):
-            wrong = kind(f"{path}: rank 0 has {shown(one)}, rank {rank} has {shown(its)}; {advice}")
-            wrong.elsewhere = not parallel.is_main  # all ranks find the same
-            raise wrong
+            line = f"{path}: rank 0 has {shown(one)}, rank {rank} has {shown(its)}; {advice}"
+            raise parallel.found_by_all(kind(line))

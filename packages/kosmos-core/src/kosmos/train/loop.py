@@ -221,12 +221,10 @@ class Trainer:
             changed = "were not" if self.release is None else "may have been"
             if found.kind == "non_finite":
                 text += whence(self.model, batches, norms, self.device, self.dtype, self.parallel)
-            wrong = TrainingError(
-                f"{text}; parameters {changed} changed. Lower train.learning_rate or look at the documents "
-                f"({self.folder.guards}): {listed(origins, at_most=3)}"
+            advice = f"Lower train.learning_rate or look at the documents ({self.folder.guards})"
+            raise self.parallel.found_by_all(
+                TrainingError(f"{text}; parameters {changed} changed. {advice}: {listed(origins, at_most=3)}")
             )
-            wrong.elsewhere = not self.parallel.is_main  # all ranks find the same
-            raise wrong
         self.report(f"warning: {text}; " + ("left out" if found.action == "skip" else "back to the newest checkpoint"))
         if found.action == "roll_back":
             raise RollBack

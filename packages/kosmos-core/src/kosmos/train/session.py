@@ -281,12 +281,9 @@ class Session:
         self._save()
         self._wait_for_save()
         saved = "all saved" if self.trainer.step else "before the first one"
-        stopped = Interrupted(
-            f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), {saved}; "
-            f"go on with: {self.stop.go_on}"
-        )
-        stopped.elsewhere = not self.parallel.is_main
-        raise stopped from None  # that rows were waited for says nothing to who reads how it came up
+        where = f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), {saved}"
+        # That rows were waited for says nothing to who reads how it came up.
+        raise self.parallel.found_by_all(Interrupted(f"{where}; go on with: {self.stop.go_on}")) from None
 
     def _roll_back(self) -> None:
         """Weights, optimizer and step of the newest checkpoint; the data go on where they are."""
@@ -299,12 +296,12 @@ class Session:
             raise TrainingError("guard: no checkpoint to go back to yet; lower checkpoint.every_steps")
         self.went_back.append(int(loaded.state["step"]))
         if (times := self.went_back.count(self.went_back[-1])) > self.config.guard.at_most:
-            wrong = TrainingError(
-                f"guard: something is wrong again after going back to step {self.went_back[-1]} {times - 1} times "
-                f"(guard.at_most); look at {self.folder.guards}, or lower train.learning_rate"
+            again = f"something is wrong again after going back to step {self.went_back[-1]} {times - 1} times"
+            raise self.parallel.found_by_all(
+                TrainingError(
+                    f"guard: {again} (guard.at_most); look at {self.folder.guards}, or lower train.learning_rate"
+                )
             )
-            wrong.elsewhere = not self.parallel.is_main
-            raise wrong
         self.trainer.go_back(loaded)
         self.saver.newest = None  # none holds where the data are now
         self.saver.went_on_from(self.trainer.step)
