@@ -185,7 +185,7 @@ def _are_samples(kind: np.dtype[Any]) -> bool:
 
 
 class _ArraySound:
-    """Samples that are already decoded: [samples] or [samples, channels]."""
+    """Samples that are already decoded: [samples] or [samples, channels], floats from -1 to 1 or whole numbers."""
 
     late_s = film_s = 0.0
 
