@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -69,6 +70,23 @@ def test_rows_that_nobody_took_go_as_their_feeder_is_closed(uncollected: None) -
     assert rows[0].arrays.token_ids.any()
     del rows
     assert memories() == before
+
+
+class Held(Reporter):
+    """Knows whether the parameters of a run are there."""
+
+    def start(self, run):
+        self.parameters = [weakref.ref(parameter) for parameter in run.composition.model.parameters()]
+
+    def count(self) -> int:
+        return sum(parameter() is not None for parameter in self.parameters)
+
+
+@pytest.mark.parametrize("train", [{}, {"optimizer": "muon"}, {"release_gradients": True, "clip_norm": None}], ids=str)
+def test_weights_and_states_go_with_their_run(tmp_path: Path, uncollected: None, train: dict[str, Any]) -> None:
+    held = Held()
+    train_model(small_run(tmp_path / "run", train=train, data={"lanes": 1}), registry=ticks_registry(), reporter=held)
+    assert held.parameters and not held.count()
 
 
 def test_runs_leave_no_memory_of_workers_however_they_end(tmp_path: Path, uncollected: None) -> None:

@@ -89,6 +89,7 @@ class Session:
     def go(self) -> RunResult:
         """Train to the end, or until something stops it."""
         with ExitStack() as whole:
+            whole.callback(vars(self).clear)  # it holds itself: weights would wait for Python's collector
             whole.callback(self.stop.install())  # first of all: the folder is there, and how to go on wants to be said
             whole.callback(self.folder.release)
             self.parallel.main_only(self.folder.hold)
