@@ -6,7 +6,8 @@ from kosmos.names import nearest, plain
 
 ELSEWHERE = {
     "a step takes data.lanes rows of data.tokens_per_pack tokens": (
-        "batch_size micro_batch_size global_batch_size per_device_batch_size per_device_train_batch_size"
+        "batch_size micro_batch_size global_batch_size local_batch_size per_device_batch_size "
+        "per_device_train_batch_size"
     ),
     "data.lanes says what a step takes, and each process accumulates its part": (
         "gradient_accumulation_steps accumulate_grad_batches accum_grad grad_accum grad_accum_steps "
@@ -48,7 +49,9 @@ ELSEWHERE = {
         "use_audio_in_video use_audio_from_video"
     ),
     "documents are scored in rows as in training": "per_device_eval_batch_size eval_batch_size",
-    "train.schedule: {name: cosine, final: SHARE}, of the peak": "min_lr min_lr_ratio min_lr_rate eta_min",
+    "train.schedule: {name: cosine, final: SHARE}, of the peak": (
+        "min_lr min_lr_ratio min_lr_rate min_lr_factor eta_min"
+    ),
     "a run always scores before its first step and after its last": "eval_on_start do_eval do_train",
     "evaluate.generate": "predict_with_generate",
     "evaluate.generate.max_new_tokens": "generation_max_length",
@@ -56,7 +59,10 @@ ELSEWHERE = {
         "max_new_tokens do_sample temperature top_k top_p generation_config"
     ),
     "kosmos eval says the loss, whose exponential the perplexity is": "perplexity ppl",
-    "kosmos eval says the bits per byte, by which models of other tokenizers compare": "bits_per_byte bpb",
+    "kosmos eval says the bits per byte, by which models of other tokenizers compare": (
+        "bpb bits_per_byte bpc bits_per_character"
+    ),
+    "metrics.jsonl has mfu of each step, and kosmos train shows it": ("mfu model_flops_utilization"),
     "checkpoint.keep_best and kosmos eval --step best": "load_best_model_at_end",
     "evaluate.best": "metric_for_best_model monitor",
     "evaluate.best names a loss, of which lower is better, an exact match, of which higher is, or a metric, which says "
@@ -92,15 +98,23 @@ ELSEWHERE = {
     "train.schedule: {name: wsd, decay_steps: N} goes down in that many steps; others go down until the last": (
         "cooldown cooldown_steps decay_steps lr_decay_steps num_decay_steps"
     ),
+    "train.schedule: {name: wsd, decay: SHARE}, of the steps": "decay_ratio lr_decay_ratio",
     "train.warmup_steps": "warmup warmup_ratio lr_warmup_iters lr_warmup_fraction",
     "train.clip_norm": "grad_clip gradient_clipping max_grad_norm clip_grad clip_grad_norm gradient_clip_val",
     "train.weight_decay": "weight_decay wd",
     "train.compile": "torch_compile compile",
     "data.tokens_per_pack": (
-        "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length model_max_length"
+        "block_size context_length cutoff_len max_len max_length max_seq_length seq_len seq_length sequence_length "
+        "model_max_length"
     ),
     "data.long_chats": "truncation_strategy",
     "data.held_out": "val_size val_ratio validation_split test_size split_dataset_ratio",
+    "data.held_out is the share of rows that is held out, and a column split of theirs (train, test) goes before it": (
+        "split splits"
+    ),
+    "token numbers are not read: Kosmos tokenizes text itself, so decode them and name the text in data.sources": (
+        "input_ids token_ids pretokenized tokenized skip_tokenization megatron mmap memmap indexed_dataset dataset_impl"
+    ),
     "streams.NAME.encoder": "encoder vision_tower vision_model audio_tower mm_vision_tower",
     "init": "init_from pretrained_checkpoint load_from pretrain_mm_mlp_adapter",
     "streams.NAME.connector": "mm_projector_type projector mm_projector",
@@ -120,6 +134,15 @@ ELSEWHERE = {
     "there is no pipeline of stages and none of experts; parallel.strategy, parallel.tensor and parallel.sequence": (
         "pipeline_parallel_degree pipeline_model_parallel_size expert_parallel_degree expert_model_parallel_size"
     ),
+    "the built-in decoder has no experts; a model of transformers may: backbone: {name: hf, model: ID}": (
+        "moe mixture_of_experts num_experts n_routed_experts num_experts_per_tok moe_layer_freq"
+    ),
+    "the built-in decoder sees the whole document; a model of transformers keeps the window of its configuration: "
+    "backbone: {name: hf, config: {model_type: mistral, sliding_window: N}}": (
+        "sliding_window window_size attention_window use_sliding_window"
+    ),
+    "the built-in decoder takes rope_base and scales no positions; a model of transformers does as its configuration "
+    "says: backbone: {name: hf, model: FOLDER}": "rope_scaling rope_parameters rope_scaling_factor yarn",
     "train.gradient_checkpointing": (
         "gradient_checkpointing activation_checkpoint activation_checkpointing recompute_activations "
         "recompute_granularity"
