@@ -90,7 +90,7 @@ def test_a_field_is_told_with_its_type_its_default_and_its_meaning(capsys: pytes
         ("moe", "a model of transformers may"),
         ("sliding_window", "the window of its configuration"),
         ("rope_scaling", "scales no positions"),
-        ("bpb", "the loss of a token in nats"),
+        ("bpb", "says the bits per byte"),
         ("mfu", "metrics.jsonl has mfu of each step"),
         ("input_ids", "tokenizes text itself"),
         ("megatron", "tokenizes text itself"),

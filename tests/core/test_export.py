@@ -12,6 +12,7 @@ from safetensors.torch import load_file, load_model
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import MODEL, model_tensors
 from kosmos.cli import main
+from kosmos.commands.arguments import check_free_folder
 from kosmos.compose import compose
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.output import RunFolder
@@ -125,6 +126,15 @@ def test_a_name_that_no_file_can_have_is_one_line(run: RunFolder, tmp_path: Path
     said = capsys.readouterr().err
     assert said.startswith(f"error[config]: {tmp_path}/{name}: {line}") and said.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_folders_above_the_one_for_transformers_are_made_and_a_file_in_their_place_is_refused(
+    run: RunFolder, tmp_path: Path, capsys
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    check_free_folder("FOLDER", str(tmp_path / "no" / "such" / "model"))
+    assert main(["export", str(run.path), f"{tmp_path}/file/model", "--for", "transformers"]) == 2
+    assert capsys.readouterr().err == f"error[config]: {tmp_path}/file: is no folder; name one to write to\n"
 
 
 def test_a_run_without_checkpoints_is_one_line(tmp_path: Path, capsys) -> None:

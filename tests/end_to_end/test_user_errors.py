@@ -289,8 +289,8 @@ TOKENIZER = {
     "tok": (2, "error[config]: nothing to learn from: name data with --data"),
     "tok --data sums --modalities imag": (3, "error[plugin]: modality 'imag': unknown; did you mean image?"),
     "tok --data=": (2, "error[config]: --data: the value is empty (an unset variable?)"),
-    "words.txt --data sums": (2, "error[config]: words.txt: is no folder; name one to write the tokenizer to"),
-    "words.txt/tok --data sums": (2, "error[config]: words.txt: is no folder; name one to write the tokenizer to"),
+    "words.txt --data sums": (2, "error[config]: words.txt: is no folder; name one to write to"),
+    "words.txt/tok --data sums": (2, "error[config]: words.txt: is no folder; name one to write to"),
     "there --data sums": (2, "error[config]: there: holds a tokenizer already; name another folder, or remove it"),
 }
 
@@ -308,6 +308,17 @@ def test_a_mistake_in_training_a_tokenizer_is_one_line_before_any_text_is_read(
     assert lines[0].startswith(beginning)
     assert (tmp_path / "there" / "tokenizer.json").read_text() == "mine"
     assert not (tmp_path / "tok").exists()
+
+
+def test_a_trained_tokenizer_is_told_with_its_size_and_what_it_was_made_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, folder = tmp_path / "rows.jsonl", tmp_path / "tok"
+    rows.write_text('{"text": "aa"}\n{"text": ""}\n' * 40)
+    assert main(["tokenizer", "train", str(folder), "--data", str(rows), "--vocab-size", "60000"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{folder}: 264 tokens (60,000 were asked for, and the text has no more to merge), of ")
+    assert "of 38 documents with 0.0 MB of text; use it with " in said  # 5 % are held out
 
 
 def test_a_model_that_memory_does_not_hold_is_said_to_be_too_large(tmp_path: Path) -> None:

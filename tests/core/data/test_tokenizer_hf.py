@@ -269,6 +269,14 @@ def test_a_name_that_may_be_a_folder_or_an_id_is_said_to_be_neither(monkeypatch)
         load_tokenizer("nobody/nothing", [])
 
 
+def test_a_file_is_said_to_be_no_folder(folder, tmp_path):
+    with pytest.raises(ConfigError, match=rf"json': is a file; .* is named by its folder.* \(tokenizer: {folder}\)$"):
+        load_tokenizer(str(folder / "tokenizer.json"), [])
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"is a file; .* by its folder, in which the file is tokenizer.json$"):
+        load_tokenizer(str(tmp_path / "other.json"), [])
+
+
 def test_a_folder_without_a_tokenizer_is_said_to_have_none(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"no tokenizer is in this folder \(no tokenizer.json\); give a folder that"):
@@ -327,6 +335,11 @@ def test_a_text_at_which_the_library_panics_costs_its_sample(tmp_path, monkeypat
     assert of_ascii.encode("ab") == [0, 1]
     with pytest.raises(SampleError, match=r"the tokenizer fails at this text \(PanicException: index out of bounds"):
         of_ascii.encode("\u00e9")
+
+
+def test_training_tells_how_many_tokens_there_are(tmp_path):
+    assert train_tokenizer(["aa"], vocab_size=4000, folder=tmp_path / "few") == 264  # bytes, marks and "aa"
+    assert train_tokenizer(TEXTS, vocab_size=290, folder=tmp_path / "all") == 290
 
 
 def test_training_needs_room_and_text(tmp_path):

@@ -214,6 +214,20 @@ def check_free(argument: str, file: str) -> None:
         raise ConfigError(f"{file}: {Path(file).parent} is no folder; make it first")
 
 
+def check_free_folder(argument: str, folder: str) -> None:
+    """As ``check_free`` of a folder, which is made with those above it."""
+    refuse_empty(argument, folder)
+    refuse_taken(Path(folder))
+    check_above(Path(folder))
+
+
+def check_above(folder: Path) -> None:
+    """Raises ConfigError where a folder cannot be made, as a file is in its place or in that of one above it."""
+    first = next(path for path in (folder, *folder.parents) if path.exists())
+    if not first.is_dir():
+        raise ConfigError(f"{first}: is no folder; name one to write to")
+
+
 def check_writable(argument: str, file: str) -> None:
     """As ``check_free``, and raises ConfigError where no file can be made there: before the work, not behind it."""
     check_free(argument, file)

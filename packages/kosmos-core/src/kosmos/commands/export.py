@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kosmos.commands.arguments import Step, as_step, aside, check_free, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, aside, check_free, check_free_folder, refuse_ranks
 from kosmos.errors import ConfigError
 from kosmos.names import listed
 from kosmos.visible import say
@@ -40,7 +40,7 @@ def export(
     """
     refuse_ranks("kosmos export")
     if reader is not None:
-        check_free("FOLDER", file.rstrip(os.sep) or file)
+        check_free_folder("FOLDER", file.rstrip(os.sep) or file)
         _write_language_model(Path(output), Path(file), step)
         return
     check_free("FILE", file)

@@ -112,6 +112,7 @@ def _model(run: SavedRun) -> Any:
 def _aside(folder: Path) -> Iterator[Path]:
     """A folder of its own, so that of two who write to one place one wins and the other is told."""
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".partial-{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise _unwritable(folder, error) from error

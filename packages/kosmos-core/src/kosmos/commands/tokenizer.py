@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kosmos.commands.arguments import refuse_empty, short_options
+from kosmos.commands.arguments import check_above, refuse_empty, short_options
 from kosmos.errors import ConfigError
 from kosmos.visible import say
 
@@ -27,7 +27,7 @@ def train(
     vocab_size: Annotated[int, typer.Option(min=300, help="Most tokens in the vocabulary.")] = 4096,
 ) -> None:
     """Train a byte-level BPE tokenizer on the texts of your data."""
-    from kosmos.data.sources import texts_of
+    from kosmos.data.sources import TextsRead, texts_of
     from kosmos.data.tokenizer import train_tokenizer
     from kosmos.plugins import load_plugins
     from kosmos.run_file import COMMAND_LINE, make_run
@@ -42,16 +42,18 @@ def train(
     for modality in config.modalities:
         registry.get("modality", modality)
     sources = open_sources(config, registry, "train")
-    train_tokenizer((t for s in sources for t in texts_of(s)), vocab_size=vocab_size, folder=Path(output))
-    say(f"{output}: written; use it with tokenizer={output}")
+    read = TextsRead()
+    texts = (text for source in sources for text in texts_of(source, read))
+    made = train_tokenizer(texts, vocab_size=vocab_size, folder=Path(output))
+    fewer = f" ({vocab_size:,} were asked for, and the text has no more to merge)" if made < vocab_size else ""
+    of = f"{read.documents:,} documents with {read.nbytes / 1e6:,.1f} MB of text"
+    say(f"{output}: {made:,} tokens{fewer}, of {of}; use it with tokenizer={output}")
 
 
 def _check_free(folder: Path) -> None:
     """Raises ConfigError, before any text is read, where a tokenizer cannot be written or would replace another."""
     from kosmos.data.bytes_tokenizer import FILE
 
-    first = next(path for path in (folder, *folder.parents) if path.exists())
-    if not first.is_dir():
-        raise ConfigError(f"{first}: is no folder; name one to write the tokenizer to")
+    check_above(folder)
     if any((folder / name).exists() for name in (FILE, "tokenizer.json", "tokenizer_config.json")):
         raise ConfigError(f"{folder}: holds a tokenizer already; name another folder, or remove it")

@@ -189,6 +189,11 @@ def _read_folder(folder: Path) -> tuple[str, dict[str, str], dict[str, Any]]:
 
 def _by_transformers(name: str, folder: Path) -> tuple[str, dict[str, str]]:
     """``tokenizer.json`` of a hub id or of older files, and the native special tokens by field."""
+    if folder.is_file():
+        raise ConfigError(
+            f"tokenizer {name!r}: is a file; a tokenizer is named by its folder, in which the file is tokenizer.json"
+            + (f" (tokenizer: {folder.parent})" if folder.name == "tokenizer.json" else "")
+        )
     if not folder.is_dir():
         if name.count("/") > 1 or name.startswith((".", "/", "~")):
             raise ConfigError(f"tokenizer {name!r}: no such folder")
@@ -291,7 +296,7 @@ def of_bytes(tokenizer: ByteTokenizer) -> HfTokenizer:
     return HfTokenizer(backend.to_str(), tokenizer.marks, {})
 
 
-def train_bpe(texts: Iterable[str], *, vocab_size: int, folder: Path) -> None:
+def train_bpe(texts: Iterable[str], *, vocab_size: int, folder: Path) -> int:
     """Byte-level BPE. See ``kosmos.data.tokenizer.train_tokenizer``."""
     least = BYTES + len(CORE_MARKS)
     if vocab_size < least:
@@ -311,7 +316,9 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int, folder: Path) -> None:
         show_progress=False,
     )
     backend.train_from_iterator(chain([first], texts), trainer=trainer)
+    made = HfTokenizer(backend.to_str(), (), {})
     try:
-        HfTokenizer(backend.to_str(), (), {}).save(folder)
+        made.save(folder)
     except OSError as error:
         raise ConfigError(f"tokenizer {folder}: cannot be written ({error.strerror})") from error
+    return made.vocab_size

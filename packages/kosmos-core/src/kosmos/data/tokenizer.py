@@ -58,7 +58,7 @@ def load_tokenizer(name: str, marks: Sequence[str] = (), *, spelled: str = "") -
     return load_hf_tokenizer(name, marks, spelled)
 
 
-def train_tokenizer(texts: Iterable[str], *, vocab_size: int, folder: Path) -> None:
+def train_tokenizer(texts: Iterable[str], *, vocab_size: int, folder: Path) -> int:
     """Train byte-level BPE on ``texts`` and write it to ``folder``, in the form of transformers.
 
     Args:
@@ -66,9 +66,12 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, folder: Path) -> N
         vocab_size: tokens at most, ``CORE_MARKS`` included; at least 256 and the marks.
         folder: made where it is not there.
 
+    Returns:
+        Tokens of the vocabulary: fewer than ``vocab_size`` where the texts have no more to merge.
+
     Raises:
         ConfigError: ``vocab_size`` is too small, or there is no text.
     """
     from kosmos.data.hf_tokenizer import train_bpe
 
-    train_bpe(texts, vocab_size=vocab_size, folder=folder)
+    return train_bpe(texts, vocab_size=vocab_size, folder=folder)

@@ -5,6 +5,6 @@ from __future__ import annotations
 from kosmos.data.sources.opening import open_source
 from kosmos.data.sources.request import FileOptions
 from kosmos.data.sources.source import RowSource
-from kosmos.data.sources.texts import texts_of
+from kosmos.data.sources.texts import TextsRead, texts_of
 
-__all__ = ["FileOptions", "RowSource", "open_source", "texts_of"]
+__all__ = ["FileOptions", "RowSource", "TextsRead", "open_source", "texts_of"]
