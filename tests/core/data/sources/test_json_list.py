@@ -60,6 +60,41 @@ def test_chats_about_pictures_as_llava_has_them(open_, tmp_path):
     assert Text("A cat.", train=True) in document.segments
 
 
+def test_a_folder_of_rows_a_line_is_read_as_one_source_whatever_the_files_are_called(open_, tmp_path):
+    folder = tmp_path / "c4"
+    folder.mkdir()
+    for number, rows in enumerate(("one two", "three", "")):
+        lines = [json.dumps({"text": text, "url": "x"}) for text in rows.split()]
+        (folder / f"c4-train.{number:05}-of-00003.json").write_text("\n".join(lines))
+    (folder / "README.md").write_text("#")
+    (folder / "notes.docx").write_text("x")
+    source = open_(folder)
+    assert [source.document(i).segments[0].text for i in range(len(source))] == ["one", "two", "three"]
+    assert source.document(2).origin == f"{folder}/c4-train.00001-of-00003.json:1"
+    assert source.left_out == {"0 bytes": 1, ".docx": 1}
+    assert not holds_chats(folder)
+    (folder / "c4-train.00000-of-00003.json").write_text(2 * '{"messages": []}\n')
+    assert holds_chats(folder)
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        ['{"text": "a"}'],  # one object each, as what stands beside a medium
+        ['{"text": "a"}\n', '{"text": "b"}\n'],
+        ['{\n "images": [],\n "annotations": []\n}'],
+        ['{"text": "a"}\n{"text": "b"}\n', '[{"text": "c"}]'],
+        ['[{"text": "a"}]\n[{"text": "b"}]\n'],
+    ],
+)
+def test_a_folder_of_other_json_files_is_refused(open_, tmp_path, contents):
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.json").write_text(content)
+    with pytest.raises(DataError, match=r"a folder of .json files is not read as a whole; name each"):
+        open_(tmp_path)
+    assert not holds_chats(tmp_path)
+
+
 def test_what_is_no_object_costs_itself_alone(open_, tmp_path):
     source = open_(write(tmp_path, '[{"text": "one"}, 12, {"text": "three"}]'))
     assert source.document(2).segments == (Text("three", train=True),)

@@ -13,6 +13,7 @@ from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.folders import MANIFEST, METADATA
 from kosmos.data.sources.forms import BELONG, GOES_ON, ROLES, TELL, TEXTS, answer_of, form_of
 from kosmos.data.sources.glance import KINDS, first_values
+from kosmos.data.sources.json_list import hold_lines
 from kosmos.data.sources.layouts import CHATS
 from kosmos.data.sources.ordered import is_interleaved
 from kosmos.errors import NoSuchPart
@@ -81,7 +82,7 @@ def _turn(role: str, content: Sequence[Text | Media | StoredMedia]) -> Iterator[
 
 
 def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})) -> bool:
-    """Whether the first row at ``path``, a file of rows or a folder with JSONL or parquet files, becomes a chat.
+    """Whether the first row at ``path``, a file of rows or a folder with JSON or parquet files, becomes a chat.
 
     A glance, for a hint: False where there is no such file, or it cannot be read.
 
@@ -124,4 +125,5 @@ def _rows_of(folder: Path) -> Path | None:
         return None
     listed = [file for file in files if file.name in METADATA]
     rows = [file for file in files if file.suffix.lower() in (".jsonl", ".parquet") and file.is_file()]
-    return next(iter([*listed, *rows]), None)
+    lists = [file for file in files if file.suffix.lower() == ".json"] if not rows else []
+    return next(iter([*listed, *rows, *(lists if hold_lines(lists) else ())]), None)

@@ -10,6 +10,7 @@ from typing import Any
 
 from kosmos import names
 from kosmos.data.document import FileSpan
+from kosmos.data.sources.token_numbers import DECODE, are_token_numbers
 from kosmos.errors import ConfigError, DataError, SampleError
 
 Row = Mapping[str, Any]
@@ -116,7 +117,8 @@ def text_value(value: Any, what: str) -> str:
     """A value as text; numbers are written out, lists of plain values joined with ``, ``.
 
     Raises:
-        SampleError: null, NaN (as tables mark what is missing), bytes, nested, or with characters that no text has.
+        SampleError: null, NaN (as tables mark what is missing), bytes, nested, the tokens of another tokenizer, or with
+            characters that no text has.
     """
     if isinstance(value, str):
         return checked_text(value, what)
@@ -125,6 +127,8 @@ def text_value(value: Any, what: str) -> str:
     if isinstance(value, list | tuple) and value and all(isinstance(v, str | int | float) for v in value):
         if any(map(_is_nan, value)):
             raise SampleError(f"{what}: expected text, got a list with NaN")
+        if are_token_numbers(value, what):
+            raise SampleError(f"{what}: these look like token numbers of another tokenizer, and {DECODE}")
         return checked_text(", ".join(map(str, value)), what)
     raise SampleError(f"{what}: expected text, got {kind_of(value)}")
 

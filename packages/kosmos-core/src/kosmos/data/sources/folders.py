@@ -23,6 +23,7 @@ from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.splits import Split, of_folders, split_of, splits_of_files
 from kosmos.data.sources.textfiles import index_text
+from kosmos.data.sources.token_numbers import told_of_files
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
@@ -261,6 +262,8 @@ def what_lacks(files: Sequence[str], suffixes: Mapping[str, Sequence[str]]) -> s
             f"each ({stem_of(last)}.txt), list them in a {MANIFEST} ({row}), or sort them into folders that are named "
             f"by what is to be learned (CLASS/{last})"
         )
+    if numbers := told_of_files(files):
+        return numbers
     return (
         f"no {MANIFEST}, no Hugging Face dataset, no .jsonl, .parquet, .csv, .tar or .txt files, and no media "
         f"(suffixes of the installed modalities: {listed(sorted(suffixes))}); "

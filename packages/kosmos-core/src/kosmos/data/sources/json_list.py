@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +15,7 @@ import numpy as np
 from kosmos.data.open_files import forget
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.encoding import refuse_wide
-from kosmos.data.sources.jsonl import MAX_ROW_BYTES, JsonlTable, index_jsonl, parse_row
+from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl, parse_row
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.errors import DataError, SampleError
 
@@ -47,6 +47,22 @@ def begins_list(path: Path) -> bool:
         with path.open("rb") as stream:
             return _BEGIN.match(stream.read(PIECE)) is not None
     except OSError:
+        return False
+
+
+def hold_lines(paths: Sequence[Path]) -> bool:
+    """Whether files are JSONL by another name, by a glance at each: of the first two lines, each an object by itself,
+    of the others, which may be empty, one. False where one cannot be read."""
+    return all(_begins_lines(path, 0 if number else 2) for number, path in enumerate(paths))
+
+
+def _begins_lines(path: Path, at_least: int) -> bool:
+    try:
+        with path.open("rb") as stream:
+            rows = (line for line in iter(lambda: stream.readline(MAX_ROW_BYTES + 1), b"") if line.strip(BLANK))
+            found = list(islice(rows, max(at_least, 1)))
+        return len(found) >= at_least and all(map(parse_row, found))
+    except (OSError, SampleError):
         return False
 
 

@@ -37,6 +37,7 @@ from kosmos.data.sources.right_answers import (
     several,
 )
 from kosmos.data.sources.splits import split_roles, with_meaning
+from kosmos.data.sources.token_numbers import told_of_columns
 from kosmos.data.sources.weights import WEIGHT
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.data.sources.wish_names import may_wish
@@ -94,8 +95,10 @@ class DefaultLayout:
             if not self._has_text(columns) and (unread := [name for name in forms.LIKE_ASKS if name in columns]):
                 raise DataError(f"{unread[0]!r} beside media is not read{self._likely(columns)}")
         else:
-            name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{self._likely(columns)}"
-            advice = "" if "text" in self.columns else name_it
+            likely = self._likely(columns)
+            name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{likely}"
+            numbers = "" if likely else told_of_columns(columns)
+            advice = "" if "text" in self.columns else numbers or name_it
             require_column(self.column("text"), columns, "text", advice)
 
     def _likely(self, columns: Collection[str]) -> str:
@@ -362,7 +365,8 @@ class DefaultLayout:
         """The text of a row."""
         column = self.column("text")
         if "text" not in self.columns and column not in row:
-            raise SampleError(f"no {column!r}{self._likely(row) or did_you_mean(column, row)}")
+            likely = self._likely(row) or told_of_columns(row) or did_you_mean(column, row)
+            raise SampleError(f"no {column!r}{likely}")
         text = text_value(self.value(row, "text"), column)
         if not text.strip():
             raise SampleError(f"{column} is empty")

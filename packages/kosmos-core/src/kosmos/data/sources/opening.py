@@ -18,7 +18,7 @@ from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.file_names import COMPRESSED, suffix_of
 from kosmos.data.sources.index_files import refuse_index_beside
 from kosmos.data.sources.joined import join
-from kosmos.data.sources.json_list import index_json
+from kosmos.data.sources.json_list import hold_lines, index_json
 from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.not_read import NO_BYTES, is_empty
@@ -28,6 +28,7 @@ from kosmos.data.sources.request import Request, add_modalities, checked_root, f
 from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_prompts, index_text
+from kosmos.data.sources.token_numbers import told_of_files
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed, nearest
@@ -266,7 +267,10 @@ def _from_folder(path: Path, request: Request) -> Parts:
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     wanted = set(request.modalities)
-    _refuse_lists(path, files, suffixes)
+    if lists := _json_alone(path, files, suffixes):
+        _refuse_lists(path, lists)
+        folders.count_beside(files, lists, suffixes, request.left_out)
+        return _from_files(path, lists, ".jsonl", request)
     if (pairs := find_pairs(path, files, suffixes, wanted, request.left_out)) is not None:
         layout.check({*pairs.modalities.values(), "text"})
         return finish(replace(pairs, below=_below(path, request.root)), layout, request, name_files=False)
@@ -286,10 +290,16 @@ def _from_folder(path: Path, request: Request) -> Parts:
     raise DataError(f"{path}: {folders.what_lacks(files, suffixes)}")
 
 
-def _refuse_lists(path: Path, files: Sequence[str], suffixes: Collection[str]) -> None:
-    """Raises DataError where .json files are all that a folder holds of data and media: each is a list of its own."""
+def _json_alone(path: Path, files: Sequence[str], suffixes: Collection[str]) -> list[str]:
+    """The .json files of a folder, where they are all that it holds of data and media."""
     lists = [name for name in files if suffix_of(name) == ".json" and not folders.tells_of_data(name)]
-    if lists and folders.data_files(path, files) is None and not any(suffix_of(n) in suffixes for n in files):
+    is_alone = lists and folders.data_files(path, files) is None and not any(suffix_of(n) in suffixes for n in files)
+    return lists if is_alone else []
+
+
+def _refuse_lists(path: Path, lists: Sequence[str]) -> None:
+    """Raises DataError where .json files do not hold a row a line: each is a list of its own, or is about another."""
+    if not hold_lines([path / name for name in lists]):
         each = listed((f"--data {path / name}" for name in lists), at_most=3)
         raise DataError(f"{path}: a folder of .json files is not read as a whole; name each file as a source ({each})")
 
@@ -327,6 +337,8 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
         return _from_tar(paths, splits, request)
     if suffix == ".json":
         return finish(index_json(paths[0]), request.layout(), request, rows_vary=True)
+    if numbers := told_of_files(names):
+        raise DataError(f"{paths[0]}: {numbers}")
     if suffix in COMPRESSED:
         raise DataError(f"{paths[0]}: compressed files are not read; decompress it first ({COMPRESSED[suffix]})")
     raise DataError(
