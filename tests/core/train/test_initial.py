@@ -11,11 +11,12 @@ import torch
 from kosmos import load_run, make_run, resume_run, train_model
 from kosmos.checkpoint.tensors import OPTIMIZER, read_whole
 from kosmos.compose import compose
+from kosmos.config import DataConfig
 from kosmos.errors import ConfigError, PluginError
-from kosmos.train.initial import Initial, drawn_again, open_initial, take_weights
+from kosmos.train.initial import Initial, drawn_again, held_out_otherwise, open_initial, take_weights
 from kosmos.train.progress import ConsoleReporter
 from kosmos.train.saved import open_checkpoint
-from support.runs import rows_of, small_run, ticks_registry
+from support.runs import Listener, rows_of, small_run, ticks_registry
 from support.ticks_encoder import TicksEncoder
 
 
@@ -164,6 +165,44 @@ def test_rows_in_blocks_come_in_the_same_order_only_to_as_many_lanes() -> None:
     before = {"order": {"data": data}, "data": {"lanes": {"0": {"draws": [3]}}}}
     assert drawn_again(before, {"data": data}) == ["wiki"]
     assert drawn_again(before, {"data": {**data, "lanes": 2}}) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "said"),
+    [
+        (0.4, 0.1, "of texts a share of 0.4 was held out in FIRST, and 0.1 is here, so that some of what was held out "
+         "there is trained on here; set it to 0.4"),
+        (0.1, 0.4, "of texts a share of 0.1 was held out in FIRST, and 0.4 is here, so that some of what is scored "
+         "here was trained on there; set it to 0.1"),
+        (0.4, {"held_out": 0.0}, "of texts a share of 0.4 was held out in FIRST, and 0 is here, so that some of what "
+         "was held out there is trained on here; set it to 0.4"),
+        (0.4, {"held_out": 0.4}, ""),
+        ({"held_out": 0.4, "name": "first"}, 0.4, ""),
+    ],
+)  # fmt: skip
+def test_another_share_of_a_source_of_both_runs_is_told(tmp_path: Path, monkeypatch, there, here, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.jsonl").write_text("".join(f'{{"text": "line {n}"}}\n' for n in range(40)))
+    warned = []
+    for number, share in enumerate((there, here)):
+        own, general = (share, 0.05) if isinstance(share, dict) else ({}, share)
+        path = "texts.jsonl" if number else str(tmp_path / "texts.jsonl")
+        data = {"sources": [{"path": path, **own}], "held_out": general, "seed": number}
+        begin = {"init": "FIRST"} if number else {}
+        over = {"modalities": [], "data": data, "train": {"steps": 1}, "evaluate": {"max_documents": 2}, **begin}
+        train_model(small_run(Path("second" if number else "FIRST"), **over), reporter=(listener := Listener()))
+        warned = [line for line in listener.said if "was held out in" in line]
+    place = "data.sources.0.held_out" if isinstance(here, dict) else "data.held_out"
+    assert warned == ([f"warning: {place}: {said.replace('FIRST', str(tmp_path / 'FIRST'))}"] if said else [])
+
+
+def test_data_that_state_their_split_have_no_share_to_be_told(tmp_path: Path) -> None:
+    facts = {"name": "texts", "fingerprint": "ab"}
+    data = [DataConfig(sources=[{"path": str(tmp_path)}], held_out=share) for share in (0.1, 0.2)]
+    order = {"data": {"sources": [facts]}}
+    assert list(held_out_otherwise(data[0], order, data[1], order, tmp_path)) == []
+    other = {"data": {"sources": [{**facts, "fingerprint": "cd"}]}}
+    assert len(list(held_out_otherwise(data[0], order, data[1], other, tmp_path))) == 1
 
 
 def test_a_run_that_goes_on_has_its_own_weights(first: Path, tmp_path: Path) -> None:

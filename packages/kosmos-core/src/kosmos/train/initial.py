@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
 from kosmos.compose import Composition, update_scales
+from kosmos.config import DataConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.data.foreign import called, first_line
 from kosmos.errors import ConfigError, KosmosError, PluginError
@@ -49,6 +50,8 @@ class Initial(NamedTuple):
     """Which tokens are the same, where not all are."""
     token_rows: frozenset[str] = frozenset()
     """Tensors with a row for each token, where not all are the same."""
+    data: DataConfig | None = None
+    """What it was trained on."""
 
 
 def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Composition) -> Initial:
@@ -90,7 +93,7 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
         _check_same(part, ours[part], there, loaded.folder, others.get(part, ()))
     told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
     lines = tuple(other.line(folder.path) for other in told)
-    return initial._replace(others=lines, resized=resized, tokens=tokens, token_rows=frozenset(rows))
+    return initial._replace(others=lines, resized=resized, tokens=tokens, token_rows=frozenset(rows), data=config.data)
 
 
 def _instead(init: Path) -> str:
@@ -120,6 +123,36 @@ def drawn_again(before: Mapping[str, Any], order: Mapping[str, Any]) -> list[str
         if facts[0] == facts[1] and not by_lanes and drawn < old["documents"]:
             again.append(old["name"])
     return again
+
+
+def held_out_otherwise(
+    there: DataConfig, before: Mapping[str, Any], here: DataConfig, order: Mapping[str, Any], init: Path
+) -> Iterator[str]:
+    """Warnings of sources of both runs of which another share is held out: the larger one holds the smaller.
+
+    Args:
+        there: of the run of a checkpoint, whose ``state["order"]`` is ``before``.
+        here: of the run that begins, whose ``order`` is as ``drawn_again`` takes it.
+        init: what that calls the other.
+    """
+    of_both = [
+        {Path(entry.path).resolve(): (entry, facts) for entry, facts in zip(data.sources, found, strict=False)}
+        for data, found in ((there, before["data"]["sources"]), (here, order["data"]["sources"]))
+    ]
+    for path in (path for path in of_both[1] if path in of_both[0]):
+        (old, was), (new, now) = (found[path] for found in of_both)
+        then, share = (
+            data.held_out if of.held_out is None else of.held_out for data, of in ((there, old), (here, new))
+        )
+        prints = was.get("fingerprint"), now.get("fingerprint")
+        if then == share or None in prints or prints[0] == prints[1]:  # data that state a split have no share
+            continue
+        what = "was held out there is trained on here" if then > share else "is scored here was trained on there"
+        place = "data.held_out" if new.held_out is None else f"data.sources.{here.sources.index(new)}.held_out"
+        yield (
+            f"{place}: of {now['name']} a share of {then:g} was held out in {init}, and {share:g} is here, so "
+            f"that some of what {what}; set it to {then:g}"
+        )
 
 
 def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: TurnsConfig | None = None) -> Iterator[str]:

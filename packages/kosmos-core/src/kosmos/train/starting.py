@@ -12,7 +12,7 @@ from kosmos.config_weights import InitConfig
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
 from kosmos.names import listed
 from kosmos.plugins import Registry
-from kosmos.train.initial import drawn_again, open_initial, take_weights
+from kosmos.train.initial import drawn_again, held_out_otherwise, open_initial, take_weights
 from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
@@ -82,9 +82,13 @@ def begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder) -> None:
     if init.optimizer:
         trainer.report(take_optimizer(trainer, initial))
     with reading(initial.loaded):
-        again = drawn_again(initial.loaded.state, trainer.order)
+        state, here = initial.loaded.state, trainer.config.data
+        again = drawn_again(state, trainer.order)
+        otherwise = [*held_out_otherwise(initial.data or here, state["order"], here, trainer.order, init.path)]
     if again:
         trainer.report(
             f"warning: data.seed: is that of {init.path} too, so the first documents of {listed(again)} come again, "
             "which its weights have been trained on; set another number"
         )
+    for line in otherwise:
+        trainer.report(f"warning: {line}")
