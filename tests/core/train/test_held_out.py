@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 from kosmos.evaluate.score import Score, Scores
 from kosmos.train.held_out import closing_table
+
+
+def test_texts_that_ask_nothing_have_their_perplexity_where_the_accuracy_would_be() -> None:
+    before, after = (
+        Scores(text, {"text": text}, {"wiki": text}, ())
+        for text in (Score(8, 7.5, 1808.0, None), Score(8, 5.0, 148.4, None))
+    )
+    head, line = closing_table(before, after)
+    assert head.split() == "held out documents loss before after perplexity before after".split()
+    assert line.split() == ["text", "8", "7.5000", "5.0000", "1,808.00", "148.40"]
+
+
+def test_questions_alone_have_no_columns_of_losses() -> None:
+    asked = Score(8, math.nan, math.nan, 0.25, 8)
+    head, line = closing_table(None, Scores(Score(0, math.nan, math.nan, None), {}, {"quiz": asked}, ()))
+    assert head.split() == "held out documents accuracy before after".split()
+    assert line.split() == ["quiz", "8", "-", "25.0", "%"]
 
 
 def scores(documents: int, loss: float) -> Scores:

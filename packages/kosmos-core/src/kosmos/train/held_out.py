@@ -98,8 +98,10 @@ def _words(score: Score) -> str:
 
 
 def closing_table(before: Scores | None, after: Scores) -> list[str]:
-    """Scores by modality, before and after, as plain lines. Of another number of documents, before tells nothing."""
-    head = f"{'held out':<20} {'documents':>9} {'loss before':>12} {'after':>8} {'accuracy before':>16} {'after':>8}"
+    """Scores by modality, before and after, as plain lines. Of another number of documents, before tells nothing.
+
+    Texts that ask nothing have no accuracy: where no row has one, the perplexity stands in its place.
+    """
     several = len(after.by_source) > 1
     parts = {
         **after.by_modality,
@@ -107,10 +109,37 @@ def closing_table(before: Scores | None, after: Scores) -> list[str]:
     }
     earlier = {**before.by_modality, **{f"  {n}": s for n, s in before.by_source.items()}} if before else {}
     others = {n: earlier[n].documents for n, s in parts.items() if n in earlier and earlier[n].compared != s.compared}
-    lines = [_line(name, None if name in others else earlier.get(name), score) for name, score in parts.items()]
+    pairs = {name: (None if name in others else earlier.get(name), score) for name, score in parts.items()}
     told = ", ".join(f"{count} of {name.strip()}" for name, count in others.items())
     why = [f"before, other documents were scored ({told}), which compare with none of these"] if told else []
-    return [head, *lines, *why, *_written_lines(before, after)]
+    return [*_rows(pairs), *why, *_written_lines(before, after)]
+
+
+def _rows(pairs: Mapping[str, tuple[Score | None, Score]]) -> Iterator[str]:
+    """The table of scores before and after; what no row has a figure of has no columns."""
+    columns = {"loss before": (12, 8, _loss), "accuracy before": (16, 8, _accuracy)}
+    if all(_accuracy(score) == "-" for pair in pairs.values() for score in pair):
+        columns["perplexity before"] = (18, 12, _perplexity)
+    shown = {
+        head: column for head, column in columns.items()
+        if any(column[2](score) != "-" for pair in pairs.values() for score in pair)
+    }  # fmt: skip
+    yield f"{'held out':<20} {'documents':>9}" + "".join(f" {h:>{w}} {'after':>{a}}" for h, (w, a, _) in shown.items())
+    for name, (before, after) in pairs.items():
+        figures = (f" {told(before):>{wide}} {told(after):>{as_wide}}" for wide, as_wide, told in shown.values())
+        yield f"{name:<20} {after.documents:>9}" + "".join(figures)
+
+
+def _loss(score: Score | None) -> str:
+    return "-" if score is None or is_asked(score) else f"{score.loss:.4f}"
+
+
+def _perplexity(score: Score | None) -> str:
+    return "-" if score is None or is_asked(score) else f"{score.perplexity:,.2f}"
+
+
+def _accuracy(score: Score | None) -> str:
+    return percent(score.exact_match if score else None)
 
 
 def _written_lines(before: Scores | None, after: Scores) -> Iterator[str]:
@@ -143,12 +172,6 @@ def _shown(figures: Mapping[str, float]) -> dict[str, float]:
 
 def _figure(metric: str, value: float) -> str:
     return percent(value) if metric == EXACT_MATCH else f"{value:.4g}"
-
-
-def _line(name: str, before: Score | None, after: Score) -> str:
-    losses = ["-" if score is None or is_asked(score) else f"{score.loss:.4f}" for score in (before, after)]
-    accuracies = percent(before.exact_match if before else None), percent(after.exact_match)
-    return f"{name:<20} {after.documents:>9} {losses[0]:>12} {losses[1]:>8} {accuracies[0]:>16} {accuracies[1]:>8}"
 
 
 def percent(share: float | None) -> str:
