@@ -116,6 +116,11 @@ class HfTokenizer:
         text: str = self._backend.decode(known, skip_special_tokens=True)
         return text
 
+    def vocabulary(self) -> dict[str, int]:
+        """Tokens to their ids, those that were added among them."""
+        found: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
+        return found
+
     def try_out(self) -> None:
         """Raises what the library panics with: some of what is wrong with it shows first in use."""
         with suppress(Exception):  # it may have no way to write this text

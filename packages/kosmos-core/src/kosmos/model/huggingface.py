@@ -59,6 +59,8 @@ class HuggingFaceBackbone(WithKernels):
         again = partial(type(self), vocab_size, model=model, config=config, pretrained=pretrained, dtype=dtype)
         self._whole = _Repeated(again, torch.get_rng_state())
         built = _built(vocab_size, model, config, getattr(torch, dtype), pretrained=pretrained)
+        self.grown = grow_vocabulary(built, vocab_size)
+        """Rows of the embedding that it got for ids of the tokenizer."""
         name = model or str(built.config.model_type)
         self.model = built
         self.without_files = _without_files(model, built.config)
@@ -193,7 +195,7 @@ def _name_of_cache(decoder: nn.Module) -> str:
 def _built(
     vocab_size: int, model: str | None, config: dict[str, Any] | None, dtype: torch.dtype, *, pretrained: bool
 ) -> Any:
-    """The model of transformers, with rows for all ids; its weights are read where they have memory."""
+    """The model of transformers; its weights are read where they have memory."""
     if model is None:
         built = from_fields(dict(config or {}), vocab_size, dtype)
     elif pretrained and not filled_later():
@@ -201,7 +203,6 @@ def _built(
     else:
         built = from_config_of(model, dtype)
     check_head(model or str(built.config.model_type), built)
-    grow_vocabulary(built, vocab_size)
     return built
 
 

@@ -83,19 +83,23 @@ def from_weights(model: str, dtype: torch.dtype) -> Any:
     return _with_every_row(built)
 
 
-def grow_vocabulary(model: Any, vocab_size: int) -> None:
+def grow_vocabulary(model: Any, vocab_size: int) -> int:
     """Embedding and output projection, tied or not, get rows for the ids that the tokenizer adds.
 
     New rows are the mean of the old ones; nothing ever shrinks.
+
+    Returns:
+        How many.
     """
     rows = model.get_input_embeddings().weight.shape[0]
     if rows >= vocab_size:
-        return
+        return 0
     model.resize_token_embeddings(vocab_size, mean_resizing=False)
     weights = {id(w): w for w in (model.get_input_embeddings().weight, model.get_output_embeddings().weight)}
     with torch.no_grad():
         for weight in weights.values():
             weight[rows:] = weight[:rows].mean(0)
+    return vocab_size - int(rows)
 
 
 def _check_folder(folder: Path) -> None:

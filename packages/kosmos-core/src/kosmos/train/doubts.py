@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -32,6 +31,7 @@ from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.run_sources import chats_among, overlap
+from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
 
 KEEPS_UPDATES = ("lion", "lion8bit", "muon", "adamw")
 """Optimizers with the option ``master``."""
@@ -71,6 +71,7 @@ def doubts(
     streams = list(streams)
     yield from _idle_rates(config, streams)
     if not resumed:
+        yield from warnings_of_tokens(config, tokenizer, backbone)
         yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
         yield from _batch_statistics(streams)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
@@ -277,12 +278,6 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
         yield (
             f"backbone.dtype {dtype} has no effect: train.weights=bf16 makes all weights bf16; leave one of them out"
         )
-    model = backbone.options.get("model")
-    if model and backbone.options.get("pretrained", True) and config.tokenizer.name == "bytes" and not resumed:
-        yield (
-            f"backbone.model {model} has learned tokens of its own, and tokenizer is bytes, whose tokens mean other "
-            f"things to it: {_tokenizer_of(str(model))}"
-        )
 
 
 def _scored_and_trained(config: RunConfig) -> Iterator[str]:
@@ -313,10 +308,3 @@ def _turns(config: RunConfig, tokenizer: Tokenizer | None) -> Iterator[str]:
             f"it has learned to answer, {f'set tokenizer.turns={known}' if known else 'write out tokenizer.turns'}, as "
             "its tokenizer's chat template spells them"
         )
-
-
-def _tokenizer_of(model: str) -> str:
-    """What to do for the tokenizer of a model, by folder or hub id."""
-    if os.path.isdir(model) and not os.path.isfile(os.path.join(model, "tokenizer.json")):
-        return "set tokenizer to the one that belongs to the model; its folder has no tokenizer.json"
-    return f"set tokenizer={model}"
