@@ -43,7 +43,7 @@ def test_a_row_has_a_gradient_for_every_part(composition):
 
 @pytest.mark.parametrize("given", [[], Document("d", (Text("a"),)), ["a"], None, "a", iter(()), np.array([1, 2])])
 def test_what_are_no_documents_is_no_row(composition, given):
-    with pytest.raises(ConfigError, match="documents: expected a list of Documents, got "):
+    with pytest.raises(ConfigError, match="documents: expected a list of Document, got "):
         composition.pack(given)
 
 

@@ -111,8 +111,8 @@ def test_what_cannot_be_continued_is_refused(given, says):
     ("given", "says"),
     [
         ({"documents": "Once upon"}, r"documents\[0\]: expected a Document, such as .*, got 'O'"),
-        ({"documents": Document("d", (Text("a"),))}, "documents: expected a list of Documents, got Document"),
-        ({"documents": 5}, "documents: expected a list of Documents, got 5"),
+        ({"documents": Document("d", (Text("a"),))}, "documents: expected a list of Document, got Document"),
+        ({"documents": 5}, "documents: expected a list of Document, got 5"),
         ({"documents": [], "max_new_tokens": 0}, "max_new_tokens: expected a whole number from 1 on, got 0"),
         ({"documents": [], "seed": range(2)}, r"seed: expected a single one, or one for each document \(0\), got 2$"),
         (

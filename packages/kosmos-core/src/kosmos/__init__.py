@@ -27,6 +27,7 @@ _PUBLIC = {
         "Blocks Document FileSpan Text Mark Media MediaSource Segment Source StoredMedia".split(),
         "kosmos.data.document",
     ),
+    "Documents": "kosmos.data.in_memory",
     "chat_prompt": "kosmos.data.chat",
     "answered": "kosmos.data.asked",
     "log_probs": "kosmos.model.log_probs",
@@ -132,6 +133,7 @@ if TYPE_CHECKING:
     from kosmos.data.document import Source as Source
     from kosmos.data.document import StoredMedia as StoredMedia
     from kosmos.data.document import Text as Text
+    from kosmos.data.in_memory import Documents as Documents
     from kosmos.data.npy import NPY_MAGIC as NPY_MAGIC
     from kosmos.data.npy import NpyHeader as NpyHeader
     from kosmos.data.npy import read_npy_header as read_npy_header

@@ -76,7 +76,7 @@ class Composition:
         """
         given = list(documents) if isinstance(documents, Iterable) and not isinstance(documents, str | Document) else []
         if not given or not all(isinstance(document, Document) for document in given):
-            raise ConfigError(f"documents: expected a list of Documents, got {documents!r:.60}")
+            raise ConfigError(f"documents: expected a list of Document, got {documents!r:.60}")
         planner = self.planner
         plans = [plan for document in given for plan in planner.plan(document)]
         return to_tensors(

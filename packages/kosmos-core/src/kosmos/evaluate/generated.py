@@ -15,6 +15,7 @@ from kosmos.data.asked import prompt_of
 from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
+from kosmos.data.in_memory import Documents
 from kosmos.data.mixture import Mixture
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import ConfigError, SampleError
@@ -150,7 +151,7 @@ def generate_texts(
     check_composition(composition)
     check_dtype(dtype)
     if isinstance(documents, Document) or not isinstance(documents, Sequence):
-        raise ConfigError(f"documents: expected a list of Documents, got {documents!r:.60}")
+        raise ConfigError(f"documents: expected a list of Document, got {documents!r:.60}")
     for number, document in enumerate(documents):
         check_document(document, f"documents[{number}]")
     new_tokens, seeds = whole("max_new_tokens", max_new_tokens, least=1), seeds_of(seed, len(documents))
@@ -162,24 +163,10 @@ def generate_texts(
 
     how = Writing(new_tokens, temperature, top_k, top_p, stop=texts_of("stop", stop))
     groups = continue_documents(
-        composition, _Listed(documents), range(len(documents)), lambda document: (document, None), how,
+        composition, Documents("documents", documents), range(len(documents)), lambda document: (document, None), how,
         device=device, dtype=dtype, leave_out=refuse, seed_of=seeds.__getitem__,
     )  # fmt: skip
     return [answer.text for group in groups for answer in group]
-
-
-@dataclass
-class _Listed:
-    """Documents as a source."""
-
-    documents: Sequence[Document]
-    name: str = "documents"
-
-    def __len__(self) -> int:
-        return len(self.documents)
-
-    def document(self, index: int) -> Document:
-        return self.documents[index]
 
 
 def generate_answers(

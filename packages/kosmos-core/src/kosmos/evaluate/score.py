@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kosmos.compose import Composition, check_composition, make_scoring_feed
 from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, assemble, to_tensors
-from kosmos.data.document import Source
+from kosmos.data.document import Document, Source
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
@@ -123,14 +123,17 @@ class _Tally:
 
 
 _A_SOURCE = "name, __len__ and document(index)"
+_OF_DOCUMENTS = "; Documents(name, [...]) is one of a list of Document"
 
 
 def check_source(source: object) -> None:
     """Raises ConfigError where it is a document, a path, or several sources."""
     if not _is_source(source):
         its = ", each of them alone" if isinstance(source, list | tuple) else ""
+        first = source[0] if isinstance(source, list | tuple) and source else source
         raise ConfigError(
             f"source: expected one Source ({_A_SOURCE}), such as open_sources gives a list of{its}, got {source!r:.60}"
+            f"{_OF_DOCUMENTS if isinstance(first, Document) else ''}"
         )
 
 
@@ -141,6 +144,7 @@ def check_sources(sources: Sequence[Source], name: str = "sources") -> None:
     if wrong:
         raise ConfigError(
             f"{name}: expected a list of Sources ({_A_SOURCE}), such as open_sources gives, got {wrong[0]!r:.60}"
+            f"{_OF_DOCUMENTS if isinstance(wrong[0], Document) else ''}"
         )
     names = Counter(source.name for source in sources)
     if twice := [name for name, times in names.items() if times > 1]:
@@ -180,7 +184,7 @@ def score(
     """Score at most ``max_documents`` of each source. All ranks take part and get the same scores.
 
     Args:
-        sources: such as ``open_sources`` and ``open_held_out`` give; documents of your own need a ``Source`` of them.
+        sources: such as ``open_sources`` and ``open_held_out`` give; documents of your own as ``Documents``.
         device: None and ``auto`` are where the model is.
         dtype: of matrix products.
         workers: processes that decode, fewer where there is little to decode; 0 decodes here.

@@ -1,0 +1,142 @@
+"""Documents in memory as a source, and what tells the documents that a run is given from others."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kosmos import ConfigError, Document, Documents, Mark, Media, SampleError, Text
+from kosmos.data.fingerprint import LOOKED_AT, fingerprint_of, fingerprint_of_given
+from kosmos.errors import DataError
+
+
+def sums(many: int) -> list[Document]:
+    return [Document(f"sum {n}", (Text(f"{n} + 1 = "), Text(str(n + 1), train=True))) for n in range(many)]
+
+
+def test_a_list_or_a_generator_of_documents_is_a_source() -> None:
+    source = Documents("sums", (document for document in sums(3)))
+    assert (source.name, len(source), source.document(2).origin) == ("sums", 3, "sum 2")
+    assert repr(source) == "Documents('sums', 3 documents)"
+    assert len(Documents("none are left", [])) == 0
+
+
+def test_a_copy_in_another_process_tells_itself_likewise() -> None:
+    source = Documents("photos", [Document("a", (Media("image", np.zeros((2, 2, 3), np.uint8)), Mark("<|user|>")))])
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.fingerprint() == source.fingerprint() and copy.document(0).segments[0].source.shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ((7, []), "Documents: name: expected a text, such as 'answers', got 7"),
+        ((" ", []), "Documents: name: expected a text, such as 'answers', got ' '"),
+        (("a", "rows.jsonl"), "Documents 'a': documents: expected a list of Document, got 'rows.jsonl'"),
+        (("a", sums(1)[0]), "Documents 'a': documents: expected a list of Document, got Document("),
+        (("a", [*sums(2), "text"]), "Documents 'a': documents[2]: expected a Document, got 'text'"),
+    ],
+)
+def test_what_is_no_list_of_documents_is_refused(given: tuple[Any, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Documents(*given)
+    assert str(refused.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: replace(one, origin="another"),
+        lambda one: replace(one, weight=-1.0),
+        lambda one: replace(one, segments=(one.segments[0], Text("another", train=True))),
+        lambda one: replace(one, segments=(one.segments[0], replace(one.segments[1], train=False))),
+        lambda one: replace(one, segments=(*one.segments, Media("image", b""))),
+    ],
+    ids=["origin", "weight", "text", "what is learned", "media"],
+)
+def test_one_document_that_is_another_makes_another_list(change: Callable[[Document], Document]) -> None:
+    documents = sums(1000)
+    before = Documents("sums", documents).fingerprint()
+    assert Documents("sums", sums(1000)).fingerprint() == before
+    documents[501] = change(documents[501])
+    assert Documents("sums", documents).fingerprint() != before
+
+
+@dataclass
+class Own:
+    """A source of code of one's own, with no ``fingerprint``."""
+
+    give: Callable[[int], Any]
+    size: int = 1000
+    name: str = "own"
+
+    def __len__(self) -> int:
+        return self.size
+
+    def document(self, index: int) -> Any:
+        return self.give(index)
+
+
+def test_a_source_that_does_not_tell_itself_is_told_by_documents_from_the_first_to_the_last() -> None:
+    read: list[int] = []
+
+    def reading(index: int) -> Document:
+        read.append(index)
+        return sums(1000)[index]
+
+    before = fingerprint_of_given(Own(reading))
+    assert before and len({*read}) == LOOKED_AT and {0, 999} <= {*read}
+    gaps = np.diff(sorted({*read}))
+    assert gaps.min() >= 15 and gaps.max() <= 16
+    assert fingerprint_of_given(Own(sums(1000).__getitem__)) == before
+    other = sums(1000)
+    other[999] = other[0]
+    assert fingerprint_of_given(Own(other.__getitem__)) not in (None, before)
+    assert fingerprint_of(Own(reading)) is None
+
+
+@pytest.mark.parametrize("size", [1, 2, LOOKED_AT])
+def test_of_few_documents_all_are_looked_at(size: int) -> None:
+    found = {fingerprint_of_given(Own(sums(size).__getitem__, size))}
+    for changed in range(size):
+        other = sums(size)
+        other[changed] = replace(other[changed], origin="another")
+        found.add(fingerprint_of_given(Own(other.__getitem__, size)))
+    assert len(found) == size + 1 and None not in found
+
+
+def test_documents_that_are_made_anew_each_time_are_not_compared() -> None:
+    drawn = count()
+    assert fingerprint_of_given(Own(lambda index: Document(f"{index} of draw {next(drawn)}", ()))) is None
+
+
+def test_a_source_that_says_it_does_not_know_is_not_compared() -> None:
+    class Unknown(Own):
+        def fingerprint(self) -> None:
+            return None
+
+    assert fingerprint_of_given(Unknown(sums(1000).__getitem__)) is None
+
+
+def test_of_documents_that_cannot_be_used_it_counts_which_they_are_and_not_why() -> None:
+    def failing(at: int, error: Callable[[], Exception]) -> str | None:
+        def give(index: int) -> Any:
+            if index == at:
+                raise error()
+            return sums(9)[index]
+
+        return fingerprint_of_given(Own(give, 9))
+
+    before = failing(3, lambda: SampleError("no such picture"))
+    assert failing(3, lambda: ValueError(f"at {object()}")) == before is not None
+    assert failing(4, lambda: SampleError("no such picture")) != before
+    assert fingerprint_of_given(Own(lambda index: [sums(9)[index], None][index == 3], 9)) == before
+    assert fingerprint_of_given(Own(lambda index: Document("a", ("no Text",)), 9))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="the disk is gone"):
+        failing(3, lambda: DataError("the disk is gone"))
