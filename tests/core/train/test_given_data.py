@@ -74,7 +74,7 @@ def test_a_run_on_documents_in_memory_goes_on_with_them_alone(tmp_path: Path, ca
     assert {name: found.documents for name, found in whole.after.by_source.items()} == {"additions": 10}
     with pytest.raises(Interrupted):
         train_model(run_on(tmp_path / "cut"), **SOURCES, reporter=StopsAt(3))
-    with pytest.raises(DataError, match=r"data 'additions \(given to train_model\)': no registered dataset"):
+    with pytest.raises(DataError, match=r"data 'additions \(given to train_model\)': these documents were given in Py"):
         resume_run(tmp_path / "cut")
     with pytest.raises(CheckpointError, match=r"was made with data\.sources\.0\.documents 40, the run now has 39"):
         resume_run(tmp_path / "cut", sources=[Sums(range(39))], held_out=SOURCES["held_out"])
@@ -82,7 +82,7 @@ def test_a_run_on_documents_in_memory_goes_on_with_them_alone(tmp_path: Path, ca
     assert_same_tensors(tmp_path / "whole", tmp_path / "cut")
     for command in (["eval", str(tmp_path / "whole")], ["train", "--resume", str(tmp_path / "whole"), "--steps", "9"]):
         assert main(command) == 3  # which have no such data, and take no others in their place
-        assert "error[data]: data 'additions (given to train_model)': no registered dataset" in capsys.readouterr().err
+        assert "error[data]: data 'additions (given to train_model)': these documents were" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

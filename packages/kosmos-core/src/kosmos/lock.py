@@ -195,11 +195,12 @@ def keep_lock(folder: Path, registry: Registry) -> None:
     replace_text(folder / LOCK_FILE, lock_of(registry, names - {CORE}).text())
 
 
-def check_lock(folder: Path, registry: Registry, *, accept: bool = False) -> list[str]:
+def check_lock(folder: Path, registry: Registry, *, accept: bool = False, by: str = "") -> list[str]:
     """Compare what a run used with what is installed now; a folder without a lock has nothing to compare.
 
     Args:
         accept: return the differences instead of raising.
+        by: what goes on with the run all the same; empty is the command that does.
 
     Raises:
         PluginError: a plugin that the run used is not the same.
@@ -219,6 +220,6 @@ def check_lock(folder: Path, registry: Registry, *, accept: bool = False) -> lis
         other = "where the run needs nothing of it" if lost else "or go on with what is there now"
         raise PluginError(
             f"{file}: {'; '.join(lines)}; install what the run was trained with{';' if lost else ','} {other}: "
-            f"kosmos train --resume {folder} --accept-plugins"
+            f"{by or f'kosmos train --resume {folder} --accept-plugins'}"
         )
     return lines

@@ -151,10 +151,11 @@ def branch_off(
 ) -> None:
     """Make a run of its own that goes on from a checkpoint of this one, which stays as it is."""
     from kosmos.train.branch import branch
-    from kosmos.train.output import RunFolder, resume_command
+    from kosmos.train.going_on import what_resumes
+    from kosmos.train.output import RunFolder
 
     later = branch(RunFolder.open(Path(output)), step, Path(new))
-    say(f"{new}: has the steps of {output} up to {step:,}; go on with: {resume_command(Path(new))}")
+    say(f"{new}: has the steps of {output} up to {step:,}; go on with: {what_resumes(Path(new))}")
     if later:
         say(f"hint: it has the settings of today, with what was changed since: {'; '.join(later)}", file=sys.stderr)
 

@@ -12,12 +12,10 @@ import torch
 from kosmos import collector
 from kosmos.checkpoint.folder import committed
 from kosmos.compose import Composition, compose, make_feed
-from kosmos.config import RunConfig, SourceConfig
+from kosmos.config import RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
-from kosmos.errors import ConfigError
-from kosmos.evaluate.score import check_sources
 from kosmos.given import MADE_BY, check_is
 from kosmos.model.fp8 import check_fp8
 from kosmos.plugins import Registry, check_registry, load_plugins
@@ -29,6 +27,7 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.comparable import check_best, check_scored, check_written, written_metrics
 from kosmos.train.compiling import check_compile
+from kosmos.train.given_data import GivenData
 from kosmos.train.length import Report, in_steps
 from kosmos.train.order import sample_order
 from kosmos.train.output import RunFolder
@@ -61,6 +60,8 @@ class Opened:
     """Those of this rank."""
     metrics: Mapping[str, bool]
     """Of answers that it writes, and whether lower is better."""
+    given: GivenData | None
+    """Documents that it has in place of those that the run file names."""
     counted: str = ""
     """What its epochs come to, for a person."""
 
@@ -82,54 +83,6 @@ def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Compo
     check_is("config", config, RunConfig, MADE_BY)
     check_registry(registry)
     return compose(config, registry or load_plugins(config.plugins))
-
-
-@dataclass(frozen=True)
-class GivenData:
-    """Documents of a caller in Python."""
-
-    sources: Sequence[Source]
-    held_out: Sequence[Source]
-
-    @property
-    def names(self) -> set[str]:
-        return {source.name for source in (*self.sources, *self.held_out)}
-
-
-def given_data(
-    config: RunConfig, sources: Sequence[Source] | None, held_out: Sequence[Source] = (), *, resumed: bool = False
-) -> GivenData | None:
-    """What ``train_model`` and ``resume_run`` are given; None where that is nothing.
-
-    Args:
-        resumed: whether the run has noted that it was given some (``noting``).
-
-    Raises:
-        ConfigError: they are no lists of sources, there is none to train on, or the run file names some too.
-    """
-    if sources is None:
-        if held_out:
-            raise ConfigError("held_out: stands beside sources; what data.sources hold out is scored by itself")
-        return None
-    check_sources(sources)
-    check_sources(held_out, "held_out")
-    if not sources:
-        raise ConfigError("sources: there are none; leave it out to train on data.sources of the run")
-    if any(not (resumed and entry.path.endswith(GIVEN)) for entry in config.data.sources):
-        raise ConfigError("sources: the run has data.sources too; give one of them")
-    return GivenData(sources, held_out)
-
-
-GIVEN = " (given to train_model)"
-"""How the path of a source ends that no file is, so that whoever opens the run without it is told."""
-
-
-def noting(config: RunConfig, given: GivenData | None) -> RunConfig:
-    """The run with a note of the sources that it was given, which no command can open."""
-    if given is None:
-        return config
-    entries = [SourceConfig(path=f"{source.name}{GIVEN}", name=source.name) for source in given.sources]
-    return config.model_copy(update={"data": config.data.model_copy(update={"sources": entries})})
 
 
 def open_run(
@@ -213,7 +166,8 @@ def _open(
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
         from_files=not kept, sources=sources, held_out=held_out, choices=choices, feed=feed,
-        order=sample_order(config, sources), lanes=parallel.lanes(config.data.lanes), metrics=metrics,
+        order=sample_order(config, sources), lanes=parallel.lanes(config.data.lanes),
+        metrics=metrics, given=given,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
 from kosmos.names import listed
 from kosmos.run_file import dump_run, lay_over, read_run_file
+from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.holding import BEGINS, IN_USE, Lock
 from kosmos.train.json_lines import as_json, lines_of, step_row, written_lines
 
@@ -29,12 +29,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WORD = ".seen-"
 """How the name of a file begins by which ranks find out whether they see one folder."""
 MODEL_FILE = "model.yaml"
-
-
-def resume_command(path: Path, processes: int = 1) -> str:
-    """What goes on with the run in ``path``, for a shell."""
-    shared = ["--nproc", str(processes)] if processes > 1 else []
-    return shlex.join(["kosmos", "train", "--resume", str(path), *shared])
 
 
 class RunFolder:
@@ -114,10 +108,8 @@ class RunFolder:
         """Raises ConfigError where a run is here already, or files that a new one would write to or take away."""
         with _making(self.path):
             if self.run_file.exists():
-                raise ConfigError(
-                    f"{self.path}: holds a run already; go on with '{resume_command(self.path)}' or name another "
-                    "--output"
-                )
+                again = in_quotes(what_resumes(self.path))
+                raise ConfigError(f"{self.path}: holds a run already; go on with {again} or name another --output")
             own = *self._rows, self.model, self.path / LOCK_FILE, self.tokenizer, self.profiles
             there = [file.name for file in own if _is_taken(file)] if not self._lock.tells_of_a_start() else []
             there += (

@@ -16,7 +16,8 @@ from kosmos.lock import check_lock, keeping
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.runtime.parallel import Parallel, joined
 from kosmos.train.alike import check_same_run
-from kosmos.train.opening import given_data, noting
+from kosmos.train.given_data import given_data, noting
+from kosmos.train.going_on import resume_call
 from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter, RunResult, check_reporter
 from kosmos.train.session import Session
@@ -37,8 +38,8 @@ def train_model(
 
     Args:
         config: from ``make_run``.
-        sources: documents in memory, or of code of your own, in place of ``data.sources``. Data workers want classes
-            that they can import; set ``data.workers`` to 0 for those of a script or notebook.
+        sources: documents in memory (``Documents``), or of code of your own, in place of ``data.sources``. Data workers
+            want classes that they can import; set ``data.workers`` to 0 for those of a script or notebook.
         held_out: documents that are scored, beside ``evaluate.sources``, where ``sources`` are given.
         registry: the plugins; None takes the installed ones.
         reporter: what shows progress; None shows none.
@@ -90,9 +91,10 @@ def resume_run(
         check_same_run(config, parallel, resumed=True)
         plugins = registry or agreed_plugins(config, parallel)
         kept: list[Registry] = []  # each rank's own
+        by = resume_call(folder.path, held_out=bool(held_out), accept_plugins=True) if given else ""
 
         def compared() -> list[str]:
-            lines = check_lock(folder.path, plugins, accept=accept_plugins)
+            lines = check_lock(folder.path, plugins, accept=accept_plugins, by=by)
             kept.append(keeping(folder.path, plugins))
             return lines
 

@@ -39,9 +39,10 @@ from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.environment import own_local_rank
 from kosmos.train.best import measure_of, ranked, values
+from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.laid_over import laid_over
 from kosmos.train.measure import ALL, Measure, measured
-from kosmos.train.output import RunFolder, resume_command
+from kosmos.train.output import RunFolder
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,8 @@ def open_checkpoint(
         return folder, _load_best(folder, _measure(folder, overrides))
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)
     if loaded is None:
-        again = resume_command(output)
-        raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with '{again}'")
+        again = in_quotes(what_resumes(output))
+        raise CheckpointError(f"{folder.checkpoints}: no checkpoint was saved yet; go on with {again}")
     return folder, loaded
 
 

@@ -24,11 +24,12 @@ from kosmos.train.alike import check_same_folder
 from kosmos.train.best import Best
 from kosmos.train.changes import Changed, changed_settings, told
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
+from kosmos.train.given_data import GivenData
 from kosmos.train.goodput import Goodput
 from kosmos.train.jumps import jumps
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
-from kosmos.train.opening import GivenData, open_run
+from kosmos.train.opening import open_run
 from kosmos.train.order import made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
@@ -130,7 +131,7 @@ class Session:
             should_stop=self.stop.wanted, at=self.watch.at, warn=lambda line: self._warn([line]),
         )  # fmt: skip
         self.has_begun = True
-        self.stop.go_on = self.watch.go_on = how_to_go_on(self.folder.path, self.parallel)
+        self.stop.go_on = self.watch.go_on = how_to_go_on(self.folder.path, self.parallel, opened.given)
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
         if passes := self.trainer.passes.told():

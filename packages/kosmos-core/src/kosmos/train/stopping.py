@@ -18,6 +18,7 @@ from kosmos.runtime.launch import is_launched
 
 if TYPE_CHECKING:
     from kosmos.runtime.parallel import Parallel
+    from kosmos.train.given_data import GivenData
 
 PATIENCE_S = 10.0
 """A scheduler and the launcher under it may both send SIGTERM for one and the same stop."""
@@ -33,10 +34,17 @@ def _allocation_end() -> float | None:
     return float(stated) if stated.isdigit() and float(stated) > time.time() else None
 
 
-def how_to_go_on(output: Path, parallel: Parallel) -> str:
-    """What goes on with the run in ``output`` in as many processes as it has now, whatever has started them."""
-    from kosmos.train.output import resume_command
+def how_to_go_on(output: Path, parallel: Parallel, given: GivenData | None = None) -> str:
+    """What goes on with the run in ``output`` in as many processes as it has now, whatever has started them.
 
+    Args:
+        given: documents of a caller in Python, which no command has.
+    """
+    from kosmos.train.going_on import resume_call, resume_command
+
+    if given is not None:
+        shared = f" (in {parallel.world_size} processes, started as these were)" if parallel.world_size > 1 else ""
+        return resume_call(output, held_out=bool(given.held_out)) + shared
     if parallel.world_size > parallel.local_world_size:  # of several nodes their launchers alone know the addresses
         again = resume_command(output)
         return f"{again} (in {parallel.world_size} processes, started on their nodes as these were)"

@@ -16,6 +16,7 @@ from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.file_names import COMPRESSED, suffix_of
+from kosmos.data.sources.given import refuse_noted
 from kosmos.data.sources.index_files import refuse_index_beside
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import hold_lines, index_json
@@ -201,6 +202,7 @@ def _open_path(request: Request, registry: Components) -> Parts:
         return _from_files(path.parent, [path.name], path.suffix.lower(), request)
     if there:
         raise DataError(f"data {request.path!r}: neither a file nor a folder; a pipe has to be written to a file first")
+    refuse_noted(request.path)
     if "://" in request.path:
         raise DataError(
             f"data {request.path!r}: addresses are not read; download it and name the file or folder, or give a hub id "

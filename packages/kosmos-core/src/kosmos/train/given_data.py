@@ -1,0 +1,56 @@
+"""Documents that ``train_model`` and ``resume_run`` are given, in place of those that the run file names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kosmos.config import RunConfig, SourceConfig
+from kosmos.data.document import Source
+from kosmos.data.sources.given import is_noted, noted
+from kosmos.errors import ConfigError
+from kosmos.evaluate.score import check_sources
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """Documents of a caller in Python."""
+
+    sources: Sequence[Source]
+    held_out: Sequence[Source]
+
+    @property
+    def names(self) -> set[str]:
+        return {source.name for source in (*self.sources, *self.held_out)}
+
+
+def given_data(
+    config: RunConfig, sources: Sequence[Source] | None, held_out: Sequence[Source] = (), *, resumed: bool = False
+) -> GivenData | None:
+    """What ``train_model`` and ``resume_run`` are given; None where that is nothing.
+
+    Args:
+        resumed: whether the run has noted that it was given some (``noting``).
+
+    Raises:
+        ConfigError: they are no lists of sources, there is none to train on, or the run file names some too.
+    """
+    if sources is None:
+        if held_out:
+            raise ConfigError("held_out: stands beside sources; what data.sources hold out is scored by itself")
+        return None
+    check_sources(sources)
+    check_sources(held_out, "held_out")
+    if not sources:
+        raise ConfigError("sources: there are none; leave it out to train on data.sources of the run")
+    if any(not (resumed and is_noted(entry.path)) for entry in config.data.sources):
+        raise ConfigError("sources: the run has data.sources too; give one of them")
+    return GivenData(sources, held_out)
+
+
+def noting(config: RunConfig, given: GivenData | None) -> RunConfig:
+    """The run with a note of the sources that it was given, which no command can open."""
+    if given is None:
+        return config
+    entries = [SourceConfig(path=noted(source.name), name=source.name) for source in given.sources]
+    return config.model_copy(update={"data": config.data.model_copy(update={"sources": entries})})

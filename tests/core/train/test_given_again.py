@@ -1,0 +1,159 @@
+"""Runs on documents that Python has given: which go on with them, what is said of them, and what is none."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kosmos import (
+    Document,
+    Documents,
+    Interrupted,
+    Registry,
+    Reporter,
+    Text,
+    load_run,
+    open_held_out,
+    open_sources,
+    resume_run,
+    score,
+    train_model,
+)
+from kosmos.checkpoint.folder import load_newest
+from kosmos.cli import main
+from kosmos.errors import CheckpointError, ConfigError, DataError, PluginError
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.given_data import GivenData
+from kosmos.train.stopping import how_to_go_on
+from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
+from support.ticks import TicksSource
+
+
+def sums(numbers: range, more: int = 1) -> list[Document]:
+    return [Document(f"sum {n}", (Text(f"{n} and: "), Text(str(n + more), train=True))) for n in numbers]
+
+
+class Own:
+    """A source of code of one's own."""
+
+    def __init__(self, documents: list[Document], name: str = "sums") -> None:
+        self.documents, self.name = documents, name
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def document(self, index: int) -> Document:
+        return self.documents[index]
+
+
+class StopsAt(Reporter):
+    def __init__(self, step: int) -> None:
+        self.at, self.taken = step, 0
+
+    def step(self, row, steps):
+        self.taken = row["step"]
+
+    def wants_stop(self):
+        return self.taken == self.at
+
+
+def run_on(output: Path, **over: Any):
+    return small_run(output, modalities=[], **over)
+
+
+def cut(output: Path, source: Any, **more: Any) -> str:
+    """A run that was stopped after 3 steps, and what it said."""
+    with pytest.raises(Interrupted) as stopped:
+        train_model(run_on(output), sources=[source], reporter=StopsAt(3), **more)
+    return str(stopped.value)
+
+
+def named(name: str, documents: list[Document]) -> Documents:
+    return Documents(name, documents)
+
+
+def test_a_run_that_stops_tells_the_call_that_goes_on_with_it(tmp_path: Path, capsys) -> None:
+    call = f"resume_run({str(tmp_path / 'run')!r}, sources=...)"
+    assert cut(tmp_path / "run", Own(sums(range(40)))).endswith(f", all saved; go on with: {call}")
+    with pytest.raises(ConfigError, match="holds a run already") as taken:
+        train_model(run_on(tmp_path / "run"), sources=[Own(sums(range(40)))])
+    assert f'go on with "{call}" or name another' in str(taken.value)
+    assert main(["checkpoint", "branch", str(tmp_path / "run"), str(tmp_path / "new"), "--step", "3"]) == 0
+    assert capsys.readouterr().out.endswith(f"go on with: resume_run({str(tmp_path / 'new')!r}, sources=...)\n")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    (tmp_path / "run" / "checkpoints").mkdir()
+    with pytest.raises(CheckpointError, match="no checkpoint was saved yet") as none:
+        load_run(tmp_path / "run")
+    assert str(none.value).endswith(f'go on with "{call}"')
+
+    both = cut(tmp_path / "both", Own(sums(range(40))), held_out=[Own(sums(range(40, 44)))])
+    call = f"resume_run({str(tmp_path / 'both')!r}, sources=..., held_out=...)"
+    assert both.endswith(f"go on with: {call}") and rows_of(tmp_path / "both" / "held_out.jsonl")
+    with pytest.raises(ConfigError) as taken:
+        train_model(run_on(tmp_path / "both"), sources=[Own(sums(range(40)))])
+    assert f'go on with "{call}" or name another' in str(taken.value)
+
+
+def test_in_several_processes_the_call_is_to_be_made_in_as_many() -> None:
+    given = GivenData([Own(sums(range(4)))], [])
+    said = how_to_go_on(Path("runs/a"), Parallel(0, 2, 0, 2), given)
+    assert said == "resume_run('runs/a', sources=...) (in 2 processes, started as these were)"
+
+
+def test_other_plugins_are_accepted_by_the_same_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any, **more: Any) -> Any:
+        raise PluginError(more["by"])
+
+    cut(tmp_path / "run", Own(sums(range(40))))
+    monkeypatch.setattr("kosmos.train.run.check_lock", broken)
+    with pytest.raises(PluginError) as refused:
+        resume_run(tmp_path / "run", sources=[Own(sums(range(40)))])
+    assert str(refused.value) == f"resume_run({str(tmp_path / 'run')!r}, sources=..., accept_plugins=True)"
+
+
+def test_whoever_opens_documents_that_were_given_is_told_that_they_were(tmp_path: Path, capsys) -> None:
+    output = train_model(run_on(tmp_path / "run"), sources=[Own(sums(range(40)), "s3://sums")]).output
+    saved = load_run(output)
+    config, registry = saved.composition.config, saved.composition.registry
+    tries: list[Callable[[], Any]] = [
+        lambda: open_sources(config, registry, "train"),
+        lambda: open_held_out(config, registry),
+        lambda: resume_run(output),
+    ]
+    for opens in tries:
+        with pytest.raises(DataError) as refused:
+            opens()
+        said = str(refused.value)
+        assert said.startswith(
+            "data 's3://sums (given to train_model)': these documents were given in Python, and no f"
+        )
+        assert "resume_run(output, sources=..., held_out=...)" in said and "score(composition, [source])" in said
+    for command in (
+        ["eval", str(output)],
+        ["train", "--resume", str(output)],
+        ["eval", str(output), "--data", "s3://sums"],
+    ):
+        assert main(command) == 3
+    assert capsys.readouterr().err.count("these documents were given in Python") == 3
+    assert score(saved.composition, [Own(sums(range(4)))]).overall.documents == 4
+
+
+def test_a_list_of_documents_is_told_what_makes_a_source_of_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^sources: expected .*; Documents\(name, \[\.\.\.\]\) is one of a list of Doc"
+    ):
+        train_model(run_on(tmp_path / "run"), sources=sums(range(4)))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"such as open_sources gives, got .*Own object"):
+        train_model(run_on(tmp_path / "run"), sources=Own(sums(range(4))))  # type: ignore[arg-type]
+
+
+def test_documents_are_read_by_data_workers(tmp_path: Path) -> None:
+    source = named("sums", sums(range(40)))
+    for workers in (0, 1):
+        config = run_on(tmp_path / str(workers), data={"workers": workers}, train={"steps": 2})
+        train_model(config, sources=[source], registry=Registry.from_modules({}))
+    assert_same_tensors(tmp_path / "0", tmp_path / "1")
