@@ -76,6 +76,39 @@ def named(name: str, documents: list[Document]) -> Documents:
     return Documents(name, documents)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("train", [{"steps": 2}, {"epochs": 1}], ids=str)
+@pytest.mark.parametrize("beside", [[], [named("good", sums(range(9)))]], ids=["alone", "beside a good one"])
+def test_an_empty_source_is_refused_before_anything_is_written(
+    tmp_path: Path, workers: int, train: dict[str, int], beside: list[Any]
+) -> None:
+    config = run_on(tmp_path / "run", data={"workers": workers}, train=train)
+    line = "^kept: holds no documents; leave it out of {}, or give it some$"
+    with pytest.raises(DataError, match=line.format("sources")):
+        train_model(config, sources=[*beside, named("kept", [])])
+    with pytest.raises(DataError, match=line.format("held_out")):
+        train_model(config, sources=[named("good", sums(range(9)))], held_out=[named("kept", [])])
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_folder_that_an_empty_source_was_to_be_trained_in_is_free(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="kept: holds no documents"):
+        train_model(run_on(tmp_path / "run"), sources=[named("kept", [])])
+    assert train_model(run_on(tmp_path / "run"), sources=[named("kept", sums(range(9)))]).step == 6
+
+
+class NoTicks(TicksSource):
+    def __len__(self) -> int:
+        return 0
+
+
+def test_an_empty_dataset_of_a_plugin_is_refused_likewise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("support.ticks.TicksSource", NoTicks)
+    with pytest.raises(DataError, match=r"^dataset 'ticks': its train part is empty$"):
+        train_model(small_run(tmp_path / "run"), registry=ticks_registry())
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_that_stops_tells_the_call_that_goes_on_with_it(tmp_path: Path, capsys) -> None:
     call = f"resume_run({str(tmp_path / 'run')!r}, sources=...)"
     assert cut(tmp_path / "run", Own(sums(range(40)))).endswith(f", all saved; go on with: {call}")

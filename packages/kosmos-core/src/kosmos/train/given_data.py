@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kosmos.config import RunConfig, SourceConfig
 from kosmos.data.document import Source
 from kosmos.data.sources.given import is_noted, noted
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.score import check_sources
 
 
@@ -22,6 +22,17 @@ class GivenData:
     @property
     def names(self) -> set[str]:
         return {source.name for source in (*self.sources, *self.held_out)}
+
+    def check_some(self) -> None:
+        """Raises DataError where a source is empty, as what is left of documents that were all sorted out.
+
+        One that is held out is refused like the others: its score would be that of nothing, which no later step would
+        be compared with.
+        """
+        for name, sources in (("sources", self.sources), ("held_out", self.held_out)):
+            for source in sources:
+                if len(source) == 0:
+                    raise DataError(f"{source.name}: holds no documents; leave it out of {name}, or give it some")
 
 
 def given_data(

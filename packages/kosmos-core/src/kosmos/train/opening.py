@@ -175,5 +175,6 @@ def _open_data(config: RunConfig, registry: Registry, given: GivenData | None) -
     """What is trained on, and what is scored."""
     if given is None:
         return open_both(config, registry)
+    given.check_some()
     scored = open_scored(config, registry, given.names)
     return list(given.sources), [*given.held_out, *scored]
