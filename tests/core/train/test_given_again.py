@@ -50,6 +50,13 @@ class Own:
         return self.documents[index]
 
 
+class Unknown(Own):
+    """One that says that it does not know whether its documents are others."""
+
+    def fingerprint(self) -> None:
+        return None
+
+
 class StopsAt(Reporter):
     def __init__(self, step: int) -> None:
         self.at, self.taken = step, 0
@@ -74,6 +81,39 @@ def cut(output: Path, source: Any, **more: Any) -> str:
 
 def named(name: str, documents: list[Document]) -> Documents:
     return Documents(name, documents)
+
+
+@pytest.mark.parametrize("kind", [Own, lambda documents: named("sums", documents)], ids=["a class", "Documents"])
+def test_a_run_goes_on_among_the_documents_that_it_was_given_and_no_others(tmp_path: Path, kind: Callable) -> None:
+    cut(tmp_path / "run", kind(sums(range(40))))
+    others = sums(range(40), more=2), [*reversed(sums(range(40)))], sums(range(1, 41))
+    for documents in others:
+        with pytest.raises(CheckpointError) as refused:
+            resume_run(tmp_path / "run", sources=[kind(documents)])
+        said = str(refused.value)
+        assert "was made with other documents of data.sources.0, or in another order, though they are as many; " in said
+        assert ". Give resume_run the sources that the run was begun with; for one that makes its documents" in said
+        assert "files" not in said
+    resume_run(tmp_path / "run", sources=[kind(sums(range(40)))])
+    train_model(run_on(tmp_path / "whole"), sources=[kind(sums(range(40)))])
+    assert_same_tensors(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_run_that_does_not_know_its_documents_goes_on_as_before(tmp_path: Path) -> None:
+    cut(tmp_path / "old", Unknown(sums(range(40))))  # as the runs of before are, which noted nothing
+    (told,) = load_newest(tmp_path / "old" / "checkpoints").state["order"]["data"]["sources"]
+    assert "fingerprint" not in told
+    assert resume_run(tmp_path / "old", sources=[Own(sums(range(40), more=2))]).step == 6
+    cut(tmp_path / "run", Own(sums(range(40))))
+    assert resume_run(tmp_path / "run", sources=[Unknown(sums(range(40), more=2))]).step == 6
+
+
+def test_a_source_of_another_name_is_told_to_be_given_again(tmp_path: Path) -> None:
+    cut(tmp_path / "run", Own(sums(range(40))))
+    with pytest.raises(
+        CheckpointError, match=r"name 'sums', .* 'others'; .*\. Give resume_run the sources that the run"
+    ):
+        resume_run(tmp_path / "run", sources=[Own(sums(range(40)), "others")])
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -189,7 +189,9 @@ class Source(Protocol):
     Documents are drawn in random order. A source that reads many to get one has a method ``blocks() -> Blocks | None``
     beside these: each lane then draws from few blocks at a time, and comes to each block once in an epoch. A source
     whose documents may be others tomorrow, though they are as many, has a method ``fingerprint() -> str | None``, which
-    tells these in this order from others: a run does not go on among others.
+    tells these in this order from others: a run does not go on among others. A source that ``train_model`` is given and
+    that has no such method is told by the origins and texts of up to 64 of its documents, from the first to the last,
+    which are read twice for it; None compares nothing.
     """
 
     name: str

@@ -9,8 +9,9 @@ from typing import Any
 from kosmos.checkpoint import AVERAGED
 from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
-from kosmos.data.fingerprint import fingerprint_of
+from kosmos.data.fingerprint import fingerprint_of, fingerprint_of_given
 from kosmos.data.shuffle import blocks_of, digest
+from kosmos.data.sources.given import is_noted
 from kosmos.errors import CheckpointError, KosmosError
 from kosmos.names import listed
 from kosmos.plugins import Registry
@@ -29,11 +30,16 @@ FACTS = (".documents", ".blocks", ".fingerprint")
 """How the paths of what counts of a source, and is no setting, end."""
 
 
-def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]:
-    """Settings and sources that decide which document comes when and how many tokens it takes. Plain values."""
+def sample_order(config: RunConfig, sources: Sequence[Source], *, given: bool = False) -> dict[str, Any]:
+    """Settings and sources that decide which document comes when and how many tokens it takes. Plain values.
+
+    Args:
+        given: whether the sources were given in Python. Some documents of one that does not tell itself from others are
+            read for that; those of a dataset of a plugin may cost too much.
+    """
     settings = settings_of(config)
     set_of = settings["data"]["sources"] or [{} for _ in sources]
-    opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
+    opened = [{**_facts(source, given), **entry} for source, entry in zip(sources, set_of, strict=True)]
     return {**settings, "data": {**settings["data"], "sources": opened}}
 
 
@@ -46,10 +52,11 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     return {"data": {**data, "sources": set_of}, "modalities": dumped["modalities"], "streams": parts}
 
 
-def _facts(source: Source) -> dict[str, Any]:
+def _facts(source: Source, given: bool) -> dict[str, Any]:
     """What counts of a source. Its blocks, where it has some, since files may be written anew with other row groups."""
     blocks = blocks_of(source)
-    told = {"blocks": digest(blocks) if blocks else None, "fingerprint": fingerprint_of(source)}
+    tells = fingerprint_of_given if given else fingerprint_of
+    told = {"blocks": digest(blocks) if blocks else None, "fingerprint": tells(source)}
     return {"name": source.name, "documents": len(source), **{name: is_ for name, is_ in told.items() if is_}}
 
 
@@ -85,7 +92,8 @@ def check_goes_on(
             f"{where}: {_made_of_steps(state[AVERAGED])}, without the state of an optimizer; begin a run with it "
             f"(init={where.parent.parent})"
         )
-    check_same_order(state["order"], order, where, registry)
+    given = any(is_noted(entry.path) for entry in config.data.sources)
+    check_same_order(state["order"], order, where, registry, given=given)
     if (made := state.get("made_of")) is not None:  # older ones lack it
         check_same_model(made, made_of(config), where, registry)
     made_with, now = state.get("made_with"), config.train.optimizer.name  # older ones lack it
@@ -103,17 +111,23 @@ def _made_of_steps(steps: Sequence[int]) -> str:
 
 
 def check_same_order(
-    saved: Mapping[str, Any], now: Mapping[str, Any], where: Path, registry: Registry | None = None
+    saved: Mapping[str, Any],
+    now: Mapping[str, Any],
+    where: Path,
+    registry: Registry | None = None,
+    *,
+    given: bool = False,
 ) -> None:
     """Refuse to go on with other data than the checkpoint was made with.
 
     Args:
         registry: as of ``check_goes_on``; without one an option that states its default is another than one left out.
+        given: whether the sources were given in Python.
 
     Raises:
         CheckpointError: names the field that differs.
     """
-    _refuse_first(other_order(saved, now, registry), where, why_not)
+    _refuse_first(other_order(saved, now, registry), where, why_not, given=given)
 
 
 def other_order(
@@ -231,7 +245,9 @@ def _others(
             yield path, before, after
 
 
-def _refuse_first(others: Iterator[tuple[str, Any, Any]], where: Path, why: Callable[[str], str]) -> None:
+def _refuse_first(
+    others: Iterator[tuple[str, Any, Any]], where: Path, why: Callable[[str], str], *, given: bool = False
+) -> None:
     """Raises CheckpointError of what differs, if anything does."""
     # A setting that was changed is the cause where what is there differs, too.
     for path, before, after in sorted(others, key=lambda found: found[0].endswith(FACTS)):
@@ -239,22 +255,25 @@ def _refuse_first(others: Iterator[tuple[str, Any, Any]], where: Path, why: Call
         begins = f" that begins with its weights (init={where.parent.parent}, and init.optimizer=true to take what its"
         go_on = f"{begins} optimizer knows); schedule and order of samples begin anew" if suits else ""
         raise CheckpointError(
-            f"{where}: was made with {_told(path, before, after)}; {why(path)}. "
-            f"{_as_before(path, before)}, or start a new run{go_on}"
+            f"{where}: was made with {_told(path, before, after, given)}; {why(path)}. "
+            f"{_as_before(path, before, given)}, or start a new run{go_on}"
         )
 
 
-def _told(path: str, before: Any, after: Any) -> str:
+def _told(path: str, before: Any, after: Any, given: bool) -> str:
     if path.endswith(".fingerprint"):
-        return (
-            f"other documents of {path.rpartition('.')[0]}, or in another order, though they are as many: files were "
-            "renamed, exchanged or put in another order, or the ids of rows are others"
-        )
+        files = ": files were renamed, exchanged or put in another order, or the ids of rows are others"
+        which = f"other documents of {path.rpartition('.')[0]}, or in another order, though they are as many"
+        return which + ("" if given else files)
     return f"{path} {shown(before)}, the run now has {shown(after)}"
 
 
-def _as_before(path: str, before: Any) -> str:
+def _as_before(path: str, before: Any, given: bool) -> str:
     """What to do where a source, or a setting, is another one: of a source's facts only the name is a field."""
+    if given and path.startswith("data.sources"):
+        anew = "; for one that makes its documents anew each time, add a method fingerprint() that returns None"
+        again = "Give resume_run the sources that the run was begun with"
+        return again + (anew if path.endswith(".fingerprint") else "")
     if path.endswith(FACTS):
         return f"Bring back the files of {path.rpartition('.')[0]} as they were"
     if path.endswith(".name") and path.startswith("data.sources."):
