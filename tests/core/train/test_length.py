@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from kosmos import resume_run, train_model
+from kosmos import Documents, Text, resume_run, train_model
 from kosmos.data.document import Document
 from kosmos.data.lane import Feed, Lane, Row
 from kosmos.data.mixture import Mixture
@@ -194,3 +194,28 @@ def test_sources_with_weights_have_no_epoch_in_their_rows(tmp_path):
     weighted = {"sources": [{"path": "ticks", "weight": 2}]}
     train_model(small_run(tmp_path, data=weighted, train={"steps": 1}), registry=ticks_registry())
     assert "epoch" not in rows_of(tmp_path / "metrics.jsonl")[0]
+
+
+def words(many: int) -> Documents:
+    return Documents("words", [Document(f"word {n}", (Text(f"word {n}", train=True),)) for n in range(many)])
+
+
+@pytest.mark.parametrize("documents", [1, 3])
+def test_a_run_that_takes_its_few_documents_many_more_times_than_was_asked_for_warns(tmp_path, documents):
+    listener = Listener()
+    config = small_run(tmp_path, modalities=[], train={"epochs": 1})
+    result = train_model(config, sources=[words(documents)], reporter=listener)
+    drawn = sum(row["documents"] for row in rows_of(tmp_path / "metrics.jsonl"))
+    (line,) = [line for line in result.warnings if "epochs" in line]
+    assert line == (
+        f"train.epochs 1: it will be {drawn / documents:.3g} epochs in fact, since a step fills 2 rows (data.lanes) of "
+        "128 tokens (data.tokens_per_pack); lower one of these, or set train.steps if so many are meant"
+    )
+    assert [said for said in listener.said if "that is" in said] == []
+
+
+@pytest.mark.parametrize("asked", [{"steps": 2}, {"epochs": 1}], ids=["steps", "epochs"])
+def test_a_run_that_takes_about_what_was_asked_for_does_not_warn(tmp_path, asked):
+    config = small_run(tmp_path, modalities=[], train=asked)
+    result = train_model(config, sources=[words(200)])
+    assert [line for line in result.warnings if "epochs" in line] == []

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kosmos.config import RunConfig
+from kosmos.config import DataConfig, RunConfig
 from kosmos.data.lane import Feed, Lane
 from kosmos.data.plan import DocumentPlan
 from kosmos.data.waiting_media import let_go
@@ -27,6 +27,8 @@ ROUNDING = 1e-9
 """By which a sum of fractions may fall short of a whole."""
 MORE = 1.2
 """Times as many epochs as were asked for, which are worth a word: a step may take more than these."""
+MUCH_MORE = 1.5
+"""Times as many, which are worth a warning."""
 TOLD_AFTER_S = 2.0
 """Seconds after which a line says what is waited for: headers of films, or of a slow disk, take milliseconds each."""
 Report = Callable[[str], None]
@@ -45,16 +47,29 @@ class Counted:
     comes_to: float
     """Epochs that the steps take."""
 
-    def told(self) -> str:
+    def line(self) -> str:
         """For a person."""
         every = f"all {self.documents:,}" if self.looked_at == self.documents else f"{self.looked_at:,}"
-        told = (
+        return (
             f"{_told(self.epochs)} of {self.documents:,} documents: {self.steps:,} "
             f"step{'s' * (self.steps > 1)}, by the tokens of {every} of them and rows of {self.tokens_of_row:,.0f}"
         )
+
+    def told(self) -> str:
+        """For a person who gets no ``warning``."""
         if self.comes_to <= MORE * self.epochs:
-            return told
-        return f"{told}; that is {self.comes_to:.3g} epochs, fewer by lower data.lanes or data.tokens_per_pack"
+            return self.line()
+        return f"{self.line()}; that is {self.comes_to:.3g} epochs, fewer by lower data.lanes or data.tokens_per_pack"
+
+    def warning(self, data: DataConfig) -> str | None:
+        """Of steps that take many more epochs than were asked for: a step is the least that there is."""
+        if self.comes_to < MUCH_MORE * self.epochs:
+            return None
+        rows = f"{data.lanes} rows (data.lanes) of {data.tokens_per_pack} tokens (data.tokens_per_pack)"
+        return (
+            f"train.epochs {self.epochs:g}: it will be {self.comes_to:.3g} epochs in fact, since a step fills {rows}; "
+            "lower one of these, or set train.steps if so many are meant"
+        )
 
 
 class TooLong(Exception):

@@ -64,6 +64,8 @@ class Opened:
     """Documents that it has in place of those that the run file names."""
     counted: str = ""
     """What its epochs come to, for a person."""
+    repeats: str | None = None
+    """A warning where they come to many more."""
 
 
 def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Composition:
@@ -117,13 +119,14 @@ def _counted(run: Opened, registry: Registry, report: Report) -> Opened:
     """The run with the steps that its epochs come to. All ranks call it."""
     config, parallel = run.composition.config, run.parallel
 
-    def count() -> tuple[RunConfig, str]:
+    def count() -> tuple[RunConfig, str, str | None]:
         counted, found = in_steps(config, run.feed, report)
         check_length(counted, registry, parallel.world_size)
-        return counted, found.told()
+        repeats = found.warning(config.data)
+        return counted, found.line() if repeats else found.told(), repeats
 
-    counted, told = parallel.main_only(count)
-    return replace(run, composition=replace(run.composition, config=counted), counted=told)
+    counted, told, repeats = parallel.main_only(count)
+    return replace(run, composition=replace(run.composition, config=counted), counted=told, repeats=repeats)
 
 
 def _open(

@@ -168,7 +168,7 @@ class Session:
         if run.counted:
             self.reporter.say(run.counted)
         slower = slower_without_triton(run.device), slower_here(self.config.train.fp8, run.device)
-        self._warn((*slower, *self.registry.given_way(), *doubtful))
+        self._warn((*slower, *self.registry.given_way(), run.repeats, *doubtful))
 
     def _warn(self, warnings: Iterable[str | None]) -> None:
         for warning in filter(None, warnings):
