@@ -119,9 +119,11 @@ Segment = Text | Mark | Media | StoredMedia
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """One sample. ``origin`` names it for humans: file and line, shard and row."""
+    """One sample."""
 
     origin: str
+    """Names it for humans: file and line, shard and row. Each document should have one of its own, because bad samples
+    are counted by it: those of one origin count once."""
     segments: tuple[Segment, ...]
     references: tuple[str, ...] = ()
     """All right answers to what it asks, where there are several, for metrics of generated answers. Training never sees
