@@ -65,7 +65,8 @@ class Counted:
         """Of steps that take many more epochs than were asked for: a step is the least that there is."""
         if self.comes_to < MUCH_MORE * self.epochs:
             return None
-        rows = f"{data.lanes} rows (data.lanes) of {data.tokens_per_pack} tokens (data.tokens_per_pack)"
+        lanes = f"{data.lanes} row{'s' * (data.lanes > 1)} (data.lanes)"
+        rows = f"{lanes} of {data.tokens_per_pack} tokens (data.tokens_per_pack)"
         return (
             f"train.epochs {self.epochs:g}: it will be {self.comes_to:.3g} epochs in fact, since a step fills {rows}; "
             "lower one of these, or set train.steps if so many are meant"
