@@ -42,6 +42,7 @@ def test_a_snippet_compiles_and_what_it_imports_of_kosmos_is_there(block: Block)
 SHORTER = {
     '"steps": 300}})': '"steps": 2}, "evaluate": {"max_documents": 8}})',
     '"steps": 300': '"steps": 2',
+    '"steps": 30,': '"steps": 2,',
     '"max_documents": 128': '"max_documents": 8',
     "max_documents=64": "max_documents=8",
     "max_new_tokens=40": "max_new_tokens=2",
