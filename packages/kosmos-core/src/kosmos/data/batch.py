@@ -70,13 +70,19 @@ class PackedArrays:
 
 @dataclass(slots=True)
 class PackedBatch:
-    """A row as tensors; fields as in ``PackedArrays``. ``grids`` stay on the CPU: shapes depend on them."""
+    """A row as tensors."""
 
     token_ids: Tensor
+    """int64 [T]; slots hold the padding token."""
     labels: Tensor
+    """int64 [T]: the next token where the loss looks at its prediction, else -100."""
     position_ids: Tensor
+    """int64 [T], beginning with 0 in each document."""
     documents: tuple[DocumentInfo, ...]
+    """In their order, each with its ``origin``, ``start`` and ``length``."""
     media: dict[str, MediaArrays]
+    """Of every stream of the run: ``values`` [N, *cell], ``slots`` int64 [M], and ``grids`` int64 [items, 3], which
+    stay on the CPU: shapes depend on them."""
     trained: Tensor
     """int64 [n]: the positions that the loss looks at, in order. Found on the CPU: a GPU would have to be asked."""
     weights: Tensor | None = None
