@@ -78,7 +78,7 @@ def test_two_ranks_take_the_rows_of_the_tokens_that_both_runs_have(
 ) -> None:
     output, ends = two_ranks("more")
     assert [status for status, _ in ends] == [0, 0], ends
-    assert sum(said.count("drawn anew: the rows of ") for _, said in ends) == 1
+    assert sum(said.count("begin as the mean of the others: the rows of ") for _, said in ends) == 1
     before, after = (
         load_run(run, device="cpu", registry=ticks_registry()) for run in (output.parent / "texts", output)
     )

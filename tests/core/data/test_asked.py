@@ -50,3 +50,9 @@ def test_a_prompt_has_the_answer_behind_it_as_data_would() -> None:
 def test_what_is_no_document_or_no_text_is_refused(document: object, text: object) -> None:
     with pytest.raises(NoSuchPart, match="answered: expected a Document and a string, got "):
         answered(document, text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("behind", [(), (Text(" tail"),)], ids=["whole", "before something else"])
+def test_what_is_learned_but_is_no_answer_at_the_end_is_refused(behind: tuple[Text, ...]) -> None:
+    with pytest.raises(NoSuchPart, match="answered: t ends in no answer, though something in it is learned; leave"):
+        answered(Document("t", (Text("A", train=True), *behind)), "C")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from kosmos import ConfigError, DataError, Document, score
+from kosmos import ConfigError, DataError, Document, Documents, Text, score
+from kosmos.compose import compose
 from kosmos.data.asked import prompt_of
 from kosmos.data.batch import DocumentInfo
 from kosmos.data.document import Source
@@ -212,3 +213,16 @@ def test_bits_per_byte_are_the_losses_over_the_bytes_of_what_is_learned(trained,
         learned.append((bits, nbytes))
     bits, nbytes = map(sum, zip(*learned, strict=True))
     assert scores.overall.bits_per_byte == pytest.approx(bits / nbytes)
+
+
+@pytest.mark.parametrize("tokens", [128, 130, 131])
+def test_characters_that_the_end_of_a_row_cuts_are_counted_once(tokens):
+    text = "\N{HIRAGANA LETTER A}" * 200  # of three bytes each, in pieces that begin with the last token before
+    composed = compose(small_run(data={"tokens_per_pack": tokens}), ticks_registry())
+    document = Document("d", (Text(text, train=True),))
+    found = score(composed, [Documents("one", [document])], device=CPU, workers=0).overall
+    losses = []
+    told = lambda _, own: losses.append(own.sum())  # noqa: E731
+    score(composed, [Documents("one", [document])], device=CPU, workers=0, told=told)
+    bits = sum(losses) / math.log(2) / len(text.encode())
+    assert found.bits_per_byte == pytest.approx(bits, rel=0.006)

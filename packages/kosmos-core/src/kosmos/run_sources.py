@@ -15,7 +15,7 @@ from kosmos.data.document import Document, Source, Text
 from kosmos.data.sources.fewer import FewerToTrainOn, OwnShare
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
-from kosmos.data.sources.source import RowSource
+from kosmos.data.sources.source import RowSource, unweighed
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
@@ -142,7 +142,7 @@ def _to_score(parts: Parts) -> Source:
     try:
         return parts.part("held_out", 0.0)
     except EmptySplit:
-        return parts.part("train", 0.0)
+        return unweighed(parts.part("train", 0.0))
 
 
 def open_named(

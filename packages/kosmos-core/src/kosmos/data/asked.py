@@ -23,7 +23,8 @@ def answered(document: Document, text: str, *, origin: str | None = None, weight
         weight: of the new one.
 
     Raises:
-        NoSuchPart: an argument is something else than its type says.
+        NoSuchPart: an argument is something else than its type says, or the document is no chat and has something that
+            is learned, but no answer at its end behind something that is not.
 
     Example:
         >>> from kosmos import answered, chat_prompt
@@ -31,7 +32,13 @@ def answered(document: Document, text: str, *, origin: str | None = None, weight
     """
     if not isinstance(document, Document) or not isinstance(text, str):
         raise NoSuchPart(f"answered: expected a Document and a string, got {document!r:.60} and {text!r:.60}")
-    asked, _ = asked_of(document)
+    asked, before = asked_of(document)
+    learned = any(getattr(segment, "train", False) for segment in document.segments)
+    if learned and before is None and not is_chat(document):
+        raise NoSuchPart(
+            f"answered: {document.origin} ends in no answer, though something in it is learned; leave that out of it, "
+            "or learn of it what comes last alone"
+        )
     end = (Mark(END, train=True),) if is_chat(asked) else ()
     segments = (*map(_not_learned, asked.segments), Text(text, train=True), *end)
     return Document(document.origin if origin is None else origin, segments, document.references, weight)

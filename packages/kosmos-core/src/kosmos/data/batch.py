@@ -85,10 +85,10 @@ class PackedBatch:
     stay on the CPU: shapes depend on them."""
     trained: Tensor
     """int64 [n]: the positions that the loss looks at, in order. Found on the CPU: a GPU would have to be asked."""
-    weights: Tensor | None = None
-    """fp32 [n]: what the loss of each of them is multiplied by; None where that is 1 for all."""
     host: PackedBatch | None = None
     """The row on the CPU, which may be asked for values at any time; None where this is it."""
+    weights: Tensor | None = None
+    """fp32 [n]: what the loss of each trained position is multiplied by; None where that is 1 for all."""
 
     @property
     def num_targets(self) -> int:
@@ -111,7 +111,7 @@ class PackedBatch:
         media = {n: MediaArrays(move(m.values), m.grids, move(m.slots)) for n, m in self.media.items()}
         ids, labels, positions, trained = map(move, (self.token_ids, self.labels, self.position_ids, self.trained))
         weights = None if self.weights is None else move(self.weights)
-        return PackedBatch(ids, labels, positions, self.documents, media, trained, weights, self.host or self)
+        return PackedBatch(ids, labels, positions, self.documents, media, trained, self.host or self, weights)
 
 
 def to_tensors(arrays: PackedArrays) -> PackedBatch:
@@ -135,7 +135,8 @@ def packed(
 ) -> PackedBatch:
     """A row on the CPU, with what follows from these."""
     trained = trained_in(labels)
-    return PackedBatch(token_ids, labels, position_ids, documents, media, trained, _weights(documents, trained))
+    weights = _weights(documents, trained)
+    return PackedBatch(token_ids, labels, position_ids, documents, media, trained, weights=weights)
 
 
 def _weights(documents: Sequence[DocumentInfo], trained: Tensor) -> Tensor | None:

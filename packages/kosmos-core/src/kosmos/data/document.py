@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
@@ -18,6 +17,10 @@ from kosmos.errors import NoSuchPart, SampleError
 MediaSource = bytes | Path | NDArray[Any]
 """An encoded file as bytes, a path to one, or decoded values in the modality's own form."""
 _SOURCES = (bytes, bytearray, memoryview, Path, np.ndarray)
+
+
+MOST_WEIGHT = 1_000_000
+"""Beyond it one row would be all that is learned, and gradients of some would be too large for fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ class Document:
                 _check_train(segment)
         if self.references:
             _check_references(self.references)
-        if self.weight != 1.0:
+        if self.weight is True or self.weight != 1.0:
             _check_weight(self.weight)
 
     @property
@@ -172,8 +175,11 @@ def _check_references(references: Any) -> None:
 
 def _check_weight(weight: Any) -> None:
     """Raises NoSuchPart where it is no number, or not finite."""
-    if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
-        raise NoSuchPart(f"the weight of a Document is {weight!r:.60}; expected a finite number")
+    is_number = isinstance(weight, Real) and not isinstance(weight, bool)
+    if not is_number or not -MOST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise NoSuchPart(
+            f"the weight of a Document is {weight!r:.60}; expected a number from {-MOST_WEIGHT:,} to {MOST_WEIGHT:,}"
+        )
 
 
 class Blocks(NamedTuple):

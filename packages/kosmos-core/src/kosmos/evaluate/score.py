@@ -284,10 +284,16 @@ class _Counter:
         tallies = _by_document(batch.documents, positions, losses, predictions.numpy() == targets)
         spans = _spans(batch.documents, positions)
         for document, tally, (low, high) in zip(batch.documents, tallies, spans, strict=True):
-            tally.text_bytes = len(self.tokenizer.decode(targets[low:high].tolist()).encode())
+            tally.text_bytes = _num_bytes(self.tokenizer.decode(targets[low:high].tolist()))
             for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
                 self.tallies[key].add(tally)
             self.told(document, losses[low:high])
+
+
+def _num_bytes(text: str) -> int:
+    """Bytes of a text, of which the end of a row may have cut the first and the last character: U+FFFD is told then."""
+    whole = text.strip("\ufffd")
+    return len(whole.encode()) + len(text) - len(whole)
 
 
 def _by_document(

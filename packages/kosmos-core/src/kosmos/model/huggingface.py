@@ -83,6 +83,10 @@ class HuggingFaceBackbone(WithKernels):
         first = not dist.is_initialized() or dist.get_rank() == 0
         take_over(self, self._whole() if first else None)
 
+    def token_table(self) -> Tensor:
+        """[V, D], in which tokens are looked up."""
+        return cast(Tensor, self.model.get_input_embeddings().weight)
+
     def embed(self, token_ids: Tensor) -> Tensor:
         """int [T] -> [T, D], scaled where the model scales its embeddings."""
         return cast(Tensor, self.model.get_input_embeddings()(token_ids))

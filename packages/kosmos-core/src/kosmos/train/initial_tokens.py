@@ -1,4 +1,4 @@
-"""Tokens of a run and of the run that it begins with: the same but for marks, whose rows are then moved, or drawn.
+"""Tokens of a run and of the run that it begins with: the same but for marks, whose rows are then moved, or made anew.
 
 A stage that adds a modality adds its marks to the tokens. All that text is made of has to be the same.
 """
@@ -32,22 +32,26 @@ class MovedTokens(NamedTuple):
     """int64 [n]: ids of those that both have."""
     there: Tensor
     """int64 [n]: theirs in the run that weights are taken from."""
-    drawn: tuple[str, ...]
-    """Names of those that only the run here has."""
+    new: Mapping[str, int]
+    """Those that only the run here has: name to id."""
     left: tuple[str, ...]
-    """Likewise there."""
+    """Names of those that only the other has."""
 
     def lines(self) -> Iterator[str]:
         """What is to be told."""
-        for what, names in (("drawn anew", self.drawn), ("left there", self.left)):
+        whats = ("begin as the mean of the others", self.new), ("left there", self.left)
+        for what, names in whats:
             if names:
                 yield f"{what}: the rows of {listed(names)} among the tokens"
 
     def taken(self, drawn: Tensor, stored: Tensor) -> Tensor:
-        """The tensor of the run here, whole: with the rows there of the tokens that both have."""
+        """The tensor of the run here, whole: the rows there of the tokens that both have, and their mean for others,
+        which in a model that is frozen would stay as they were drawn."""
         whole = drawn.full_tensor() if isinstance(drawn, DTensor) else drawn.clone()
-        here, there = self.here.to(whole.device), self.there.to(stored.device)
-        whole[here] = stored[there].to(whole.device, whole.dtype)
+        rows = stored[self.there.to(stored.device)].to(whole.device, whole.dtype)
+        whole[self.here.to(whole.device)] = rows
+        if self.new:
+            whole[list(self.new.values())] = rows.float().mean(0).to(whole.dtype)
         return whole
 
 
@@ -72,7 +76,8 @@ def moved_tokens(there: Path, here: Path, init: Path) -> MovedTokens | None:
     both = [name for name in new if name in old]
     return MovedTokens(
         torch.tensor([new[name] for name in both]), torch.tensor([old[name] for name in both]),
-        tuple(name for name in new if name not in old), tuple(name for name in old if name not in new),
+        {name: number for name, number in new.items() if name not in old},
+        tuple(name for name in old if name not in new),
     )  # fmt: skip
 
 
@@ -114,6 +119,9 @@ def token_rows(
     Args:
         ours: shapes of its tensors by name.
         theirs: likewise, of the run that weights are taken from.
+
+    Raises:
+        ConfigError: which ones they are cannot be told.
     """
     backbone, own = cast(Backbone, cast(Any, model).backbone), model_tensors(model)
     head = backbone.output_weight()
@@ -122,9 +130,25 @@ def token_rows(
         return []
     rows, before = ours[name][0], theirs[name][0]
     if rows == before:  # by their shapes, others might be taken for them
-        tables = {
-            id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding) and len(part.weight) == rows
-        }
-        return [name for name in ours if name in theirs and id(own[name]) in {*tables, id(head)}]
+        tokens = {id(head), id(_table(backbone, rows))}
+        return [name for name in ours if name in theirs and id(own[name]) in tokens]
     each = ((rows,), (before,)), ((rows, backbone.width), (before, backbone.width))
     return [name for name, shape in ours.items() if (shape, theirs.get(name)) in each]
+
+
+def _table(backbone: Backbone, rows: int) -> Tensor | None:
+    """The table that tokens are looked up in; None where a backbone has none of that length.
+
+    Raises:
+        ConfigError: it has several, such as one of positions.
+    """
+    if (known := getattr(backbone, "token_table", None)) is not None:
+        return cast(Tensor, known())
+    found = [part.weight for part in cast(nn.Module, backbone).modules() if isinstance(part, nn.Embedding)]
+    found = [table for table in found if len(table) == rows]
+    if len(found) > 1:
+        raise ConfigError(
+            f"init: the marks among the tokens are others, and of the backbone's {len(found)} tables of {rows:,} rows "
+            "none is known to be that of the tokens; name the modalities of the run that it begins with"
+        )
+    return next(iter(found), None)

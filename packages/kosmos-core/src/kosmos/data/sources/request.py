@@ -171,12 +171,12 @@ class Examined:
         if len(rows) == 0:
             path, usable = self.request.path, int(self.facts.usable.sum())
             raise EmptySplit(f"{path}: its {split} part is empty: none of its {usable} rows belong to it")
-        return self._of(rows)
+        return self._of(rows, weighs=split == "train")
 
     def whole(self) -> Source:
         return self._of(np.flatnonzero(self.facts.usable))
 
-    def _of(self, rows: NDArray[np.int64]) -> Source:
+    def _of(self, rows: NDArray[np.int64], *, weighs: bool = False) -> Source:
         most, held = self.request.options.max_text_bytes, frozenset(self.facts.held)
         folder = str(Path(self.request.path).parent)
         is_free = self.name_files and self.request.root is None and self.request.where
@@ -187,6 +187,7 @@ class Examined:
             fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()),
             places=self.places,
             remarks=self.remarks,
+            weighs=weighs,
         )  # fmt: skip
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Blocks, Document, Segment, Text
+from kosmos.data.document import Blocks, Document, Segment, Source, Text
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.layout import Layout
@@ -123,6 +123,8 @@ class RowSource:
     """Folders that its rows and media lie in: where one is gone no sample is at fault."""
     remarks: tuple[str, ...] = ()
     """What its rows have that is not read though it may be meant, and what to do, a line each."""
+    weighs: bool = True
+    """Whether its rows are asked what they weigh: those that are only scored are not."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -149,7 +151,7 @@ class RowSource:
         try:
             held = self.table.row(row)
             segments, references = self.layout.segments(held, self.table.root(row)), self.layout.references(held)
-            weight = weight_of(held, self.layout.columns)
+            weight = weight_of(held, self.layout.columns) if self.weighs else 1.0
             self._check(segments)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
@@ -363,3 +365,8 @@ def choose_rows(facts: Facts, split: Split, share: float, *, together: bool = Fa
             raise DataError(f"columns.{GROUP}: all rows are of one group, of which none could be trained on")
     chosen: NDArray[np.int64] = rows[held if split == "held_out" else ~held].astype(np.int64)
     return chosen
+
+
+def unweighed(source: Source) -> Source:
+    """The source as one that is only scored."""
+    return replace(source, weighs=False) if isinstance(source, RowSource) else source

@@ -11,20 +11,17 @@ FILES = (".bin", ".idx")
 """Suffixes of files of token numbers, as nanoGPT and Megatron write them."""
 OF_TOKENIZERS = ("input_ids", "token_ids")
 """Columns of token numbers, as transformers and others call them."""
-_NAMES = (*OF_TOKENIZERS, "tokens", "ids")
-_MOST_NAMED, _MOST = 8, 32
-"""Whole numbers that may be labels or a score: in columns of these names, and in others."""
 DECODE = "Kosmos reads text, which it tokenizes itself: decode them with the tokenizer that made them"
 
 
 def are_token_numbers(values: Sequence[Any], what: str) -> bool:
-    """Whether a list looks like the tokens of a text.
+    """Whether a list is the tokens of a text, by its name: other lists of numbers may be what is to be learned.
 
     Args:
         what: its column or nested path.
     """
-    most = _MOST_NAMED if what.rpartition(".")[2] in _NAMES else _MOST
-    return len(values) > most and all(type(value) is int for value in values)  # a bool is an int, too
+    named = what.rpartition(".")[2] in OF_TOKENIZERS
+    return named and all(type(value) is int for value in values)  # a bool is an int, too
 
 
 def told_of_columns(columns: Collection[str]) -> str:
