@@ -12,6 +12,7 @@ from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of, fingerprint_of_given
 from kosmos.data.shuffle import blocks_of, digest
 from kosmos.data.sources.given import is_noted
+from kosmos.data.sources.source import RowSource
 from kosmos.errors import CheckpointError, KosmosError
 from kosmos.names import listed
 from kosmos.plugins import Registry
@@ -26,7 +27,9 @@ LEARNS = ("freeze", "freeze_connector", "lora")
 """Fields that say what of a part is trained."""
 NO_OPTIONS = {*BackboneConfig.model_fields, "weights"}
 """What stands beside a component's options, or says where its weights lie."""
-FACTS = (".documents", ".blocks", ".fingerprint")
+ENDS = "ends"
+"""Fact of a source of text files: which documents of a file have an end. Older runs lack it, and all have."""
+FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}")
 """How the paths of what counts of a source, and is no setting, end."""
 
 
@@ -57,7 +60,24 @@ def _facts(source: Source, given: bool) -> dict[str, Any]:
     blocks = blocks_of(source)
     tells = fingerprint_of_given if given else fingerprint_of
     told = {"blocks": digest(blocks) if blocks else None, "fingerprint": tells(source)}
+    told[ENDS] = "last" if getattr(source, "cuts_texts", False) else None
     return {"name": source.name, "documents": len(source), **{name: is_ for name, is_ in told.items() if is_}}
+
+
+def keep_ends(before: Mapping[str, Any], now: Mapping[str, Any], sources: Sequence[Source]) -> None:
+    """Go on with an end for each document of a text file in a run that was begun so.
+
+    Args:
+        before: ``sample_order`` of its checkpoint.
+        now: of the run, where it is changed.
+        sources: of the run, what is held out among them.
+    """
+    for old, new in zip(before["data"]["sources"], now["data"]["sources"], strict=True):
+        if ENDS in new and ENDS not in old:
+            del new[ENDS]
+            for source in sources:
+                if isinstance(source, RowSource) and source.name == new["name"]:
+                    source.one_end = False
 
 
 def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -240,7 +260,7 @@ def _others(
     """What differs; ``in_effect`` tells what a value of ``saved`` or ``now`` comes to."""
     for path, one, other in differences(saved, now, ""):
         before, after = in_effect(path, one, saved), in_effect(path, other, now)
-        unknown = path.endswith(".fingerprint") and None in (before, after)  # older checkpoints lack it
+        unknown = path.endswith((".fingerprint", f".{ENDS}")) and None in (before, after)  # older checkpoints lack it
         if before != after and not unknown:  # else one of them states what the other leaves to the component
             yield path, before, after
 

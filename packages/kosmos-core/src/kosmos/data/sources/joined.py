@@ -66,6 +66,11 @@ class JoinedTable:
         table, place = self._place(index)
         return table.root(place)
 
+    @property
+    def cuts_texts(self) -> bool:
+        """As of ``TextTable``, of any of them."""
+        return any(getattr(table, "cuts_texts", False) for table in self.tables)
+
     def goes_on(self, index: int) -> bool:
         """As of ``TextTable``."""
         table, place = self._place(index)

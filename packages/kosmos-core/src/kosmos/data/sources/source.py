@@ -123,11 +123,18 @@ class RowSource:
     """Folders that its rows and media lie in: where one is gone no sample is at fault."""
     remarks: tuple[str, ...] = ()
     """What its rows have that is not read though it may be meant, and what to do, a line each."""
+    one_end: bool = True
+    """Whether of a text file the last document alone has an end. In runs that were begun earlier each has one."""
     weighs: bool = True
     """Whether its rows are asked what they weigh: those that are only scored are not."""
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def cuts_texts(self) -> bool:
+        """Whether its documents are, or some of them, pieces of text files."""
+        return bool(getattr(self.table, "cuts_texts", False))
 
     def origin(self, index: int) -> str:
         """Where document ``index`` is, for humans; known even where the row is broken."""
@@ -155,7 +162,7 @@ class RowSource:
             self._check(segments)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
-        goes_on = hasattr(self.table, "goes_on") and bool(self.table.goes_on(row))
+        goes_on = self.one_end and self.cuts_texts and bool(self.table.goes_on(row))  # type: ignore[attr-defined]
         return Document(origin, segments, references, weight, goes_on)
 
     def _root_advice(self, error: SampleError, row: int) -> str:

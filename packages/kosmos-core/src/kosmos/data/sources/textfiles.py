@@ -57,9 +57,14 @@ class TextTable:
     def root(self, index: int) -> Path:
         return self.files[int(self.file[index])].parent
 
+    @property
+    def cuts_texts(self) -> bool:
+        """Whether files are cut into documents that follow one another."""
+        return not self.one_a_line
+
     def goes_on(self, index: int) -> bool:
         """Whether its text does, in the next document."""
-        return not self.one_a_line and index + 1 < len(self) and bool(self.file[index] == self.file[index + 1])
+        return self.cuts_texts and index + 1 < len(self) and bool(self.file[index] == self.file[index + 1])
 
     def row(self, index: int) -> Row:
         begin, end, path = int(self.begin[index]), int(self.end[index]), self.files[self.file[index]]
@@ -241,7 +246,7 @@ def num_chars(text: bytes) -> int:
 def longest_piece(source: object) -> str | None:
     """The longest of the first documents of a source of text files that go on; None where none of them does."""
     table: Any = getattr(source, "table", None)
-    if not hasattr(table, "goes_on"):
+    if not getattr(table, "cuts_texts", False):
         return None
     rows: NDArray[np.int64] = source.rows  # type: ignore[attr-defined]  # of a source that has a table
     texts = []
