@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kosmos import generate_answers, generate_text, generate_texts
+from kosmos import DataError, Documents, SampleError, chat_prompt, generate_answers, generate_text, generate_texts
 from kosmos.data.asked import asked_of
 from kosmos.data.text_stream import StoppedText
 from kosmos.evaluate.generated import Writing, continue_documents
@@ -83,10 +83,36 @@ def test_an_answer_says_its_seed(parts, monkeypatch):
 
 def test_several_answers_to_each_document_of_a_source_are_those_of_their_seeds():
     parts, source, how = composed("decoder"), TicksSource("train", 6), {"max_new_tokens": 16, "temperature": 2.0}
+    every = []
     for seed in (3, 4):
         found = list(generate_answers(parts, source, seed=seed, **how))
-        assert [answer.seed for answer in found] == [seed] * 6 and sorted(answer.row for answer in found) == [*range(6)]
+        assert sorted(answer.row for answer in found) == [*range(6)]
         for answer in found:
             asked, expected = asked_of(source.document(answer.row))
             assert answer.expected == expected
-            assert answer.text == generate_text(parts, asked, seed=seed, **how)
+            assert answer.text == generate_text(parts, asked, seed=answer.seed, **how)
+        every += [answer.seed for answer in found]
+    assert len(set(every)) == 12 and every[:6] == [a.seed for a in generate_answers(parts, source, seed=3, **how)]
+
+
+def test_documents_that_are_alike_are_not_answered_alike():
+    parts, how = composed("decoder"), {"max_new_tokens": 16, "temperature": 2.0}
+    asked = Documents("asked", [chat_prompt("Why?", origin=f"{n}") for n in range(6)])
+    found = list(generate_answers(parts, asked, **how))
+    assert [answer.expected for answer in found] == [None] * 6
+    assert len({answer.text for answer in found}) == 6
+
+
+class Broken:
+    name = "broken"
+
+    def __len__(self):
+        return 3
+
+    def document(self, index):
+        raise SampleError(f"no {index}")
+
+
+def test_a_source_of_which_nothing_can_be_asked_is_no_empty_list():
+    with pytest.raises(DataError, match=r"broken: none of its documents can be asked; 3 left out, the first: .*no \d"):
+        list(generate_answers(composed("decoder"), Broken()))

@@ -56,3 +56,9 @@ def test_what_is_no_document_or_no_text_is_refused(document: object, text: objec
 def test_what_is_learned_but_is_no_answer_at_the_end_is_refused(behind: tuple[Text, ...]) -> None:
     with pytest.raises(NoSuchPart, match="answered: t ends in no answer, though something in it is learned; leave"):
         answered(Document("t", (Text("A", train=True), *behind)), "C")
+
+
+def test_a_text_that_was_cut_off_has_no_end() -> None:
+    cut = answered(chat_prompt("Two?"), "zw", goes_on=True)
+    assert cut.goes_on and cut.segments[-1] == Text("zw", train=True)
+    assert answered(Document("p", (Text("What?"),)), "a c", goes_on=True).goes_on

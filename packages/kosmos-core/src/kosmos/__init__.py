@@ -63,7 +63,8 @@ _PUBLIC = {
     "save_run": "kosmos.train.saving",
     "generate_text": "kosmos.generate",
     **dict.fromkeys("Score Scores score".split(), "kosmos.evaluate.score"),
-    **dict.fromkeys("Generated generate_answers generate_texts".split(), "kosmos.evaluate.generated"),
+    "Generated": "kosmos.evaluate.generated",
+    **dict.fromkeys("generate_answers generate_texts".split(), "kosmos.evaluate.asking"),
     "score_answers": "kosmos.evaluate.answer_scores",
     **dict.fromkeys("ChoiceScore Chosen score_choices".split(), "kosmos.evaluate.choices"),
     "deprecated": "kosmos.deprecation",
@@ -158,12 +159,12 @@ if TYPE_CHECKING:
     from kosmos.errors import SampleError as SampleError
     from kosmos.errors import TrainingError as TrainingError
     from kosmos.evaluate.answer_scores import score_answers as score_answers
+    from kosmos.evaluate.asking import generate_answers as generate_answers
+    from kosmos.evaluate.asking import generate_texts as generate_texts
     from kosmos.evaluate.choices import ChoiceScore as ChoiceScore
     from kosmos.evaluate.choices import Chosen as Chosen
     from kosmos.evaluate.choices import score_choices as score_choices
     from kosmos.evaluate.generated import Generated as Generated
-    from kosmos.evaluate.generated import generate_answers as generate_answers
-    from kosmos.evaluate.generated import generate_texts as generate_texts
     from kosmos.evaluate.score import Score as Score
     from kosmos.evaluate.score import Scores as Scores
     from kosmos.evaluate.score import score as score

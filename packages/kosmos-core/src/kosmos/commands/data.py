@@ -234,6 +234,9 @@ def _figure_lines(sources: Sequence[Source], figures: dict[str, Figures | None])
             f"tokens    {in_a_line(source.name)}: {of.shortest:,} to {of.longest:,} a document, "
             f"{of.mean:,.0f} on average; {100 * of.media_share:.0f} % of media, {100 * of.learned_share:.0f} % learned"
         )
+        if of.weights is not None:
+            least, mean, most = of.weights
+            yield f"weights   {in_a_line(source.name)}: {least:g} to {most:g}, {mean:.3g} on average"
 
 
 def _step_line(composition: Composition, sources: Sequence[Source], figures: dict[str, Figures | None]) -> str:
@@ -343,7 +346,8 @@ def _plain(result: dict[str, Any]) -> dict[str, Any]:
     """Dataclasses as objects."""
     sources = [{**s, "figures": s["figures"] and asdict(s["figures"])} for s in result["sources"]]
     shown = [
-        {"source": d.source, "origin": d.origin, "tokens": d.tokens, "stretches": [s._asdict() for s in d.stretches]}
+        {name: getattr(d, name) for name in ("source", "origin", "tokens", "weight")}
+        | {"stretches": [s._asdict() for s in d.stretches]}
         for d in result["shown"]
     ]
     return {**result, "sources": sources, "shown": shown, "incidents": [asdict(i) for i in result["incidents"]]}

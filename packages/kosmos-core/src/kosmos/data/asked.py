@@ -12,7 +12,9 @@ from kosmos.data.turns import is_chat, is_turn
 from kosmos.errors import NoSuchPart
 
 
-def answered(document: Document, text: str, *, origin: str | None = None, weight: float = 1.0) -> Document:
+def answered(
+    document: Document, text: str, *, origin: str | None = None, weight: float = 1.0, goes_on: bool = False
+) -> Document:
     """``document`` with ``text`` as its answer, which alone is learned; what it had as its answer is gone.
 
     Args:
@@ -21,6 +23,7 @@ def answered(document: Document, text: str, *, origin: str | None = None, weight
         text: such as the model wrote.
         origin: what the new one is called, where not as ``document``.
         weight: of the new one.
+        goes_on: whether the text was cut off, so that no end of it is learned.
 
     Raises:
         NoSuchPart: an argument is something else than its type says, or the document is no chat and has something that
@@ -39,9 +42,9 @@ def answered(document: Document, text: str, *, origin: str | None = None, weight
             f"answered: {document.origin} ends in no answer, though something in it is learned; leave that out of it, "
             "or learn of it what comes last alone"
         )
-    end = (Mark(END, train=True),) if is_chat(asked) else ()
+    end = (Mark(END, train=True),) if is_chat(asked) and not goes_on else ()
     segments = (*map(_not_learned, asked.segments), Text(text, train=True), *end)
-    return Document(document.origin if origin is None else origin, segments, document.references, weight)
+    return Document(document.origin if origin is None else origin, segments, document.references, weight, goes_on)
 
 
 def _not_learned(segment: Segment) -> Segment:

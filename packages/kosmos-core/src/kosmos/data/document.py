@@ -122,7 +122,8 @@ Segment = Text | Mark | Media | StoredMedia
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """One sample."""
+    """One sample: text and media in order. ``weight`` multiplies its loss, and no end of it is learned where its text
+    ``goes_on`` elsewhere."""
 
     origin: str
     """Names it for humans: file and line, shard and row. Each document should have one of its own, because bad samples

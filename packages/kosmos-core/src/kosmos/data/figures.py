@@ -43,6 +43,8 @@ class Figures:
     """How many of them in which way."""
     first_disordered: str
     """Origin of the first of them."""
+    weights: tuple[float, float, float] | None
+    """Least, mean and largest weight of a document; None where all weigh 1."""
 
 
 @dataclass(frozen=True)
@@ -88,4 +90,9 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, toke
         spelled(documents, tokenizer), named_file(documents, tokenizer), sum(len(pieces) > 1 for pieces in documents),
         sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
+        _weights([pieces[0].weight for pieces in documents]),
     )  # fmt: skip
+
+
+def _weights(found: Sequence[float]) -> tuple[float, float, float] | None:
+    return None if all(weight == 1 for weight in found) else (min(found), sum(found) / len(found), max(found))

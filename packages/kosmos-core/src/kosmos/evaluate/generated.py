@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kosmos.compose import Composition, check_composition
+from kosmos.compose import Composition
 from kosmos.data.asked import prompt_of
 from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
-from kosmos.data.in_memory import Documents
 from kosmos.data.mixture import Mixture
 from kosmos.data.text_stream import StoppedText, before_stop
-from kosmos.errors import ConfigError, SampleError
+from kosmos.errors import SampleError
 from kosmos.evaluate.called import called, shown
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
 from kosmos.evaluate.references import all_right
-from kosmos.evaluate.score import check_source
 from kosmos.generate import (
-    check_document,
-    check_sampling,
     generate_alone,
     generate_together,
     pass_over,
     ready_prompt,
     room_behind,
-    texts_of,
     why_ended,
 )
-from kosmos.given import seeds_of, whole
 from kosmos.model.choosing import GREEDY_BELOW
-from kosmos.runtime.devices import check_dtype, device_of
 from kosmos.runtime.parallel import Parallel
 
 AT_ONCE = 32
@@ -89,9 +82,13 @@ class Writing:
     top_k: int | None = None
     top_p: float | None = None
     seed: int = 0
-    """Of each document anew, so that none hangs on those before it, unless each has one of its own."""
+    """What the seed of each document follows from, unless each has one of its own."""
     stop: tuple[str, ...] = ()
     """Texts that end what is written in front of them."""
+
+    def seed_of(self, row: int) -> int:
+        """That of a row of a source: none hangs on those before it, and no two are drawn alike."""
+        return int.from_bytes(blake2b(f"{self.seed}/{row}".encode(), digest_size=4).digest(), "big")
 
     def settings(self) -> dict[str, Any]:
         """As plain values; without ``stop`` where there is none, as calls of earlier versions noted them."""
@@ -122,99 +119,6 @@ class _Asked:
         return replace(self.answer, text=text, tokens=len(ids), ended=ended, seed=seed)
 
 
-def generate_texts(
-    composition: Composition,
-    documents: Sequence[Document],
-    *,
-    max_new_tokens: int = 256,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype = torch.float32,
-    seed: int | Sequence[int] = 0,
-    stop: Sequence[str] = (),
-) -> list[str]:
-    """Continue each of ``documents`` as ``generate_text`` does, with its arguments, up to 32 at once.
-
-    In fp32 the texts are those of one call each. In less, products of several rows round differently, and a text may
-    differ.
-
-    Args:
-        seed: of all documents, each of which begins anew with it, or one for each: ``[document] * 4`` with
-            ``range(4)`` gives four texts of one document.
-
-    Raises:
-        ConfigError, TrainingError: as ``generate_text``.
-        SampleError: likewise; it names the document.
-    """
-    check_composition(composition)
-    check_dtype(dtype)
-    if isinstance(documents, Document) or not isinstance(documents, Sequence):
-        raise ConfigError(f"documents: expected a list of Document, got {documents!r:.60}")
-    for number, document in enumerate(documents):
-        check_document(document, f"documents[{number}]")
-    new_tokens, seeds = whole("max_new_tokens", max_new_tokens, least=1), seeds_of(seed, len(documents))
-    check_sampling(temperature, top_k, top_p)
-    device = device_of(device, composition.model)
-
-    def refuse(number: int, error: SampleError) -> None:
-        raise SampleError(f"documents[{number}] ({documents[number].origin}): {error}") from error
-
-    how = Writing(new_tokens, temperature, top_k, top_p, stop=texts_of("stop", stop))
-    groups = continue_documents(
-        composition, Documents("documents", documents), range(len(documents)), lambda document: (document, None), how,
-        device=device, dtype=dtype, leave_out=refuse, seed_of=seeds.__getitem__,
-    )  # fmt: skip
-    return [answer.text for group in groups for answer in group]
-
-
-def generate_answers(
-    composition: Composition,
-    source: Source,
-    *,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype = torch.float32,
-    max_documents: int = 512,
-    max_new_tokens: int = 256,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int = 0,
-    stop: Sequence[str] = (),
-) -> Iterator[Generated]:
-    """What the model writes for the documents that end in an answer, greedily those of ``kosmos eval --generate``.
-
-    Documents that cannot be read are left out: ``score`` names them. ``score_answers`` scores what was written, and
-    ``answered`` makes documents of it to learn from.
-
-    Args:
-        source: such as ``open_sources`` and ``open_held_out`` give.
-        device: None and ``auto`` are where the model is.
-        dtype: of matrix products.
-        max_documents: taken at most, evenly spread.
-        temperature: as of ``generate_text``.
-        top_k: likewise.
-        top_p: likewise.
-        seed: of what is sampled; each document begins anew with it.
-        stop: as of ``generate_text``.
-
-    Raises:
-        ConfigError: an argument is something else than its type says, or a number is out of its range.
-        TrainingError: as ``generate_text``.
-    """
-    check_composition(composition)
-    check_dtype(dtype)
-    check_source(source)
-    max_documents = whole("max_documents", max_documents, least=1)
-    new_tokens, (seed,) = whole("max_new_tokens", max_new_tokens, least=1), seeds_of(seed, 1)
-    check_sampling(temperature, top_k, top_p)
-    how = Writing(new_tokens, temperature, top_k, top_p, seed, texts_of("stop", stop))
-    where = device_of(device, composition.model)
-    groups = answer_documents(composition, source, device=where, dtype=dtype, max_documents=max_documents, how=how)
-    return chain.from_iterable(groups)
-
-
 def answer_documents(
     composition: Composition,
     source: Source,
@@ -223,6 +127,7 @@ def answer_documents(
     dtype: torch.dtype,
     max_documents: int,
     how: Writing,
+    ask: Ask = prompt_of,
     behind: int = -1,
     parallel: Parallel | None = None,
     should_stop: ShouldStop = go_on,
@@ -235,7 +140,7 @@ def answer_documents(
     mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
     rows = [mixture.row(0, draw) for draw in range(mixture.limit(0))]
     return continue_documents(
-        composition, source, rows, prompt_of, how,
+        composition, source, rows, ask, how,
         device=device, dtype=dtype, behind=behind, parallel=parallel, should_stop=should_stop, leave_out=leave_out,
     )  # fmt: skip
 
@@ -262,7 +167,7 @@ def continue_documents(
     Args:
         rows: of ``source``, ascending.
         leave_out: told of each row that cannot be used, before the group behind it.
-        seed_of: the seed of a row, where it is not that of ``how``.
+        seed_of: the seed of a row, where it does not follow from that of ``how``.
         behind: the last row that is answered already.
         parallel: the processes that share the rows. All of them call this, and get all groups.
         should_stop: asked at every token; where it says so the texts end there, and are of no use.
@@ -273,7 +178,7 @@ def continue_documents(
     """
 
     def asked(row: int) -> _Asked | None:
-        return _read(source, row, ask, seed_of(row) if seed_of else how.seed)
+        return _read(source, row, ask, (seed_of or how.seed_of)(row))
 
     def of_chunk(chunk: Sequence[int], leave_out: LeaveOut) -> Iterator[list[Generated]]:
         return _continue_chunk(

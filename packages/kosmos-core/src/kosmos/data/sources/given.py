@@ -24,5 +24,5 @@ def refuse_noted(path: str) -> None:
         raise DataError(
             f"data {path!r}: these documents were given in Python, and no file has them; to go on with the run, give "
             "them again (resume_run(output, sources=..., held_out=...)), and to score its model give the source itself "
-            "(score(composition, [source]))"
+            "(score(composition, [source])), or name other data (kosmos eval OUTPUT --data PATH)"
         )
