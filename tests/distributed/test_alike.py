@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from kosmos import Document, Text, train_model
+from kosmos.checkpoint.folder import load_newest
 from kosmos.cli import main
 from kosmos.data.bytes_tokenizer import ByteTokenizer
 from support.command import SMALL
 from support.ranks import End, Told, start_ranks, train_in_turn
+from support.runs import small_run
 
 RUN = (*SMALL, "data.lanes=2", "data.workers=0", "train.steps=2", "evaluate.max_documents=4")
 SETTINGS = {
@@ -188,3 +195,38 @@ def test_a_folder_that_all_see_keeps_nothing_of_the_look_at_it(trained: tuple[Pa
     output, ends = trained
     assert [status for status, _ in ends] == [0, 0], ends
     assert not [*output.glob(".seen*")]
+
+
+class DrawnOnce:
+    """Documents in an order that each process draws for itself, of which those of the first rank count."""
+
+    name = "sums"
+
+    def __init__(self) -> None:
+        self.rows, self.reads = [*range(60)], 0
+        Random(int(os.environ["RANK"])).shuffle(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def document(self, index: int) -> Document:
+        callers = {frame.function for frame in inspect.stack(0)}
+        self.reads += "sampled_fingerprint" in callers
+        row = self.rows[index]
+        return Document(f"sum {row}", (Text(f"{row} and 1: "), Text(str(row + 1), train=True)))
+
+
+def train_on_drawn(output: str) -> None:
+    source = DrawnOnce()
+    config = small_run(Path(output), modalities=[], data={"lanes": 2, "workers": 0}, train={"steps": 2})
+    train_model(config, sources=[source])
+    print("read first:", source.reads, file=sys.stderr)
+
+
+def test_the_first_rank_alone_looks_at_given_documents_which_may_stand_in_another_order_on_each(tmp_path: Path) -> None:
+    program = ("-c", "import sys; from distributed.test_alike import train_on_drawn; train_on_drawn(sys.argv[1])")
+    ends = [run.end(at_most_s=90) for run in start_ranks([[*program, tmp_path / "run"]] * 2)]
+    assert [status for status, _ in ends] == [0, 0], ends
+    assert [re.findall(r"read first: (\d+)", said) for _, said in ends] == [["32"], ["0"]]
+    (told,) = load_newest(tmp_path / "run" / "checkpoints").state["order"]["data"]["sources"]
+    assert told["fingerprint"]

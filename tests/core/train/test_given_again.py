@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import randrange
+from time import sleep
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ from kosmos.errors import CheckpointError, ConfigError, DataError, PluginError
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.given_data import GivenData
 from kosmos.train.stopping import how_to_go_on
-from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
+from support.runs import Listener, assert_same_tensors, rows_of, small_run, ticks_registry
 from support.ticks import TicksSource
 
 
@@ -106,6 +108,42 @@ def test_a_run_that_does_not_know_its_documents_goes_on_as_before(tmp_path: Path
     assert resume_run(tmp_path / "old", sources=[Own(sums(range(40), more=2))]).step == 6
     cut(tmp_path / "run", Own(sums(range(40))))
     assert resume_run(tmp_path / "run", sources=[Unknown(sums(range(40), more=2))]).step == 6
+
+
+class Drawing(Own):
+    """One whose documents are drawn anew each time, until ``draws`` is False."""
+
+    draws = True
+
+    def document(self, index: int) -> Document:
+        return self.documents[randrange(len(self.documents)) if self.draws else index]
+
+
+class DrawsNoMore(Drawing):
+    draws = False
+
+
+@pytest.mark.parametrize(("begun", "resumed"), [(Drawing, Drawing), (Drawing, DrawsNoMore), (DrawsNoMore, Drawing)])
+def test_a_source_that_draws_at_each_call_goes_on_whether_or_not_that_is_noticed(
+    tmp_path: Path, begun: Callable, resumed: Callable
+) -> None:
+    cut(tmp_path / "run", begun(sums(range(40))))
+    assert resume_run(tmp_path / "run", sources=[resumed(sums(range(40)))]).step == 6
+
+
+class Slow(Own):
+    def document(self, index: int) -> Document:
+        sleep(0.002)
+        return super().document(index)
+
+
+def test_reading_that_takes_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "reading 16 of the documents of sums, by which resume_run knows them"
+    for seconds, times in ((60.0, 0), (0.01, 1)):
+        monkeypatch.setattr("kosmos.train.length.TOLD_AFTER_S", seconds)
+        listener = Listener()
+        train_model(run_on(tmp_path / str(seconds)), sources=[Slow(sums(range(40)))], reporter=listener)
+        assert listener.said.count(line) == times
 
 
 def test_a_source_of_another_name_is_told_to_be_given_again(tmp_path: Path) -> None:

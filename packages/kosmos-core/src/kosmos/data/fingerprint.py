@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 from kosmos.data.document import Document, Mark, Source, Text
 from kosmos.data.foreign import called, calling, said
 from kosmos.errors import DataError, SampleError
 
-LOOKED_AT = 64
+LOOKED_AT = 16
 """Documents of a source by which it is told from others, where it does not tell itself."""
+READS = 32
+"""Of documents, where all that are looked at are read again to see whether they are the same: of fewer each is read
+more often, since two draws of a few prompts may be alike by chance."""
 
 
 def fingerprint_of(source: Source) -> str | None:
@@ -40,25 +43,37 @@ def fingerprint(identities: bytes, files: Sequence[tuple[str, int]]) -> str:
     return blake2b(identities + told, digest_size=8).hexdigest()
 
 
-def fingerprint_of_given(source: Source) -> str | None:
-    """As ``fingerprint_of``; a source without such a method is told by some of its documents, which are read for it.
+def tells_itself(source: Source) -> bool:
+    """Whether it has a method that ``fingerprint_of`` asks."""
+    return callable(getattr(source, "fingerprint", None))
+
+
+def sampled_fingerprint(source: Source, moved: Callable[[], None] = lambda: None) -> str | None:
+    """What tells a source that does not tell itself: some of its documents, which are read for it.
 
     None where these are others when they are read again, as of a source that draws its prompts: of such a one nothing
     but its name and length stays.
 
+    Args:
+        moved: called before each document.
+
     Raises:
-        DataError: as ``fingerprint_of``, or the source cannot be read at all.
+        DataError: the source cannot be read at all.
     """
-    if callable(getattr(source, "fingerprint", None)):
-        return fingerprint_of(source)
     last = len(source) - 1
     rows = sorted({number * last // (LOOKED_AT - 1) for number in range(LOOKED_AT)}) if last >= 0 else []
-    first, again = (digest_of(_read(source, row) for row in rows) for _ in range(2))
-    return first if first == again else None
+
+    def read() -> str:
+        return digest_of(_read(source, row, moved) for row in rows)
+
+    first = read()
+    more = READS // len(rows) - 1 if rows else 0
+    return first if all(read() == first for _ in range(more)) else None
 
 
-def _read(source: Source, row: int) -> Document | None:
+def _read(source: Source, row: int, moved: Callable[[], None]) -> Document | None:
     """A document; None where it cannot be used. Why not does not count: the words may be others in each process."""
+    moved()
     try:
         with calling(source, "document"):
             document = source.document(row)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from kosmos.config import RunConfig, SourceConfig
 from kosmos.data.document import Source
+from kosmos.data.fingerprint import LOOKED_AT, sampled_fingerprint, tells_itself
 from kosmos.data.sources.given import is_noted, noted
 from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.score import check_sources
+from kosmos.train.length import Report, Wait
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,27 @@ class GivenData:
     @property
     def names(self) -> set[str]:
         return {source.name for source in (*self.sources, *self.held_out)}
+
+    def sampled(self, report: Report) -> dict[int, str]:
+        """What tells those of ``sources`` that do not tell themselves, by their numbers, where anything does.
+
+        For one rank, which tells the others: what is drawn as a source is made, or stands in the order of a set, is
+        another in each process. Datasets of plugins are not asked this, whose documents may cost too much.
+
+        Args:
+            report: told what is going on where it takes long.
+
+        Raises:
+            DataError: a source cannot be read at all.
+        """
+        found = {}
+        for number, source in enumerate(self.sources):
+            if not tells_itself(source):
+                some = min(len(source), LOOKED_AT)
+                wait = Wait(f"reading {some} of the documents of {source.name}, by which resume_run knows them", report)
+                if told := sampled_fingerprint(source, wait.moved):
+                    found[number] = told
+        return found
 
     def check_some(self) -> None:
         """Raises DataError where a source is empty, as what is left of documents that were all sorted out.

@@ -77,10 +77,10 @@ class TooLong(Exception):
     """To count takes more seconds than it may."""
 
 
-class _Wait:
+class Wait:
     """Tells once of a wait that is long, and ends one that is too long."""
 
-    def __init__(self, what: str, report: Report, at_most_s: float) -> None:
+    def __init__(self, what: str, report: Report, at_most_s: float = math.inf) -> None:
         self.what, self.report, self.at_most_s = what, report, at_most_s
         self.began, self.said = time.monotonic(), False
 
@@ -125,7 +125,7 @@ def count_steps(
         )
     drawn = [_some_of(len(one), max(FEWEST, math.ceil(LOOKED_AT * len(one) / documents))) for one in sources]
     lane, tokens, looked_at = _Lane(feed, 0), 0.0, sum(map(len, drawn))
-    wait = _Wait(
+    wait = Wait(
         f"counting the steps of {_told(epochs)}: reading the headers of {looked_at:,} documents", report, at_most_s
     )
     for number, (source, draws) in enumerate(zip(sources, drawn, strict=True)):
@@ -163,7 +163,7 @@ class _Lane(Lane):
         return found
 
 
-def _filled(every: Sequence[Lane], epochs: float, tokens: float, wait: _Wait) -> Counted:
+def _filled(every: Sequence[Lane], epochs: float, tokens: float, wait: Wait) -> Counted:
     """Of few documents: by all rows of the epochs or, where these are many, of as many whole ones as are few."""
     lanes, documents = len(every), every[0].feed.mixture.epoch
     assert documents is not None

@@ -29,7 +29,7 @@ from kosmos.train.comparable import check_best, check_scored, check_written, wri
 from kosmos.train.compiling import check_compile
 from kosmos.train.given_data import GivenData
 from kosmos.train.length import Report, in_steps
-from kosmos.train.order import sample_order
+from kosmos.train.order import sample_order, with_fingerprints
 from kosmos.train.output import RunFolder
 from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types
@@ -112,6 +112,8 @@ def open_run(
     run = opened[0]
     check_same_data(run.order, [*run.held_out, *run.choices], parallel)
     check_same_model(run.composition, parallel)
+    sampled = parallel.main_only(lambda: given.sampled(report) if given else {})
+    run = replace(run, order=with_fingerprints(run.order, sampled))
     return run if absolute.train.is_counted else _counted(run, registry, report)
 
 
@@ -169,7 +171,7 @@ def _open(
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
         from_files=not kept, sources=sources, held_out=held_out, choices=choices, feed=feed,
-        order=sample_order(config, sources, given=given is not None), lanes=parallel.lanes(config.data.lanes),
+        order=sample_order(config, sources), lanes=parallel.lanes(config.data.lanes),
         metrics=metrics, given=given,
     )  # fmt: skip
 

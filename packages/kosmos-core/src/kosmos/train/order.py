@@ -9,7 +9,7 @@ from typing import Any
 from kosmos.checkpoint import AVERAGED
 from kosmos.config import BackboneConfig, RunConfig
 from kosmos.data.document import Source
-from kosmos.data.fingerprint import fingerprint_of, fingerprint_of_given
+from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.shuffle import blocks_of, digest
 from kosmos.data.sources.given import is_noted
 from kosmos.data.sources.source import RowSource
@@ -33,17 +33,21 @@ FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}")
 """How the paths of what counts of a source, and is no setting, end."""
 
 
-def sample_order(config: RunConfig, sources: Sequence[Source], *, given: bool = False) -> dict[str, Any]:
-    """Settings and sources that decide which document comes when and how many tokens it takes. Plain values.
-
-    Args:
-        given: whether the sources were given in Python. Some documents of one that does not tell itself from others are
-            read for that; those of a dataset of a plugin may cost too much.
-    """
+def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]:
+    """Settings and sources that decide which document comes when and how many tokens it takes. Plain values."""
     settings = settings_of(config)
     set_of = settings["data"]["sources"] or [{} for _ in sources]
-    opened = [{**_facts(source, given), **entry} for source, entry in zip(sources, set_of, strict=True)]
+    opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
     return {**settings, "data": {**settings["data"], "sources": opened}}
+
+
+def with_fingerprints(order: Mapping[str, Any], found: Mapping[int, str]) -> dict[str, Any]:
+    """``sample_order`` of sources of which some, by their numbers, were told from others by their documents."""
+    sources = [
+        {**facts, "fingerprint": found[number]} if number in found else facts
+        for number, facts in enumerate(order["data"]["sources"])
+    ]
+    return {**order, "data": {**order["data"], "sources": sources}}
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
@@ -55,11 +59,10 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     return {"data": {**data, "sources": set_of}, "modalities": dumped["modalities"], "streams": parts}
 
 
-def _facts(source: Source, given: bool) -> dict[str, Any]:
+def _facts(source: Source) -> dict[str, Any]:
     """What counts of a source. Its blocks, where it has some, since files may be written anew with other row groups."""
     blocks = blocks_of(source)
-    tells = fingerprint_of_given if given else fingerprint_of
-    told = {"blocks": digest(blocks) if blocks else None, "fingerprint": tells(source)}
+    told = {"blocks": digest(blocks) if blocks else None, "fingerprint": fingerprint_of(source)}
     told[ENDS] = "last" if getattr(source, "cuts_texts", False) else None
     return {"name": source.name, "documents": len(source), **{name: is_ for name, is_ in told.items() if is_}}
 

@@ -39,7 +39,8 @@ def train_model(
     Args:
         config: from ``make_run``.
         sources: documents in memory (``Documents``), or of code of your own, in place of ``data.sources``. Data workers
-            want classes that they can import; set ``data.workers`` to 0 for those of a script or notebook.
+            want classes that they can import; set ``data.workers`` to 0 for those of a script or notebook. Of a source
+            without a method ``fingerprint`` up to 16 documents are read first, by which ``resume_run`` knows it.
         held_out: documents that are scored, beside ``evaluate.sources``, where ``sources`` are given.
         registry: the plugins; None takes the installed ones.
         reporter: what shows progress; None shows none.
