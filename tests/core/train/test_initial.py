@@ -160,6 +160,18 @@ def test_documents_that_the_weights_know_are_known_to_come_again(change, again) 
     assert drawn_again({"order": {"data": data}, "data": drawn}, {"data": {**data, **change}}) == again
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "again"),
+    [("a", "b", []), ("a", "a", ["answers"]), ("a", None, ["answers"]), (None, "b", ["answers"])],
+)
+def test_other_documents_under_one_name_do_not_come_again(
+    there: str | None, here: str | None, again: list[str]
+) -> None:
+    facts = [{"name": "answers", "documents": 8, **({"fingerprint": told} if told else {})} for told in (there, here)]
+    orders = [{"data": {"seed": 0, "lanes": 1, "sources": [of]}} for of in facts]
+    assert drawn_again({"order": orders[0], "data": {"lanes": {"0": {"draws": [3]}}}}, orders[1]) == again
+
+
 def test_rows_in_blocks_come_in_the_same_order_only_to_as_many_lanes() -> None:
     data = {"seed": 0, "lanes": 1, "sources": [{"name": "wiki", "documents": 8, "blocks": "ab"}]}
     before = {"order": {"data": data}, "data": {"lanes": {"0": {"draws": [3]}}}}

@@ -120,9 +120,15 @@ def drawn_again(before: Mapping[str, Any], order: Mapping[str, Any]) -> list[str
         facts = [{name: of[name] for name in ("name", "documents", "blocks") if name in of} for of in (old, new)]
         by_lanes = "blocks" in old and there["lanes"] != here["lanes"]  # of which each meets few blocks at a time
         drawn = sum(lane["draws"][number] for lane in before["data"]["lanes"].values())
-        if facts[0] == facts[1] and not by_lanes and drawn < old["documents"]:
+        if facts[0] == facts[1] and not by_lanes and not _are_others(old, new) and drawn < old["documents"]:
             again.append(old["name"])
     return again
+
+
+def _are_others(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two sources, by their facts, are known to have other documents, or in another order."""
+    prints = one.get("fingerprint"), other.get("fingerprint")
+    return None not in prints and prints[0] != prints[1]
 
 
 def held_out_otherwise(
