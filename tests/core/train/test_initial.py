@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from kosmos import load_run, make_run, resume_run, train_model
+from kosmos import Document, Documents, Text, load_run, make_run, resume_run, train_model
 from kosmos.checkpoint.tensors import OPTIMIZER, read_whole
 from kosmos.compose import compose
 from kosmos.config import DataConfig
@@ -215,6 +216,33 @@ def test_data_that_state_their_split_have_no_share_to_be_told(tmp_path: Path) ->
     assert list(held_out_otherwise(data[0], order, data[1], order, tmp_path)) == []
     other = {"data": {"sources": [{**facts, "fingerprint": "cd"}]}}
     assert len(list(held_out_otherwise(data[0], order, data[1], other, tmp_path))) == 1
+
+
+def test_sources_of_one_file_are_compared_by_their_names(tmp_path: Path) -> None:
+    def data(shares: dict[str, float]) -> DataConfig:
+        entries = [{"path": str(tmp_path), "name": name, "held_out": share} for name, share in shares.items()]
+        return DataConfig(sources=entries)
+
+    def order(prints: dict[str, str]) -> dict[str, Any]:
+        return {"data": {"sources": [{"name": name, "fingerprint": told} for name, told in prints.items()]}}
+
+    there, prints = data({"plain": 0.1, "asked": 0.2}), {"plain": "ab", "asked": "cd"}
+    turned = data({"asked": 0.2, "plain": 0.1})
+    assert list(held_out_otherwise(there, order(prints), turned, order({"asked": "ef", "plain": "gh"}), tmp_path)) == []
+    here = data({"asked": 0.4, "plain": 0.1})
+    (line,) = held_out_otherwise(there, order(prints), here, order({"asked": "ef", "plain": "ab"}), tmp_path)
+    assert line.startswith("data.sources.0.held_out: of asked a share of 0.2 was held out in ")
+
+
+def test_nothing_is_held_out_of_documents_that_were_given(tmp_path: Path) -> None:
+    data = [{"held_out": share} for share in (0.1, 0.4)]
+    texts = [[Document(f"{n} of {turn}", (Text(f"text {n}", train=True),)) for n in range(20)] for turn in range(2)]
+    said = []
+    for turn, (name, begin) in enumerate((("first", {}), ("second", {"init": str(tmp_path / "first")}))):
+        config = small_run(tmp_path / name, modalities=[], data=data[turn], train={"steps": 1}, **begin)
+        train_model(config, sources=[Documents("answers", texts[turn])], reporter=(listener := Listener()))
+        said = [line for line in listener.said if line.startswith("warning")]
+    assert [line for line in said if "held out" in line or "come again" in line] == []
 
 
 def test_a_run_that_goes_on_has_its_own_weights(first: Path, tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
 from kosmos.compose import Composition, update_scales
-from kosmos.config import DataConfig
+from kosmos.config import DataConfig, SourceConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.data.foreign import called, first_line
+from kosmos.data.sources.given import is_noted
 from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
@@ -141,17 +142,14 @@ def held_out_otherwise(
         here: of the run that begins, whose ``order`` is as ``drawn_again`` takes it.
         init: what that calls the other.
     """
-    of_both = [
-        {Path(entry.path).resolve(): (entry, facts) for entry, facts in zip(data.sources, found, strict=False)}
-        for data, found in ((there, before["data"]["sources"]), (here, order["data"]["sources"]))
+    sources = [
+        zip(data.sources, found["data"]["sources"], strict=False) for data, found in ((there, before), (here, order))
     ]
-    for path in (path for path in of_both[1] if path in of_both[0]):
-        (old, was), (new, now) = (found[path] for found in of_both)
+    for (old, was), (new, now) in _of_both(*sources):
         then, share = (
             data.held_out if of.held_out is None else of.held_out for data, of in ((there, old), (here, new))
         )
-        prints = was.get("fingerprint"), now.get("fingerprint")
-        if then == share or None in prints or prints[0] == prints[1]:  # data that state a split have no share
+        if then == share or not _are_others(was, now):  # data that state a split have no share
             continue
         what = "was held out there is trained on here" if then > share else "is scored here was trained on there"
         place = "data.held_out" if new.held_out is None else f"data.sources.{here.sources.index(new)}.held_out"
@@ -159,6 +157,26 @@ def held_out_otherwise(
             f"{place}: of {now['name']} a share of {then:g} was held out in {init}, and {share:g} is here, so "
             f"that some of what {what}; set it to {then:g}"
         )
+
+
+Found = tuple[SourceConfig, Mapping[str, Any]]
+"""A source of a run, and its facts."""
+
+
+def _of_both(there: Iterable[Found], here: Iterable[Found]) -> Iterator[tuple[Found, Found]]:
+    """Sources of two runs that are of one file or folder; of several of one place, those of one name.
+
+    Documents that were given in Python lie nowhere, and none of them are held out.
+    """
+    places: list[dict[Path, list[Found]]] = [{}, {}]
+    for of, found in zip(places, (there, here), strict=True):
+        for source in found:
+            if not is_noted(source[0].path):
+                of.setdefault(Path(source[0].path).resolve(), []).append(source)
+    for place in (place for place in places[1] if place in places[0]):
+        olds, news = (of[place] for of in places)
+        alone = len(olds) == len(news) == 1
+        yield from ((old, new) for old in olds for new in news if alone or old[1]["name"] == new[1]["name"])
 
 
 def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: TurnsConfig | None = None) -> Iterator[str]:
