@@ -169,6 +169,18 @@ def test_an_empty_source_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_that_earlier_versions_began_with_nothing_held_out_in_a_source_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, held_out = named("sums", sums(range(40))), [named("kept", []), named("some", sums(range(4)))]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(GivenData, "check_some", lambda self, resumed: None)
+        cut(tmp_path / "run", source, held_out=held_out)
+    with pytest.raises(DataError, match=r"^kept: holds no documents; leave it out of sources, "):
+        resume_run(tmp_path / "run", sources=[named("kept", [])], held_out=held_out)
+    assert resume_run(tmp_path / "run", sources=[source], held_out=held_out).step == 6
+
+
 def test_the_folder_that_an_empty_source_was_to_be_trained_in_is_free(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="kept: holds no documents"):
         train_model(run_on(tmp_path / "run"), sources=[named("kept", [])])

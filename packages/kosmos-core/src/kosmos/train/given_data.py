@@ -46,14 +46,14 @@ class GivenData:
                     found[number] = told
         return found
 
-    def check_some(self) -> None:
+    def check_some(self, *, resumed: bool) -> None:
         """Raises DataError where a source is empty, as what is left of documents that were all sorted out.
 
-        One that is held out is refused like the others: its score would be that of nothing, which no later step would
-        be compared with.
+        One that is held out is refused where a run begins: its score would be that of nothing, which no later step
+        would be compared with. Runs that were begun with one by earlier versions go on with it.
         """
         for name, sources in (("sources", self.sources), ("held_out", self.held_out)):
-            for source in sources:
+            for source in sources if not resumed or name == "sources" else ():
                 if len(source) == 0:
                     raise DataError(f"{source.name}: holds no documents; leave it out of {name}, or give it some")
 

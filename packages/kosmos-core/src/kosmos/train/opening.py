@@ -158,7 +158,7 @@ def _open(
     check_fp8(config.train.fp8, composition.model.backbone, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)
     with following() if folder else nullcontext():
-        sources, held_out = _open_data(config, registry, given)
+        sources, held_out = _open_data(config, registry, given, resumed=folder is not None)
         choices = open_own_choices(
             config, registry, held_out,
             encode=composition.tokenizer.encode, max_rows=config.evaluate.max_documents,
@@ -176,10 +176,12 @@ def _open(
     )  # fmt: skip
 
 
-def _open_data(config: RunConfig, registry: Registry, given: GivenData | None) -> tuple[list[Source], list[Source]]:
+def _open_data(
+    config: RunConfig, registry: Registry, given: GivenData | None, *, resumed: bool
+) -> tuple[list[Source], list[Source]]:
     """What is trained on, and what is scored."""
     if given is None:
         return open_both(config, registry)
-    given.check_some()
+    given.check_some(resumed=resumed)
     scored = open_scored(config, registry, given.names)
     return list(given.sources), [*given.held_out, *scored]
