@@ -56,6 +56,20 @@ def test_bytes_that_a_folder_holds_are_other_tokens_too(folders: Path) -> None:
     assert f"tokenizer {folders}/bytes has others under most" in line
 
 
+def test_a_tokenizer_that_does_not_tell_its_tokens_is_not_held_to_have_others(folders: Path) -> None:
+    class Untold:
+        vocab_size = 275
+        vocabulary = dict
+
+    backbone = {"name": "hf", "model": str(folders / "model")}
+    config = make_run({"modalities": ["text"], "tokenizer": str(folders / "other"), "backbone": backbone})
+    silent = Untold(), SimpleNamespace(vocab_size=275)
+    for tokenizer in silent:
+        assert list(other_tokens.warnings_of(config, tokenizer, SimpleNamespace(grown=0))) == []  # type: ignore[arg-type]
+        (line,) = other_tokens.warnings_of(config, tokenizer, SimpleNamespace(grown=9))  # type: ignore[arg-type]
+        assert "has no embeddings for 9 of the 275 tokens" in line
+
+
 def test_weights_that_were_not_read_or_come_of_a_run_have_learned_none_of_them(folders: Path, tmp_path: Path) -> None:
     assert said(folders, "other", backbone={"pretrained": False}) == said(folders, "other", init=str(tmp_path)) == []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig
+from kosmos.data.bytes_tokenizer import ByteTokenizer
 from kosmos.data.tokenizer import Tokenizer
 
 FILE = "tokenizer.json"
@@ -30,7 +31,7 @@ def warnings_of(config: RunConfig, tokenizer: Tokenizer | None, backbone: object
         yield f"{learned}, and tokenizer is bytes, whose tokens mean other things to it: {_set_its_own(model)}"
     elif tokenizer is None or _same_place(name, model) or config.init is not None:  # whose weights know the run's own
         return
-    elif (theirs := _vocabulary_of(model)) and not _are_alike(getattr(tokenizer, "vocabulary", dict)(), theirs):
+    elif _has_others(tokenizer, model):
         yield f"{learned}, and tokenizer {name} has others under most of their numbers: {_set_its_own(model)}"
     elif (grown := getattr(backbone, "grown", 0)) > len(marks := getattr(tokenizer, "marks", ())):
         yield (
@@ -38,6 +39,14 @@ def warnings_of(config: RunConfig, tokenizer: Tokenizer | None, backbone: object
             f"tokenizer {name}, {len(marks)} of which may be marks, so they begin as the mean of the others; unless "
             f"that is meant, {_set_its_own(model)}"
         )
+
+
+def _has_others(tokenizer: Tokenizer, model: str) -> bool:
+    """Whether it has other tokens than a model, where both are known: one of code of one's own need not tell them."""
+    if isinstance(tokenizer, ByteTokenizer):
+        return bool(_vocabulary_of(model))
+    ours: dict[str, int] = getattr(tokenizer, "vocabulary", dict)()
+    return bool(ours and (theirs := _vocabulary_of(model)) and not _are_alike(ours, theirs))
 
 
 def _set_its_own(model: str) -> str:

@@ -163,10 +163,11 @@ class Session:
         run, made = self.opened, self.opened.composition
         shared, where = layout(self.config.parallel, self.parallel), (run.device, run.dtype, self.folder.path)
         self.reporter.start(RunStart(made, run.sources, run.held_out, *where, shared, self.in_epochs))
-        doubtful = doubts(
+        # By one rank for all: to read and compare two large vocabularies takes seconds of a core.
+        doubtful = self.parallel.main_only(lambda: [*doubts(
             self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer, scored=run.held_out,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
-        )  # fmt: skip
+        )])  # fmt: skip
         if run.counted:
             self.reporter.say(run.counted)
         slower = slower_without_triton(run.device), slower_here(self.config.train.fp8, run.device)
