@@ -101,6 +101,22 @@ def test_a_run_goes_on_among_the_documents_that_it_was_given_and_no_others(tmp_p
     assert_same_tensors(tmp_path / "whole", tmp_path / "run")
 
 
+def test_what_is_held_out_is_the_same_or_nothing(tmp_path: Path) -> None:
+    given = {"sources": [Documents("sums", sums(range(40)))], "registry": ticks_registry()}
+    run = small_run(tmp_path / "run", modalities=[])
+    held = [Documents("held", sums(range(40, 48)))]
+    train_model(run, **given, held_out=held)
+    more = {"train": {"steps": 8}}
+    for others in ([Documents("held", sums(range(40, 48), more=2))], [Documents("held", sums(range(40, 49)))]):
+        with pytest.raises(
+            CheckpointError, match=r"held_out\.held.*scores of other documents compare with none before"
+        ):
+            resume_run(tmp_path / "run", more, **given, held_out=others)
+    assert resume_run(tmp_path / "run", more, **given, held_out=held).after is not None
+    assert resume_run(tmp_path / "run", {"train": {"steps": 9}}, **given).after is None
+    assert resume_run(tmp_path / "run", {"train": {"steps": 10}}, **given, held_out=held).after is not None
+
+
 def test_a_run_that_does_not_know_its_documents_goes_on_as_before(tmp_path: Path) -> None:
     cut(tmp_path / "old", Unknown(sums(range(40))))  # as the runs of before are, which noted nothing
     (told,) = load_newest(tmp_path / "old" / "checkpoints").state["order"]["data"]["sources"]

@@ -11,12 +11,13 @@ import pytest
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.sources.renamed import Renamed
+from kosmos.data.sources.source import RowSource
 from kosmos.errors import CheckpointError, DataError
 from kosmos.run_file import make_run
 from kosmos.run_sources import open_sources
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.saved import load_run
-from support.runs import small_run, ticks_registry
+from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
 from support.ticks import TicksSource
 
 ROWS, SHARDS = 12, 3
@@ -150,3 +151,25 @@ def test_a_run_does_not_go_on_and_a_scoring_warns(tmp_path: Path) -> None:
     assert line.startswith("texts: other documents to train on than when the run was trained, or in another order; ")
     (data / "zzz.jsonl").rename(data / "part-0.jsonl")
     assert resume_run(run, {"train": {"steps": 4}}, registry=registry).step == 4
+
+
+def test_a_run_that_was_begun_with_an_end_for_each_piece_of_a_text_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"the line of number {n}\n\n" for n in range(200)))
+    data = {"sources": [{"path": str(tmp_path / "a.txt"), "options": {"chunk_chars": 30}}]}
+
+    def train(name: str) -> Path:
+        return train_model(small_run(tmp_path / name, modalities=[], data=data), registry=ticks_registry()).output
+
+    new = train("new")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(RowSource, "cuts_texts", False)  # as earlier versions knew nothing of it
+        old = train("old")
+        shutil.copytree(old, tmp_path / "whole")
+        resume_run(tmp_path / "whole", {"train": {"steps": 9}}, registry=ticks_registry())
+    resume_run(old, {"train": {"steps": 9}}, registry=ticks_registry())
+    tokens = {run: [row["tokens"] for row in rows_of(run / "metrics.jsonl")] for run in (old, tmp_path / "whole", new)}
+    assert tokens[old] == tokens[tmp_path / "whole"]
+    assert tokens[old][:6] != tokens[new]
+    assert_same_tensors(old, tmp_path / "whole")

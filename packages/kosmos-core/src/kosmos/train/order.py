@@ -27,18 +27,25 @@ LEARNS = ("freeze", "freeze_connector", "lora")
 """Fields that say what of a part is trained."""
 NO_OPTIONS = {*BackboneConfig.model_fields, "weights"}
 """What stands beside a component's options, or says where its weights lie."""
+HELD_OUT = "held_out"
+"""What stands beside the settings of data where documents were given in Python."""
 ENDS = "ends"
 """Fact of a source of text files: which documents of a file have an end. Older runs lack it, and all have."""
 FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}")
 """How the paths of what counts of a source, and is no setting, end."""
 
 
-def sample_order(config: RunConfig, sources: Sequence[Source]) -> dict[str, Any]:
-    """Settings and sources that decide which document comes when and how many tokens it takes. Plain values."""
+def sample_order(config: RunConfig, sources: Sequence[Source], held_out: Sequence[Source] = ()) -> dict[str, Any]:
+    """Settings and sources that decide which document comes when and how many tokens it takes. Plain values.
+
+    Args:
+        held_out: what was given in Python to be scored, which has to stay, too: scores are compared.
+    """
     settings = settings_of(config)
     set_of = settings["data"]["sources"] or [{} for _ in sources]
     opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
-    return {**settings, "data": {**settings["data"], "sources": opened}}
+    beside = {HELD_OUT: {source.name: _facts(source) for source in held_out}} if held_out else {}
+    return {**settings, "data": {**settings["data"], "sources": opened}, **beside}
 
 
 def with_fingerprints(order: Mapping[str, Any], found: Mapping[int, str]) -> dict[str, Any]:
@@ -169,7 +176,9 @@ def other_order(
                 return _in_effect(kind, order["streams"][name][kind], option, registry, value)
         return value
 
-    return _others(stated(saved), stated(now), in_effect)
+    both = saved.keys() & now.keys()  # older ones have nothing held out, nor has who goes on without any
+    saved, now = ({name: value for name, value in stated(order).items() if name in both} for order in (saved, now))
+    return _others(saved, now, in_effect)
 
 
 def why_not(path: str, order: str = "the order of samples would not go on") -> str:
@@ -177,6 +186,8 @@ def why_not(path: str, order: str = "the order of samples would not go on") -> s
     steps = path.split(".")
     if steps[0] == "streams":
         return "the model would be another"
+    if steps[0] == HELD_OUT:
+        return "scores of other documents compare with none before"
     if "processor" in steps or {"template", "columns"} & set(steps):
         return "what the model is shown would be another"
     return order
@@ -293,9 +304,11 @@ def _told(path: str, before: Any, after: Any, given: bool) -> str:
 
 def _as_before(path: str, before: Any, given: bool) -> str:
     """What to do where a source, or a setting, is another one: of a source's facts only the name is a field."""
-    if given and path.startswith("data.sources"):
+    if given and path.startswith(("data.sources", HELD_OUT)):
         anew = "; for one that makes its documents anew each time, add a method fingerprint() that returns None"
-        again = "Give resume_run the sources that the run was begun with"
+        again = (
+            f"Give resume_run the {'held_out' if path.startswith(HELD_OUT) else 'sources'} that the run was begun with"
+        )
         return again + (anew if path.endswith(".fingerprint") else "")
     if path.endswith(FACTS):
         return f"Bring back the files of {path.rpartition('.')[0]} as they were"
