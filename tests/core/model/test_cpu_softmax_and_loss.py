@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kosmos.data.batch import DocumentInfo, packed
 from kosmos.model import attention_cpu, attention_products
 from kosmos.model.attention import attend
 from kosmos.model.attention_cpu import FINE
@@ -244,12 +245,13 @@ def test_a_model_of_transformers_attends_by_kernels_too(calls: list[str]) -> Non
     model = OmniModel(backbone, {})
     ids, lengths = torch.randint(50, (60,)), (40, 20)
     positions = torch.cat([torch.arange(n) for n in lengths])
+    documents = DocumentInfo("a", "rows", (), 0, 40), DocumentInfo("b", "rows", (), 40, 20)
     losses = []
     for wanted in (False, True):
         use_kernels(model, wanted)
         calls.clear()
-        hidden = backbone(backbone.embed(ids), positions, Segments(lengths))
-        losses.append(model._losses(hidden, ids.roll(-1), torch.arange(60)).total)
+        row = packed(ids, ids.roll(-1), positions, documents, {})
+        losses.append(model(row).total)
         assert set(calls) == ({"norm", "swiglu", "softmax", "cross_entropy"} if wanted else set())
     torch.testing.assert_close(*losses)
 

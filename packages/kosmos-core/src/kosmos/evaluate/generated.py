@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,12 @@ from kosmos.generate import (
     room_behind,
     why_ended,
 )
+from kosmos.given import MAX_SEED
 from kosmos.model.choosing import GREEDY_BELOW
 from kosmos.runtime.parallel import Parallel
 
+APART = 0x9E3779B1
+"""Odd, so that rows have seeds of their own; far from small, so that seeds that follow one another share none."""
 AT_ONCE = 32
 """Documents at most that are continued together, where the backbone can."""
 
@@ -87,8 +89,9 @@ class Writing:
     """Texts that end what is written in front of them."""
 
     def seed_of(self, row: int) -> int:
-        """That of a row of a source: none hangs on those before it, and no two are drawn alike."""
-        return int.from_bytes(blake2b(f"{self.seed}/{row}".encode(), digest_size=4).digest(), "big")
+        """That of a row of a source, of the first one ``seed`` itself: none hangs on those before it, and no two rows
+        are drawn alike."""
+        return (self.seed + row * APART % 2**32) % (MAX_SEED + 1)
 
     def settings(self) -> dict[str, Any]:
         """As plain values; without ``stop`` where there is none, as calls of earlier versions noted them."""
