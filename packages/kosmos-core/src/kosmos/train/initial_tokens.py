@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -107,6 +106,8 @@ def _ids(folder: Path) -> dict[str, int]:
     """Tokens by their names, in the order of their ids."""
     if (marks := saved_byte_marks(folder)) is not None:
         return {name: place for place, name in enumerate([*(f"<0x{byte:02X}>" for byte in range(BYTES)), *marks])}
+    from tokenizers import Tokenizer
+
     found = Tokenizer.from_file(str(folder / _TOKENIZER)).get_vocab(with_added_tokens=True)
     return dict(sorted(found.items(), key=lambda token: token[1]))
 
