@@ -49,4 +49,4 @@ def test_rewarded_answers_become_likelier(first: Path, tmp_path: Path, kind: str
         stage = {"init": str(run), "data": {"sources": []}, "train": train}
         settings = make_run(small_run(tmp_path / f"turn-{turn}").model_dump(mode="json"), stage)
         run = train_model(settings, sources=[Documents("answers", learned)], registry=ticks_registry()).output
-    assert 0.1 < shares[0] < 0.6 and shares[-1] > shares[0] + 0.3, shares  # measured 0.46 and 0.93 to 1.0
+    assert 0.1 < shares[0] < 0.6 and shares[-1] > shares[0] + 0.3, shares  # measured 0.43, then 0.98 and 0.88

@@ -16,7 +16,6 @@ from kosmos import (
     Documents,
     Interrupted,
     Registry,
-    Reporter,
     Text,
     load_run,
     open_held_out,
@@ -33,6 +32,8 @@ from kosmos.train.given_data import GivenData
 from kosmos.train.stopping import how_to_go_on
 from support.runs import Listener, assert_same_tensors, rows_of, small_run, ticks_registry
 from support.ticks import TicksSource
+
+from .test_given_data import StopsAt, run_on
 
 
 def sums(numbers: range, more: int = 1) -> list[Document]:
@@ -57,21 +58,6 @@ class Unknown(Own):
 
     def fingerprint(self) -> None:
         return None
-
-
-class StopsAt(Reporter):
-    def __init__(self, step: int) -> None:
-        self.at, self.taken = step, 0
-
-    def step(self, row, steps):
-        self.taken = row["step"]
-
-    def wants_stop(self):
-        return self.taken == self.at
-
-
-def run_on(output: Path, **over: Any):
-    return small_run(output, modalities=[], **over)
 
 
 def cut(output: Path, source: Any, **more: Any) -> str:

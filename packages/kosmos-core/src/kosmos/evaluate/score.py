@@ -213,8 +213,7 @@ def score(
     useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)
     hang_s = sample_hang_s(composition.config.train.hang_s)
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
-    tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
-    counter = _Counter(composition.tokenizer, told, tallies)
+    counter = _Counter(composition.tokenizer, told)
     incidents: list[Incident] = []
     forward = losses or composition.model
     model = composition.model
@@ -236,7 +235,7 @@ def score(
     finally:
         feeder.close()
         model.train(was_training)
-    scores = _collect(tallies, incidents, parallel)
+    scores = _collect(counter.tallies, incidents, parallel)
     return scores if allow_none else _some(scores, sources)
 
 
@@ -276,7 +275,7 @@ def _to_count(batch: PackedBatch, losses: TokenLosses, counter: _Counter) -> Cal
 class _Counter:
     tokenizer: Tokenizer
     told: Told
-    tallies: dict[tuple[str, str], _Tally]
+    tallies: dict[tuple[str, str], _Tally] = field(default_factory=lambda: defaultdict(_Tally))
 
     def count(self, batch: PackedBatch, per_token: Tensor, predictions: Tensor) -> None:
         positions = batch.trained.numpy()
