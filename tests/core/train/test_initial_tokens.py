@@ -29,7 +29,7 @@ def trained(output: Path, **over: object) -> Path:
 
 
 def tensors(run: Path) -> dict[str, torch.Tensor]:
-    found = load_run(run, device="cpu", registry=ticks_registry())
+    found = load_run(run, device="cpu", registry=ticks_registry(), merge=True)
     return dict(found.composition.model.state_dict())
 
 
@@ -41,9 +41,9 @@ def rows_by_token(run: Path) -> dict[str, dict[str, torch.Tensor]]:
     return {n: {token: found.model.state_dict()[n][i] for token, i in ids.items()} for n in names}
 
 
-@pytest.mark.parametrize("backbone", ["decoder", "untied", "hf"])
+@pytest.mark.parametrize("backbone", ["decoder", "tied", "hf", "lora"])
 def test_a_text_model_takes_a_modality_and_lets_it_go(tmp_path: Path, backbone: str, capsys) -> None:
-    own = {"untied": {"tie_embeddings": False}, "hf": BACKBONES["hf"]}.get(backbone, {})
+    own = {"tied": {"tie_embeddings": True}, "hf": BACKBONES["hf"], "lora": {"lora": 4}}.get(backbone, {})
     texts = trained(tmp_path / "texts", backbone=own, **TEXTS)
     capsys.readouterr()
     more = trained(tmp_path / "more", backbone=own, init=str(texts), train=STILL)
