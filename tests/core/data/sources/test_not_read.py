@@ -11,20 +11,21 @@ ROW = '{"text": "one"}\n'
 
 
 @pytest.mark.parametrize(
-    ("name", "what", "command"),
+    ("name", "what", "command", "alone"),
     [
-        ("b.jsonl.gz", ".jsonl.gz", "gunzip"), ("b.json.bz2", ".json.bz2", "bunzip2"), ("b.csv.xz", ".csv.xz", "unxz"),
-        ("sub/b.parquet.zst", ".parquet.zst", "unzstd"), ("b.tar.gz", ".tar.gz", "gunzip"),
-        ("b.TGZ", ".tar.gz", "gunzip"),
+        ("b.jsonl.gz", ".jsonl.gz", "gunzip", True), ("b.json.bz2", ".json.bz2", "bunzip2", True),
+        ("b.csv.xz", ".csv.xz", "unxz", True), ("sub/b.parquet.zst", ".parquet.zst", "unzstd", False),
+        ("b.tar.gz", ".tar.gz", "gunzip", False), ("b.TGZ", ".tar.gz", "gunzip", False),
     ],
 )  # fmt: skip
-def test_compressed_rows_beside_rows_are_warned_of(open_, tmp_path, name, what, command):
+def test_compressed_rows_beside_rows_are_warned_of(open_, tmp_path, name, what, command, alone):
     (tmp_path / "set" / "sub").mkdir(parents=True)
     (tmp_path / "set" / "a.jsonl").write_text(ROW)
     (tmp_path / "set" / name).write_bytes(b"x")
     left_out = open_(tmp_path / "set").left_out
     assert left_out == {what: 1}
     said = f"set: 1 file is compressed ({what}) and not read; decompress it first ({command})"
+    said += ", or name it as a source" * alone
     assert list(warnings_of("set", left_out)) == [said]
 
 

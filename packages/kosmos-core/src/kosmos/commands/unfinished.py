@@ -177,13 +177,14 @@ def _held(path: Path) -> dict[str, Any] | None:
 
 def _held_by(folder: Path) -> dict[str, Any]:
     """Of a folder: names and sizes of all files, and what files of rows hold, which change without another size."""
+    from kosmos.data.sources.file_names import rows_suffix
     from kosmos.data.sources.glance import KINDS
 
     told, bytes_ = hash_of(b""), 0
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
         size = file.stat().st_size
         told.update(f"{file.relative_to(folder)}\0{size}\0".encode())
-        told.update(file.read_bytes() if file.suffix.lower() in KINDS and size <= HASHED else b"")
+        told.update(file.read_bytes() if rows_suffix(file.name) in KINDS and size <= HASHED else b"")
         bytes_ += size
     return {"bytes": bytes_, "hash": told.hexdigest()}
 

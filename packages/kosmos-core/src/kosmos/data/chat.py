@@ -10,6 +10,7 @@ from typing import Any
 
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
+from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.folders import MANIFEST, METADATA
 from kosmos.data.sources.forms import BELONG, GOES_ON, ROLES, TELL, TEXTS, answer_of, form_of
 from kosmos.data.sources.glance import KINDS, first_values
@@ -93,7 +94,7 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
         first = _rows_of(path) if path.is_dir() else path
     except OSError:
         return False
-    if first is None or first.suffix.lower() not in KINDS or not first.is_file():
+    if first is None or rows_suffix(first.name) not in KINDS or not first.is_file():
         return False
     roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES)}
     row = first_values(first, {*roles.values(), *BELONG, *TELL})
@@ -124,6 +125,6 @@ def _rows_of(folder: Path) -> Path | None:
     if any(file.suffix.lower() == ".txt" and stems[file.stem] > 1 for file in files):  # media with texts beside them
         return None
     listed = [file for file in files if file.name in METADATA]
-    rows = [file for file in files if file.suffix.lower() in (".jsonl", ".parquet") and file.is_file()]
-    lists = [file for file in files if file.suffix.lower() == ".json"] if not rows else []
+    rows = [file for file in files if rows_suffix(file.name) in (".jsonl", ".parquet") and file.is_file()]
+    lists = [file for file in files if rows_suffix(file.name) == ".json"] if not rows else []
     return next(iter([*listed, *rows, *(lists if hold_lines(lists) else ())]), None)

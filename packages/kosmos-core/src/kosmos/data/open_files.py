@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from threading import Lock
+from typing import BinaryIO
+
+from kosmos.data.unpacked import unpacked
 
 MOST_OPEN = 32
 """Files that a process keeps open, those read last."""
@@ -16,7 +19,7 @@ _lock = Lock()
 
 
 def read_bytes(path: Path, begin: int, end: int) -> bytes:
-    """Bytes ``begin`` to ``end`` of a file; fewer where it ends.
+    """Bytes ``begin`` to ``end`` of a file, unpacked where it is compressed; fewer where it ends.
 
     Raises:
         OSError: it cannot be opened or read.
@@ -28,6 +31,11 @@ def read_bytes(path: Path, begin: int, end: int) -> bytes:
             parts.append(part)  # over a network it may be less than was asked for
             begin += len(part)
     return b"".join(parts)
+
+
+def open_rows(path: Path) -> BinaryIO:
+    """A file to be read from its beginning, unpacked where it is compressed. Raises OSError as ``read_bytes``."""
+    return unpacked(path).open("rb")
 
 
 def forget(path: Path) -> None:
@@ -45,7 +53,7 @@ def _key(path: Path) -> str:
 def _descriptor(key: str) -> int:
     descriptor = _open.pop(key, None)
     if descriptor is None:
-        descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(unpacked(Path(key)), os.O_RDONLY | os.O_CLOEXEC)
     _open[key] = descriptor  # the one used last at the end
     if len(_open) > MOST_OPEN:
         os.close(_open.pop(next(iter(_open))))

@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.foreign import first_line
-from kosmos.data.open_files import forget
+from kosmos.data.open_files import forget, open_rows
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
+from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.scan_cache import ScanRecord
@@ -87,7 +88,7 @@ def index_delimited(path: Path) -> DelimitedTable:
     """
     forget(path)
     try:
-        with path.open("rb") as stream:
+        with open_rows(path) as stream:
             names, delimiter = _header(stream, path)
             record = ScanRecord(f"places of the rows of a table with {delimiter!r}", [path])
             if (known := record.read()) is None:
@@ -118,7 +119,7 @@ def _nested(field: str, name: str) -> Any:
 
 def columns_of(path: Path) -> tuple[str, ...]:
     """The names of the columns. Raises DataError as ``index_delimited``, OSError where it cannot be read."""
-    with path.open("rb") as stream:
+    with open_rows(path) as stream:
         return _header(stream, path)[0]
 
 
@@ -127,7 +128,9 @@ def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str]:
     first = stream.readline(MAX_ROW_BYTES)
     refuse_wide(first, path)
     place = len(_BOM) if first.startswith(_BOM) else 0
-    delimiter = TAB if path.suffix.lower() == ".tsv" else max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
+    delimiter = (
+        TAB if rows_suffix(path.name) == ".tsv" else max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
+    )
     stream.seek(place)
     if delimiter == TAB:
         line = next((line for line in iter(lambda: stream.readline(MAX_ROW_BYTES), b"") if line.strip(BLANK)), b"")

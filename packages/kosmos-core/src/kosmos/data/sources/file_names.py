@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from kosmos.data.unpacked import without_packing
+
 COMPRESSED = {
     ".gz": "gunzip", ".tgz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd", ".lz4": "unlz4",
     ".zip": "unzip", ".7z": "7z x",
 }  # fmt: skip
-"""Suffixes of compressed files, of which none is read, to the command that decompresses them."""
+"""Suffixes of compressed files to the command that decompresses them, where they are not read."""
 
 
 def suffix_of(name: str) -> str:
@@ -14,6 +16,11 @@ def suffix_of(name: str) -> str:
     last = name.rpartition("/")[2]
     dot = last.rfind(".")
     return last[dot:].lower() if 0 < dot < len(last) - 1 else ""
+
+
+def rows_suffix(name: str) -> str:
+    """As ``suffix_of``, of compressed rows that of the file within: of ``a.jsonl.gz`` it is ``.jsonl``."""
+    return suffix_of(without_packing(name))
 
 
 def stem_of(name: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
-from kosmos.data.sources.file_names import COMPRESSED, stem_of, suffix_of
+from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, stem_of, suffix_of
 from kosmos.data.sources.glance import first_columns
 from kosmos.data.sources.joined import ClassFolderTable, JoinedTable
 from kosmos.data.sources.jsonl import index_jsonl, mentions
@@ -154,7 +154,7 @@ def data_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | No
     Raises:
         DataError: files of several kinds, so that nobody can say which are meant.
     """
-    kinds = _data_kinds(files)
+    kinds = _data_kinds(files) or _data_kinds(files, rows_suffix)  # who unpacks a file often keeps it beside
     # Tables of figures lie beside much: they are the data where nothing else is.
     return _of_one_kind(folder, {s: names for s, names in kinds.items() if s not in DELIMITED} or kinds)
 
@@ -287,7 +287,7 @@ def holds_data(files: Sequence[str]) -> bool:
     return bool(_data_kinds(files))
 
 
-def _data_kinds(files: Sequence[str]) -> dict[str, list[str]]:
+def _data_kinds(files: Sequence[str], suffix_of: Callable[[str], str] = suffix_of) -> dict[str, list[str]]:
     """Suffix to the data files of that kind."""
     kinds: dict[str, list[str]] = {}
     for name in files:

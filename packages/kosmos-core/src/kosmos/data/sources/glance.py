@@ -8,6 +8,7 @@ from typing import Any
 
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import columns_of
+from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.json_list import first_row
 from kosmos.errors import DataError, SampleError
 
@@ -16,7 +17,7 @@ KINDS = (".jsonl", ".json", ".parquet", *DELIMITED)
 
 def first_columns(path: Path) -> Collection[str]:
     """The columns of a file's first row; none where it cannot be read, or is no file of rows."""
-    suffix = path.suffix.lower()
+    suffix = rows_suffix(path.name)
     if suffix not in KINDS:
         return ()
     try:
@@ -33,7 +34,7 @@ def first_columns(path: Path) -> Collection[str]:
 def first_values(path: Path, wanted: Collection[str]) -> Mapping[str, Any]:
     """What the first row of a file has in some columns; those that it lacks are left out, as is all that nobody can
     read. Of a file of delimited values each column holds something."""
-    suffix = path.suffix.lower()
+    suffix = rows_suffix(path.name)
     there = [name for name in first_columns(path) if name in wanted]
     if suffix in DELIMITED:
         return dict.fromkeys(there, "")

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from kosmos.data.open_files import forget
+from kosmos.data.open_files import forget, open_rows
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.encoding import refuse_wide
 from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl, parse_row
@@ -44,7 +44,7 @@ class JsonListTable(JsonlTable):
 def begins_list(path: Path) -> bool:
     """Whether a file begins as a list does. False where it cannot be read."""
     try:
-        with path.open("rb") as stream:
+        with open_rows(path) as stream:
             return _BEGIN.match(stream.read(PIECE)) is not None
     except OSError:
         return False
@@ -58,7 +58,7 @@ def hold_lines(paths: Sequence[Path]) -> bool:
 
 def _begins_lines(path: Path, at_least: int) -> bool:
     try:
-        with path.open("rb") as stream:
+        with open_rows(path) as stream:
             rows = (line for line in iter(lambda: stream.readline(MAX_ROW_BYTES + 1), b"") if line.strip(BLANK))
             found = list(islice(rows, max(at_least, 1)))
         return len(found) >= at_least and all(map(parse_row, found))
@@ -74,7 +74,7 @@ def index_json(path: Path) -> JsonlTable:
     """
     forget(path)
     try:
-        with path.open("rb") as stream:
+        with open_rows(path) as stream:
             head = stream.read(PIECE)
             if not head:
                 raise DataError(f"{path}: is empty (0 bytes); expected {_EXPECTED}")
@@ -99,7 +99,7 @@ def index_json(path: Path) -> JsonlTable:
 
 def first_row(path: Path) -> Row:
     """The first row of a JSON or JSONL file. Raises ValueError, OSError or SampleError where there is none."""
-    with path.open("rb") as stream:
+    with open_rows(path) as stream:
         begin = _BEGIN.match(stream.read(PIECE))
         stream.seek(begin.end() if begin else 0)
         if begin is None:

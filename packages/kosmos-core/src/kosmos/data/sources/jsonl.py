@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.open_files import forget, read_bytes
+from kosmos.data.open_files import forget, open_rows, read_bytes
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
 from kosmos.data.sources.layout import Layout
@@ -129,7 +129,7 @@ class JsonlTable:
         for number, path in enumerate(self.files):
             rows = np.flatnonzero(self.file == number)
             try:
-                with path.open("rb") as stream:
+                with open_rows(path) as stream:
                     for first in range(0, len(rows), _SPAN):
                         yield from self._read(stream, rows[first : first + _SPAN])
             except OSError as error:
@@ -179,7 +179,7 @@ def mentions(path: Path, words: Sequence[bytes]) -> bool:
     overlap = max(map(len, words)) - 1
     end = b""
     try:
-        with path.open("rb") as stream:
+        with open_rows(path) as stream:
             while piece := stream.read(_PIECE):
                 if any(word in piece or word in end + piece[:overlap] for word in words):
                     return True
@@ -195,7 +195,7 @@ def _lines(path: Path) -> NDArray[np.int64]:
     begin, place, number, inside = 0, 0, 1, False  # of the line that has not ended; whether it is not blank so far
     forget(path)
     try:
-        with path.open("rb") as stream:
+        with open_rows(path) as stream:
             # Pieces of bounded size, so that a file without line ends does not fill the memory.
             while piece := stream.read(_PIECE):
                 if not place:

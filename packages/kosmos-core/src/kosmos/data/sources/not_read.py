@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 
 from kosmos.data.sources.file_names import COMPRESSED, stem_of, suffix_of
+from kosmos.data.unpacked import is_packed
 
 NO_BYTES = "0 bytes"
 """What files of rows are counted under that hold nothing."""
@@ -37,6 +38,8 @@ def warnings_of(name: str, left_out: Mapping[str, int]) -> Iterator[str]:
         files = f"{count:,} file{' is' if count == 1 else 's are'}"
         suffix, them = suffix_of(f"_{what}"), "it" if count == 1 else "them"
         if suffix in COMPRESSED and what.removesuffix(suffix) in _ROWS:
-            yield f"{name}: {files} compressed ({what}) and not read; decompress {them} first ({COMPRESSED[suffix]})"
+            alone = f", or name {them} as a source" if is_packed(f"_{what}") else ""  # beside others it may be a copy
+            command = f"decompress {them} first ({COMPRESSED[suffix]}){alone}"
+            yield f"{name}: {files} compressed ({what}) and not read; {command}"
         elif what == NO_BYTES:
             yield f"{name}: {files} empty (0 bytes), as after a copy that failed; replace or remove {them}"

@@ -15,7 +15,7 @@ from kosmos.data.sources import folders
 from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
-from kosmos.data.sources.file_names import COMPRESSED, suffix_of
+from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, suffix_of
 from kosmos.data.sources.given import refuse_noted
 from kosmos.data.sources.index_files import refuse_index_beside
 from kosmos.data.sources.joined import join
@@ -30,6 +30,7 @@ from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_prompts, index_text
 from kosmos.data.sources.token_numbers import told_of_files
+from kosmos.data.unpacked import unpack_each, without_packing
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed, nearest
@@ -146,7 +147,7 @@ def open_parts(
 def short_name(path: str) -> str:
     """The last part of a path, without a suffix of files, as text that can be written anywhere."""
     last = (Path(path.rstrip("/")).name or path).encode("utf-8", "replace").decode()
-    return re.sub(r"\.(jsonl?|parquet|[ct]sv|tar|txt)$", "", last)
+    return re.sub(r"\.(jsonl?|parquet|[ct]sv|tar|txt)$", "", without_packing(last))
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def _open_path(request: Request, registry: Components) -> Parts:
     if folder:
         return _from_folder(path, request)
     if file:
-        return _from_files(path.parent, [path.name], path.suffix.lower(), request)
+        return _from_files(path.parent, [path.name], rows_suffix(path.name), request)
     if there:
         raise DataError(f"data {request.path!r}: neither a file nor a folder; a pipe has to be written to a file first")
     refuse_noted(request.path)
@@ -211,7 +212,7 @@ def _open_path(request: Request, registry: Components) -> Parts:
     _refuse_several(request, registry)
     near = _neighbour(path)
     beside = f" ({near})" if near else ""
-    if path.suffix in (*folders.DATA, ".json"):
+    if rows_suffix(path.name) in (*folders.DATA, ".json"):
         raise DataError(f"data {request.path!r}: no such file{'; ' + near if near else ''}")
     if _HUB_ID.fullmatch(request.path):
         from kosmos.data.sources.hub import open_hub
@@ -294,14 +295,17 @@ def _from_folder(path: Path, request: Request) -> Parts:
 
 def _json_alone(path: Path, files: Sequence[str], suffixes: Collection[str]) -> list[str]:
     """The .json files of a folder, where they are all that it holds of data and media."""
-    lists = [name for name in files if suffix_of(name) == ".json" and not folders.tells_of_data(name)]
+    found = [name for name in files if rows_suffix(name) == ".json" and not folders.tells_of_data(name)]
+    lists = [name for name in found if suffix_of(name) == ".json"] or found
     is_alone = lists and folders.data_files(path, files) is None and not any(suffix_of(n) in suffixes for n in files)
     return lists if is_alone else []
 
 
 def _refuse_lists(path: Path, lists: Sequence[str]) -> None:
     """Raises DataError where .json files do not hold a row a line: each is a list of its own, or is about another."""
-    if not hold_lines([path / name for name in lists]):
+    paths = [path / name for name in lists]
+    unpack_each(paths)
+    if not hold_lines(paths):
         each = listed((f"--data {path / name}" for name in lists), at_most=3)
         raise DataError(f"{path}: a folder of .json files is not read as a whole; name each file as a source ({each})")
 
@@ -316,7 +320,8 @@ def _from_manifest(path: Path, request: Request) -> Parts:
 
 
 def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Request) -> Parts:
-    paths, splits = [folder / name for name in names], splits_of_data(names)
+    paths, splits = [folder / name for name in names], splits_of_data(list(map(without_packing, names)))
+    unpack_each(paths)
     if suffix in (".jsonl", *DELIMITED):
         layout = request.layout()
 
@@ -342,7 +347,7 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
     if numbers := told_of_files(names):
         raise DataError(f"{paths[0]}: {numbers}")
     if suffix in COMPRESSED:
-        raise DataError(f"{paths[0]}: compressed files are not read; decompress it first ({COMPRESSED[suffix]})")
+        raise DataError(f"{paths[0]}: such compressed files are not read; decompress it first ({COMPRESSED[suffix]})")
     raise DataError(
         f"{folder / names[0]}: expected a .jsonl, .json, .parquet, .csv, .tsv, .tar or .txt file, or a folder"
     )

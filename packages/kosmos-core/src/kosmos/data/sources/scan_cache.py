@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import kosmos
+from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
 from kosmos.files import replacing
 
 FORMAT = 8
@@ -29,8 +30,6 @@ LEAST_BYTES = 8 << 20
 """Sources of which all files together are smaller are looked at each time, which takes half a second at most."""
 MOST_BYTES = 4 << 30
 """Of all records; the ones that were not used for longest go first."""
-LEFT_BEHIND_S = 86_400.0
-"""Age from which on a file that was being written belongs to a process that was killed."""
 _DIGEST_BYTES = 20
 _RECORD = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 _HALF = re.compile(rf"\.{_RECORD.pattern}\.[0-9]+\.[0-9a-f]{{8}}")
@@ -49,7 +48,7 @@ class ScanRecord:
 
     def __init__(self, what: str, files: Sequence[Path]) -> None:
         self.what, self.files = what, tuple(files)
-        self.folder = _folder()
+        self.folder = cache_folder("scans")
         self.name = record_name(what, files) if self.folder is not None else None
 
     def read(self) -> Record | None:
@@ -109,17 +108,6 @@ def _digest(*parts: bytes | memoryview) -> bytes:
     for part in parts:
         found.update(part)
     return found.digest()
-
-
-def _folder() -> Path | None:
-    given = os.environ.get("KOSMOS_CACHE")
-    if given is not None:
-        return Path(given) / "scans" if given else None
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kosmos" / "scans"
-    except RuntimeError:  # there is no home
-        return None
-    return folder if folder.is_absolute() else None
 
 
 def _prune(folder: Path) -> None:

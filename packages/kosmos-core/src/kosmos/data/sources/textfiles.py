@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.open_files import forget, read_bytes
+from kosmos.data.open_files import forget, open_rows, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8, refuse_wide_text
 from kosmos.data.sources.layout import Layout
@@ -127,7 +127,7 @@ def index_prompts(path: Path) -> TextTable:
     forget(path)
     found, place = [], 0
     try:
-        with path.open("rb") as stream:
+        with open_rows(path) as stream:
             for number, line in enumerate(stream, start=1):
                 bom = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
                 if line[bom:].strip():
@@ -142,7 +142,7 @@ def index_prompts(path: Path) -> TextTable:
 def _pieces(path: Path, chunk_chars: int) -> NDArray[np.int64]:
     """First byte, byte behind the last and first line of each document of a file: [documents, 3]."""
     try:
-        with path.open("rb") as stream:
+        with open_rows(path) as stream:
             bom = len(_BOM) if stream.read(len(_BOM)) == _BOM else 0
             stream.seek(bom)
             found = [(p.begin + bom, p.end + bom, p.line) for p in cut_text(stream, chunk_chars) if not p.blank]

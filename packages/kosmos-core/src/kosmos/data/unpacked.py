@@ -1,0 +1,174 @@
+"""Compressed files of rows, unpacked once into the user's folder of caches: rows are read in any order, which no
+compressed file allows. They lie there in ``unpacked``, each under the path and state of the file that it was made of.
+"""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import fcntl
+import gzip
+import lzma
+import os
+import shutil
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+from time import time
+from typing import Any
+
+from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
+from kosmos.files import replacing
+
+ROWS = (".jsonl", ".json", ".csv", ".tsv", ".txt")
+"""Suffixes of the files that are read compressed too."""
+LEAST_FREE_BYTES = 1 << 30
+"""Of the disk, below which nothing is unpacked: others write there too."""
+TOLD_AFTER_S = 5.0
+_MOST_THREADS = 8
+_PIECE = 1 << 20
+_LOOKED_AFTER = 64
+"""Pieces after which one looks whether the disk has room."""
+_DIGEST_BYTES = 12
+
+
+def _zstd(path: Path) -> Any:
+    import pyarrow
+
+    return pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd")
+
+
+_OPEN: dict[str, Callable[[Path], Any]] = {
+    ".gz": partial(gzip.open, mode="rb"), ".bz2": partial(bz2.open, mode="rb"), ".xz": partial(lzma.open, mode="rb"),
+    ".zst": _zstd,
+}  # fmt: skip
+
+
+def without_packing(name: str) -> str:
+    """The name that a file of rows has once it is unpacked; of others their own."""
+    for suffix in _OPEN:
+        if name[-len(suffix) :].lower() == suffix and name[: -len(suffix)].lower().endswith(ROWS):
+            return name[: -len(suffix)]
+    return name
+
+
+def is_packed(name: str) -> bool:
+    """Whether a file of rows is compressed, by its name, in a way that is read."""
+    return without_packing(name) != name
+
+
+def unpack_each(paths: Sequence[Path]) -> None:
+    """Unpack several files at once, and say so where it takes long. What cannot be unpacked says why when it is
+    read."""
+    packed = [path for path in paths if is_packed(path.name)]
+    if not packed or (folder := cache_folder("unpacked")) is None:
+        return
+    files = "a compressed file" if len(packed) == 1 else f"{len(packed):,} compressed files"
+    line = f"unpacking {files}, such as {packed[0].name}, into {folder}, once; the next start finds them there"
+    timer = threading.Timer(TOLD_AFTER_S, lambda: print(line, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    ending = threading.Event()
+
+    def one(path: Path) -> None:
+        with suppress(OSError):
+            unpacked(path, ending)
+
+    try:
+        with ThreadPoolExecutor(min(len(packed), len(os.sched_getaffinity(0)), _MOST_THREADS)) as threads:
+            try:
+                list(threads.map(one, packed))
+            except BaseException:  # such as Ctrl-C: the threads would be waited for
+                ending.set()
+                raise
+    finally:
+        timer.cancel()
+
+
+def unpacked(path: Path, ending: threading.Event | None = None) -> Path:
+    """Where the bytes of a file can be read: its own path, unless it is compressed; then it is unpacked, if need be.
+
+    Args:
+        ending: once it is set nothing more is unpacked.
+
+    Raises:
+        OSError: it cannot be read, breaks off, or there is no room for it.
+    """
+    if not is_packed(path.name):
+        return path
+    folder = cache_folder("unpacked")
+    if folder is None:
+        raise OSError(errno.EPERM, "it is compressed, and $KOSMOS_CACHE is empty, so that there is no folder to unpack "
+                      "it into; name one there, or decompress it")  # fmt: skip
+    state = path.stat()
+    of_path = _digest(os.path.abspath(path))
+    name = f"{of_path}-{_digest(f'{state.st_size} {state.st_ino} {state.st_mtime_ns}')}"
+    found = folder / name
+    if not found.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _alone(folder / f"{name}.lock"):
+            if not found.exists():
+                _unpack(path, found, ending)
+                _remove_others(folder, of_path, name)
+    return found
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """One process of those of this machine at a time. Two at once would do no harm, but twice the work."""
+    with file.open("a") as lock:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+
+
+def _unpack(path: Path, into: Path, ending: threading.Event | None) -> None:
+    try:
+        with closing(_OPEN[path.suffix.lower()](path)) as packed, replacing(into) as written:
+            os.fchmod(written.fileno(), 0o600)
+            for number, piece in enumerate(iter(lambda: packed.read(_PIECE), b"")):
+                if number % _LOOKED_AFTER == 0:
+                    _refuse_full(into.parent)
+                if ending is not None and ending.is_set():
+                    raise OSError(errno.EINTR, "stopped")
+                written.write(piece)
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        if error.errno:  # else it is of what decompresses, and no matter of the disk
+            raise
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> OSError:
+    kind = PurePosixPath(path.name).suffix.lower()
+    return OSError(errno.EIO, f"it breaks off, is damaged, or is no {kind} file: {error}; copy it anew")
+
+
+def _refuse_full(folder: Path) -> None:
+    if (free := shutil.disk_usage(folder).free) < LEAST_FREE_BYTES:
+        left = f"it is compressed, and {folder}, where it is unpacked, has {free / 2**30:.1f} GiB left"
+        raise OSError(errno.ENOSPC, f"{left}; make room, or name another folder in $KOSMOS_CACHE")
+
+
+def _remove_others(folder: Path, of_path: str, name: str) -> None:
+    """Remove what the file was before it changed, and what killed processes have left."""
+    for file in folder.iterdir():
+        with suppress(OSError):
+            is_older = file.name.startswith(of_path) and not file.name.startswith(name)
+            is_half = file.name.startswith(".") and time() - file.lstat().st_mtime > LEFT_BEHIND_S
+            if is_older or is_half:
+                file.unlink()

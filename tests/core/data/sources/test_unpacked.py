@@ -1,0 +1,170 @@
+"""Compressed files of rows are read as those that they were made of, and are unpacked once."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import multiprocessing
+import os
+
+import pyarrow as pa
+import pytest
+
+from kosmos.data import unpacked
+from kosmos.errors import DataError, SampleError
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
+TEXTS = [f"line {number} of the file" for number in range(50)]
+FORMS = {
+    "rows.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in TEXTS),
+    "rows.json": json.dumps([{"text": text} for text in TEXTS]),
+    "rows.csv": "text\n" + "\n".join(TEXTS) + "\n",
+    "rows.tsv": "id\ttext\n" + "".join(f"{number}\t{text}\n" for number, text in enumerate(TEXTS)),
+    "rows.txt": "\n\n".join(TEXTS),
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("KOSMOS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "unpacked"
+
+
+def documents(source):
+    return [source.document(index) for index in range(len(source))]
+
+
+def in_place(found, of, to):
+    """Documents as they are, but for the name of their file."""
+    return [(document.origin.replace(of, to), document.segments) for document in found]
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("name", FORMS)
+def test_compressed_rows_are_those_of_the_file_within(open_, tmp_path, name, suffix):
+    (tmp_path / name).write_text(FORMS[name])
+    plain = open_(tmp_path / name)
+    packed = tmp_path / (name + suffix)
+    packed.write_bytes(PACKED[suffix](FORMS[name].encode()))
+    source = open_(packed)
+    assert source.name == plain.name
+    assert in_place(documents(source), packed.name, name) == in_place(documents(plain), name, name)
+    assert packed.name in source.origin(0)
+
+
+def test_two_files_that_were_compressed_and_joined_are_read_to_the_end(open_, tmp_path):
+    for suffix in (".gz", ".bz2", ".xz", ".zst"):
+        parts = [PACKED[suffix](json.dumps({"text": text}).encode() + b"\n") for text in TEXTS]
+        (tmp_path / f"a.jsonl{suffix}").write_bytes(b"".join(parts))
+        assert len(open_(tmp_path / f"a.jsonl{suffix}")) == len(TEXTS), suffix
+
+
+def test_a_folder_of_compressed_files_has_the_splits_of_their_names(open_, tmp_path):
+    (tmp_path / "set").mkdir()
+    for part, rows in {"train-0": TEXTS[:30], "train-1": TEXTS[30:40], "test-0": TEXTS[40:]}.items():
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in rows)
+        (tmp_path / "set" / f"{part}.json.gz").write_bytes(gzip.compress(lines.encode()))
+    train, held_out = (open_(tmp_path / "set", split=split) for split in ("train", "held_out"))
+    assert [document.segments[0].text for document in documents(train)] == TEXTS[:40]
+    assert [document.segments[0].text for document in documents(held_out)] == TEXTS[40:]
+
+
+def test_what_was_unpacked_by_hand_is_not_read_twice(open_, tmp_path, cache):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a.jsonl").write_text(FORMS["rows.jsonl"])
+    (tmp_path / "set" / "a.jsonl.gz").write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
+    source = open_(tmp_path / "set")
+    assert len(source) == len(TEXTS)
+    assert source.left_out == {".jsonl.gz": 1}
+    assert not cache.exists()
+
+
+def test_media_are_looked_for_beside_the_compressed_file(open_, tmp_path, rows):
+    rows({"image": "a.png", "text": "x"})
+    content = (tmp_path / "rows.jsonl").read_bytes()
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(content))
+    (document,) = documents(open_(tmp_path / "rows.jsonl.gz"))
+    assert document.segments[0].source == tmp_path / "a.png"
+
+
+def test_a_file_is_unpacked_once_and_again_when_it_has_changed(open_, tmp_path, cache):
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(b'{"text": "first"}\n'))
+    assert len(open_(packed)) == 1
+    (first,) = cache.iterdir()
+    state = first.stat()
+    assert state.st_mode & 0o777 == 0o600
+    assert len(open_(packed)) == 1
+    assert [(file.name, file.stat().st_mtime_ns) for file in cache.iterdir()] == [(first.name, state.st_mtime_ns)]
+    packed.write_bytes(gzip.compress(b'{"text": "first"}\n{"text": "second"}\n'))
+    assert [document.segments[0].text for document in documents(open_(packed))] == ["first", "second"]
+    (second,) = cache.iterdir()
+    assert second.name != first.name
+
+
+def test_rows_are_read_when_the_cache_was_deleted_meanwhile(open_, tmp_path, cache):
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
+    source = open_(packed)
+    for file in cache.iterdir():
+        file.unlink()
+    with multiprocessing.get_context("fork").Pool(2) as pool:  # which have nothing open
+        pieces = pool.map(source.document, range(len(TEXTS)))
+    assert [document.segments[0].text for document in pieces] == TEXTS
+
+
+DAMAGED = {
+    "cut off": lambda suffix: PACKED[suffix](os.urandom(4_000) * 9)[:-9],
+    "something else": lambda suffix: b"no such file at all, by its content",
+}
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("how", DAMAGED)
+def test_damaged_files_are_named_and_leave_nothing_behind(open_, tmp_path, cache, suffix, how):
+    (tmp_path / f"a.jsonl{suffix}").write_bytes(DAMAGED[how](suffix))
+    said = rf"a\.jsonl{suffix}: cannot be read \(it breaks off, is damaged, or is no {suffix} file: .*; copy it anew\)$"
+    with pytest.raises(DataError, match=said):
+        open_(tmp_path / f"a.jsonl{suffix}")
+    assert list(cache.iterdir()) == []
+
+
+def test_without_room_or_a_cache_the_line_says_what_to_do(open_, tmp_path, cache, monkeypatch):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
+    monkeypatch.setattr(unpacked, "LEAST_FREE_BYTES", 1 << 60)
+    with pytest.raises(DataError, match=r"unpacked, has .* GiB left; make room, or name another folder in"):
+        open_(tmp_path / "a.jsonl.gz")
+    assert list(cache.iterdir()) == []
+    monkeypatch.setenv("KOSMOS_CACHE", "")
+    with pytest.raises(DataError, match=r"a\.jsonl\.gz: cannot be read \(it is compressed, and \$KOSMOS_CA"):
+        open_(tmp_path / "a.jsonl.gz")
+
+
+def test_a_row_whose_file_is_gone_is_a_bad_sample(open_, tmp_path, cache):
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
+    source = open_(packed)
+    packed.unlink()
+    with multiprocessing.get_context("fork").Pool(1) as pool, pytest.raises(SampleError, match="cannot be read"):
+        pool.apply(source.document, (0,))
+
+
+def test_who_waits_long_is_told_once(tmp_path, capsys, monkeypatch, cache):
+    monkeypatch.setattr(unpacked, "TOLD_AFTER_S", 0.0)
+    files = [tmp_path / f"{number}.jsonl.xz" for number in range(3)]
+    for file in files:
+        file.write_bytes(lzma.compress(os.urandom(1 << 20)))
+    unpacked.unpack_each([*files, tmp_path / "plain.jsonl"])
+    line = f"unpacking 3 compressed files, such as 0.jsonl.xz, into {cache}, once; the next start finds them there\n"
+    assert capsys.readouterr().err == line
+    assert len(list(cache.iterdir())) == 3
