@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from kosmos import Text, chat_prompt, generate_text, load_run
-from kosmos.data.turns import TEMPLATE
+from kosmos.data.chat_template import TEMPLATE
 from support.command import kosmos
 from support.terminal import Terminal
 

@@ -12,11 +12,15 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from kosmos import Document, Mark, SampleError, Text, chat_prompt, make_run
 from kosmos.chats import LAYOUTS
+from kosmos.data.chat_template import TEMPLATE, template
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.plan import Planner
 from kosmos.data.shown import stretches
+from kosmos.data.sources.messages import RowMedia, read
+from kosmos.data.sources.times import RowTimes
+from kosmos.data.sources.tools import offered
 from kosmos.data.tokenizer import load_tokenizer
-from kosmos.data.turns import TEMPLATE, fitting, spell_turns, template
+from kosmos.data.turns import fitting, spell_turns
 from kosmos.errors import ConfigError
 
 TEXTS = ["system\nuser\nassistant\nmodel\n\nWhat is this? A cat, été.\n"] * 20
@@ -311,3 +315,33 @@ def test_a_run_file_that_spells_no_turns_is_refused(turns, line):
 def test_a_run_file_keeps_the_texts_of_a_known_way():
     config = make_run({"tokenizer": {"turns": "chatml"}})
     assert json.loads(config.model_dump_json())["tokenizer"]["turns"]["user"] == "<|im_start|>user\n{}<|im_end|>\n"
+
+
+CALLED = [
+    *ASKED,
+    {"role": "assistant", "content": "See.", "tool_calls": [{"function": {"name": "f", "arguments": {"x": "é"}}}]},
+    {"role": "tool", "content": "A cat."},
+    {"role": "tool", "content": "Two."},
+    {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "g", "arguments": {}}}] * 2},
+    {"role": "tool", "content": "None."},
+]
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in "fg"]
+
+
+@pytest.mark.parametrize("spelled", [True, False], ids=["turns", "marks"])
+@pytest.mark.parametrize("system", [False, True])
+def test_transformers_lays_out_tools_and_their_calls_as_rows_are_read(way, tmp_path, spelled, system):
+    planner = planner_of(way) if spelled else Planner(load_tokenizer(str(way[1])), {}, 200, {})
+    planner.tokenizer.save(tmp_path)
+    (tmp_path / TEMPLATE).write_text(template(planner.turns, planner.tokenizer))
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    first = [{"role": "system", "content": "Be brief."}] if system else []
+    if spelled and way[0] == "gemma":
+        with pytest.raises(Exception, match="tools want a turn of system, which is not spelled"):
+            theirs.apply_chat_template([*first, *CALLED], tools=TOOLS, tokenize=False)
+        return
+    none = RowMedia({}, RowTimes({}, {}, ()))
+    said = read([*first, *CALLED], "messages", none, tmp_path, tools=offered(TOOLS, "tools"), asked=True)
+    text = theirs.apply_chat_template([*first, *CALLED], tools=TOOLS, tokenize=False, add_generation_prompt=True)
+    asked = Document("d", (*said, Mark(ASSISTANT)))
+    assert theirs.encode(text, add_special_tokens=False) == planner.prompt(asked).token_ids.tolist()

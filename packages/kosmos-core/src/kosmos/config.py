@@ -140,7 +140,7 @@ class DocumentsConfig(RowsConfig):
     columns: dict[str, str] = Field(default_factory=dict)
     """Modality or role, such as ``text``, to the column that holds it, where that has another name."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of a registered dataset. Files have ``chunk_chars`` and ``max_text_bytes``."""
+    """Options of a registered dataset. Files have ``chunk_chars``, ``max_text_bytes`` and ``learn``."""
 
     _written = field_validator("options")(can_be_written)
 

@@ -81,6 +81,15 @@ ELSEWHERE = {
     ),
     "data.sources.N.columns": "columns column_mapping image_column text_column caption_column audio_column",
     "data.sources.N.weight": "probs interleave_probs",
+    "data.sources.N.options: {learn: last} learns the last turn of the assistant alone": (
+        "mask_history last_turn_only train_on_last_turn_only"
+    ),
+    "rows of preferences are not read; a loss of your own learns by them: docs/how-to/python.md": (
+        "pref_beta pref_loss dpo_beta rlhf_type simpo_gamma kto_chosen_weight"
+    ),
+    "data.sources.N.path names each file or folder, and columns what stands where in its rows": "dataset_dir",
+    "there is no label smoothing: the loss is that of the text": "label_smoothing label_smoothing_factor",
+    "there is no noise on embeddings; dropout is an option of the backbone": "neftune_noise_alpha neftune_alpha",
     "data.sources.N.limit": "max_samples max_train_samples num_samples train_dataset_sample",
     "trackers: [tensorboard, wandb]": (
         "use_wandb use_tensorboard wandb tensorboard wandb_project enable_wandb enable_tensorboard"

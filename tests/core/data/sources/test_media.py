@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 
@@ -207,3 +208,13 @@ def test_of_a_folder_of_media_no_other_folder_is_asked_for(open_, tmp_path):
     (tmp_path / "cats" / "1.png").unlink()
     with pytest.raises(SampleError, match=r"1\.png: no such file$"):
         source.document(0)
+
+
+def test_base64_in_the_place_of_a_path_is_told_in_a_short_line(root):
+    text = base64.b64encode(os.urandom(100_000)).decode()
+    with pytest.raises(
+        SampleError, match=r"base64 in the place of a path; write data:TYPE;base64, in front of it"
+    ) as told:
+        read_source(text, root)
+    assert len(str(told.value)) < 200
+    assert read_source(f"data:image/png;base64,{text}", root) == base64.b64decode(text)

@@ -8,7 +8,7 @@ import pytest
 
 from kosmos.data.document import Mark, Text
 from kosmos.data.marks import END, SYSTEM, USER
-from kosmos.errors import DataError, SampleError
+from kosmos.errors import ConfigError, DataError, SampleError
 
 ANSWER = {"role": "assistant", "content": "A cat that meows."}
 NOTHING = (None, "", [], {}, "[]", " null ", [{"name": None, "parameters": {}}])
@@ -112,11 +112,7 @@ def test_placeholder_of_a_row_whose_column_is_empty_costs_the_row(open_, rows):
             source.document(0)
 
 
-def test_a_turn_that_calls_tools_or_says_nothing_is_no_answer(open_, rows):
-    calls = {**ANSWER, "content": "", "tool_calls": [{"type": "function", "function": {"name": "f"}}]}
-    with pytest.raises(SampleError, match=r"messages\[1\]\.tool_calls: calls of tools are not read; write them"):
-        open_(rows({"messages": [*chat("Q")[:1], calls]})).document(0)
-    assert taken(open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, "tool_calls": []}]})))
+def test_a_turn_that_says_nothing_is_no_answer(open_, rows):
     for nothing in (" ", "<image>\n"):
         row = {"messages": [*chat("Q")[:1], {**ANSWER, "content": nothing}], "image": "a.png"}
         with pytest.raises(SampleError, match="no turn of the assistant with text to learn from"):
@@ -126,10 +122,9 @@ def test_a_turn_that_calls_tools_or_says_nothing_is_no_answer(open_, rows):
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("function_call", {"name": "f", "arguments": "{}"}, "calls of tools are not read; write them into the content"),
-        ("function_calls", "f()", "calls of tools are not read; write them into the content"),
-        ("tools", [{"name": "f"}], "tools that are offered are not read; write them into the text of the system"),
-        ("functions", "def f(): ...", "tools that are offered are not read; write them into the text of the system"),
+        ("function_calls", "f()", "calls of tools as a text are not read; write them into the content as text, or as"),
+        ("tools", [{"name": "f"}], "tools that a turn offers are not read; write them into the text of the system, or"),
+        ("functions", "def f()", "tools that a turn offers are not read; write them into the text of the system, or b"),
         ("reasoning_content", "It barks.", "thoughts beside the content are not read; write them into it"),
         ("reasoning", "It barks.", "thoughts beside the content are not read; write them into it"),
         ("thinking", "It barks.", "thoughts beside the content are not read; write them into it"),
@@ -144,14 +139,11 @@ def test_what_a_turn_says_beside_its_content_is_not_passed_over_in_silence(open_
 
 
 @pytest.mark.parametrize("column", ["tools", "functions"])
-@pytest.mark.parametrize("offered", [[{"type": "function", "function": {"name": "f"}}], '[{"name": "f"}]', {"f": "()"}])
-def test_a_chat_with_tools_beside_it_that_the_model_would_not_see_costs_its_row(open_, rows, column, offered):
-    says = f"{column}: tools that are offered are not read; write them into the text of the system, or leave them out"
+@pytest.mark.parametrize("empty", NOTHING)
+def test_a_chat_that_no_tool_is_offered_to_is_as_without_the_column(open_, rows, column, empty):
     for row in ({"messages": chat("Q")}, {"conversations": chat("Q")}, {"query": "Q", "response": "A"}):
-        with pytest.raises(SampleError, match=says):
-            open_(rows({**row, column: offered})).document(0)
-        for empty in NOTHING:  # a table has the column in every row
-            assert taken(open_(rows({**row, column: empty})))
+        plain = open_(rows(row)).document(0).segments
+        assert open_(rows({**row, column: empty})).document(0).segments == plain  # a table has it in every row
 
 
 def test_tools_beside_a_chat_are_seen_in_tables_and_under_other_names(open_, tmp_path):
@@ -159,8 +151,7 @@ def test_tools_beside_a_chat_are_seen_in_tables_and_under_other_names(open_, tmp
     pq.write_table(pa.table({"messages": [chat("Q")] * 4, "tools": tools}), tmp_path / "chats.parquet")
     pq.write_table(pa.table({"messages": [chat("Q")] * 4, "apis": tools}), tmp_path / "named.parquet")
     for source in (open_(tmp_path / "chats.parquet"), open_(tmp_path / "named.parquet", columns={"tools": "apis"})):
-        with pytest.raises(SampleError, match=r"(tools|apis): tools that are offered are not read"):
-            source.document(0)
+        assert source.document(0).segments[0] == Mark(SYSTEM)
         assert [source.document(n).segments for n in (1, 2, 3)] == [source.document(1).segments] * 3
 
 
@@ -179,9 +170,6 @@ def test_empty_turns_that_are_not_learned_cost_nothing(open_, rows):
     assert taken(open_(rows({"messages": [{"role": "user", "content": ""}, silent, *chat("Q")]})))
     pictured = {**ANSWER, "content": [{"type": "image", "image": "a.png"}]}
     assert taken(open_(rows({"messages": [*chat("Q"), *chat("And?")[:1], pictured]})))
-    calls = {**ANSWER, "content": "", "tool_calls": [{"function": {"name": "f"}}]}
-    with pytest.raises(SampleError, match=r"messages\[1\]\.tool_calls: calls of tools are not read"):
-        open_(rows({"messages": [*chat("Q")[:1], calls, *chat("Q")]})).document(0)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +266,8 @@ def test_chats_of_sharegpt_are_read_as_those_of_openai(open_, rows):
 
 
 def test_errors_name_the_column_of_a_chat(open_, rows):
-    source = open_(rows({"conversations": [{"from": "tool", "value": "x"}]}))
-    with pytest.raises(SampleError, match=r"conversations\[0\]\.from: unknown role 'tool'"):
+    source = open_(rows({"conversations": [{"from": "narrator", "value": "x"}]}))
+    with pytest.raises(SampleError, match=r"conversations\[0\]\.from: unknown role 'narrator'"):
         source.document(0)
 
 
@@ -395,3 +383,53 @@ def test_other_places_of_pictures_are_none_of_films(open_, rows, tmp_path, row):
     (tmp_path / "b.mp4").write_bytes(b"film")
     with pytest.raises(SampleError, match=r"1 medium, 0 placed|has none"):
         open_(path, modalities=("image", "video")).document(0)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("los", "loss"), ("wieght", "weight"), ("mask", "loss"), ("Loss_Scale", "loss_scale")]
+)
+def test_a_key_that_was_to_leave_a_turn_out_and_is_mistyped_costs_the_row(open_, rows, key, meant):
+    said = rf"messages\[1\]\.{key}: no key of a turn; did you mean {meant}\? \"loss\": false leaves out what a turn"
+    for value in (False, 0, 1.0):
+        with pytest.raises(SampleError, match=said):
+            open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, key: value}]})).document(0)
+    for other in ({key: "text"}, {"id": 3, "name": "x", "score": 0.5, "time": 3.5, "model": "x"}):
+        assert taken(open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, **other}]})))
+
+
+@pytest.mark.parametrize("typo", ["txt", "texts", "Text", "tetx"])
+def test_a_part_of_text_whose_type_is_mistyped_is_no_medium(open_, rows, typo):
+    chats = [[user({"type": typo, "text": "What is this?"}), ANSWER], chat("Q")]
+    source = open_(rows(*({"messages": turns} for turns in chats)))
+    with pytest.raises(SampleError, match=rf"messages\[0\]\.content\[0\]: unknown type '{typo}'; did you mean text\?"):
+        source.document(0)
+
+
+@pytest.mark.parametrize("text", ["Q", "<image>Q", "<image><image>Q"])
+def test_media_under_both_spellings_of_their_column_are_told(open_, rows, text):
+    both = {"messages": chat(text), "image": "a.png", "images": ["a.png"]}
+    source = open_(rows(both, {"messages": chat("Q")}))
+    with pytest.raises(SampleError, match=r"image and images both hold media; keep one, or name it: columns\.image"):
+        source.document(0)
+    named = open_(rows({**both, "messages": chat("<image>Q")}), columns={"image": "images"})
+    assert taken(named) == ["a.png", "Q", ANSWER["content"]]
+
+
+def test_the_last_answer_alone_is_learned_where_that_is_asked(open_, rows):
+    turns = [*chat("Q"), *chat("And?")[:1], {**ANSWER, "content": "Two."}, *chat("So?")[:1]]
+    forms = {
+        "messages": {"messages": turns},
+        "history": {"query": "And?", "response": "Two.", "history": [["Q", "A cat."]]},
+        "texts": {"texts": [{"user": "Q", "assistant": "A cat."}, {"user": "And?", "assistant": "Two."}]},
+    }
+    for row in forms.values():
+        for learn, expected in {"last": ["Two."], "all": [ANSWER["content"][:5], "Two."]}.items():
+            segments = open_(rows(row), options={"learn": learn}).document(0).segments
+            learned = [s.text for s in segments if isinstance(s, Text) and s.train]
+            assert [text[:5] for text in learned] == [text[:5] for text in expected]
+            assert sum(s == Mark(END, train=True) for s in segments) == len(expected)
+    silent = {"messages": [*chat("Q"), *chat("And?")[:1], {**ANSWER, "loss": False}]}
+    with pytest.raises(SampleError, match="no turn of the assistant with text to learn from"):
+        open_(rows(silent), options={"learn": "last"}).document(0)
+    with pytest.raises(ConfigError, match=r"options\.learn: expected all or last \(turns of the assist"):
+        open_(rows(silent), options={"learn": "first"})

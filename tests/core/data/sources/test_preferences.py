@@ -24,15 +24,16 @@ PREFERENCES = [
     ({"rejected_response": "Dogs."}, "rejected_response: rejected answers are not read"),
     ({"chosen": ANSWER, "rejected": {**ANSWER, "content": "Dogs."}}, "rejected: rejected answers are not read"),
     ({"label": False}, "label: false says that the answer is a bad one"),
+    ({"kto_tag": False}, "kto_tag: false says that the answer is a bad one"),
 ]
 
 
-@pytest.mark.parametrize(("beside", "says"), PREFERENCES, ids=["ms-swift", "TRL", "KTO"])
+@pytest.mark.parametrize(("beside", "says"), PREFERENCES, ids=["ms-swift", "TRL", "KTO", "LLaMA-Factory"])
 @pytest.mark.parametrize("held", [{"messages": chat("Q")}, {"query": "Q", "response": "Cats."}], ids=["chat", "form"])
 def test_a_bad_answer_is_not_learned_as_a_good_one(open_, rows, held, beside, says):
     with pytest.raises(SampleError, match=says + ".*no training by preferences"):
         open_(rows({**held, **beside})).document(0)
-    neither = dict.fromkeys(beside, True if "label" in beside else None)
+    neither = dict.fromkeys(beside, True if {"label", "kto_tag"} & set(beside) else None)
     named = {name: name for name in held if name != "query"}
     expected = open_(rows(held)).document(0).segments
     for row, columns in (({**held, **neither}, {}), ({**held, **beside}, named)):  # who names the answers means them
@@ -73,3 +74,23 @@ def test_pairs_of_answers_say_how_the_better_ones_are_learned(open_, rows):
     ):
         open_(rows(pair))
     assert taken(open_(rows(pair), columns={"completion": "chosen"})) == ["Q: ", "Cats."]
+
+
+@pytest.mark.parametrize(
+    ("asks", "answers"), [("instruction", "output"), ("query", "response"), ("prompt", "completion")]
+)
+def test_a_list_of_a_better_and_a_worse_answer_is_not_learned_as_one(open_, rows, asks, answers):
+    both = {asks: "Q", answers: ["Cats.", "Dogs."]}
+    with pytest.raises(
+        SampleError, match=rf"{answers}: a list of 2 answers, of which one may be the better; write that"
+    ):
+        open_(rows(both)).document(0)
+    assert taken(open_(rows({asks: "Q", answers: ["Cats."]})))[-1] == "Cats."
+    assert taken(open_(rows(both), columns={answers: answers}))[-1] == "Cats., Dogs."
+
+
+def test_a_turn_that_was_chosen_beside_its_chat_is_to_be_put_at_its_end(open_, rows):
+    turn = {"from": "gpt", "value": "Cats."}
+    row = {"conversations": [{"from": "human", "value": "Q"}], "chosen": turn, "rejected": {**turn, "value": "Dogs."}}
+    with pytest.raises(SampleError, match="to learn the better answers, put chosen at the end of conversations as its"):
+        open_(rows(row)).document(0)

@@ -18,10 +18,10 @@ from transformers.utils import logging
 
 from kosmos.checkpoint.folder import sync
 from kosmos.data.bytes_tokenizer import ByteTokenizer
+from kosmos.data.chat_template import save_tokenizer
 from kosmos.data.foreign import first_line
 from kosmos.data.hf_tokenizer import of_bytes
 from kosmos.data.marks import BOS, EOS, PAD
-from kosmos.data.turns import save_tokenizer
 from kosmos.errors import ConfigError
 from kosmos.model.weights import round_weights
 from kosmos.train.saved import SavedRun

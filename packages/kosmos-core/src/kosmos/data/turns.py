@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from kosmos.chats import CONTENT, LAYOUTS
 from kosmos.data.document import Document, Mark, Segment, Text
-from kosmos.data.marks import ASSISTANT, BOS, END, EOS, SYSTEM, USER
+from kosmos.data.marks import ASSISTANT, BOS, EOS, SYSTEM, USER
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 
 ROLES = {SYSTEM: "system", USER: "user", ASSISTANT: "assistant"}
 """The mark of a role to its name."""
-TEMPLATE = "chat_template.jinja"
-"""In the folder of a run's tokenizer: as transformers lays out the same chats, of text alone."""
 
 _WHERE = "tokenizer.turns"
 _NONE = f"{_WHERE}=null puts turns between marks"
@@ -149,40 +145,6 @@ def _check_plain(part: Part, tokenizer: Tokenizer) -> None:
             tokenizer.encode(part)
     except (SampleError, UnicodeError) as error:
         raise ConfigError(f"{_WHERE}: {part!r} cannot be spelled by the tokenizer ({error})") from error
-
-
-def template(turns: Turns | None, tokenizer: Tokenizer) -> str:
-    """A template by which transformers gives chats the tokens that they have here, up to the last turn.
-
-    Args:
-        turns: None lays them out between the marks.
-    """
-    names = {i: name for name, i in tokenizer.special_ids.items()}
-    if turns is None:
-        ids = {mark: tokenizer.mark_id(mark) for mark in (BOS, END, *ROLES)}
-        turns = Turns((ids[BOS],), {mark: ((ids[mark],), (ids[END],)) for mark in ROLES})
-
-    def spelled(parts: Iterable[Part]) -> str:
-        text = "".join(names[part] if isinstance(part, int) else part for part in parts)
-        return json.dumps(text, ensure_ascii=False)
-
-    said = "(m.content | trim)" if turns.trim else "m.content"
-    text_alone = "{% if m.content is not string %}{{ raise_exception('contents are text here') }}{% endif %}"
-    cases = "".join(
-        f"{'{% elif' if number else '{% if'} m.role == '{ROLES[mark]}' %}}"
-        f"{{{{ {spelled(before)} + {said} + {spelled(after)} }}}}"
-        for number, (mark, (before, after)) in enumerate(turns.around.items())
-    )
-    other = "{% else %}{{ raise_exception('a turn of ' + m.role + ' is not spelled') }}{% endif %}"
-    ready = f"{{% if add_generation_prompt %}}{{{{ {spelled(turns.around[ASSISTANT][0])} }}}}{{% endif %}}"
-    return f"{{{{ {spelled(turns.begin)} }}}}{{% for m in messages %}}{text_alone}{cases}{other}{{% endfor %}}{ready}"
-
-
-def save_tokenizer(tokenizer: Tokenizer, turns: Turns | None, folder: Path) -> None:
-    """Write a tokenizer, with how chats are laid out where transformers reads it; makes the folder."""
-    tokenizer.save(folder)
-    if (folder / "tokenizer.json").exists():
-        (folder / TEMPLATE).write_text(template(turns, tokenizer), encoding="utf-8")
 
 
 def fitting(tokenizer: Tokenizer) -> str | None:

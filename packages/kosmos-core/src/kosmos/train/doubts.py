@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from kosmos.config import BackboneConfig, RunConfig, StreamConfig
+from kosmos.data.chat_template import template
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.plan import Planner
@@ -26,7 +27,7 @@ from kosmos.data.sources.textfiles import longest_piece
 from kosmos.data.sources.unnamed import warnings_of as warnings_of_unnamed
 from kosmos.data.sources.wishes import warnings_of as warnings_of_wishes
 from kosmos.data.tokenizer import Tokenizer
-from kosmos.data.turns import fitting, template
+from kosmos.data.turns import fitting
 from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
@@ -301,7 +302,8 @@ def _turns(config: RunConfig, tokenizer: Tokenizer | None) -> Iterator[str]:
     if tokenizer is None or not learned or config.tokenizer.turns is not None:
         return
     known = fitting(tokenizer)
-    has_another = getattr(tokenizer, "chat_template", "") not in ("", template(None, tokenizer))
+    ours = [template(None, tokenizer, tools=tools) for tools in (True, False)]
+    has_another = getattr(tokenizer, "chat_template", "") not in ("", *ours)
     if (known or has_another) and (chats := chats_among(config.data.sources)) is not None:
         yield (
             f"{chats}: holds chats, and their turns stand between marks that backbone.model {model} has never seen; if "

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from kosmos.checkpoint.tensors import model_tensors
 from kosmos.data.bytes_tokenizer import BYTES, FILE, saved_byte_marks
-from kosmos.data.turns import TEMPLATE
+from kosmos.data.chat_template import TEMPLATE
 from kosmos.errors import ConfigError
 from kosmos.model.protocols import Backbone
 from kosmos.names import listed

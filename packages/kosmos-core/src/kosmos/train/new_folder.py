@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kosmos.compose import Composition
-from kosmos.data.turns import save_tokenizer
+from kosmos.data.chat_template import save_tokenizer
 from kosmos.errors import KosmosError, TrainingError
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry

@@ -22,6 +22,7 @@ from kosmos.errors import DataError, SampleError
 PIECE = 4 << 20
 """Bytes that are parsed at once; more where a row is longer."""
 _EXPECTED = "a list of rows ([{...}, {...}]) or a row a line"
+_INDEX = "; it is LLaMA-Factory's list of data sets: name the file of one as a source, and its columns (columns: {...})"
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
 _parse = json.JSONDecoder(parse_int=float, strict=False).raw_decode
@@ -118,6 +119,7 @@ def _lines_of(path: Path, stream: BinaryIO) -> JsonlTable:
     except SampleError as error:
         is_object = first.lstrip().startswith(b"{")
         around = "; of an object around a list of rows write the list alone into a file" if is_object else ""
+        around = _INDEX if path.name == "dataset_info.json" else around
         raise DataError(f"{path}: expected {_EXPECTED}; its first line is neither ({error}){around}") from error
     return index_jsonl([path])
 

@@ -13,12 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kosmos.data.document import Segment, Text
-from kosmos.data.sources import forms, messages, preferences, times
+from kosmos.data.sources import chat_turns, forms, messages, preferences, times, tools
 from kosmos.data.sources.columns import (
     Row,
     did_you_mean,
     is_empty,
-    kind_of,
     look_up,
     nested_tops,
     parse_path,
@@ -26,7 +25,7 @@ from kosmos.data.sources.columns import (
     text_value,
     top_column,
 )
-from kosmos.data.sources.media import holds_medium, read_media, resolve
+from kosmos.data.sources.media import holds_medium, missing_file, read_media
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
 from kosmos.data.sources.right_answers import (
     ANSWERS,
@@ -48,7 +47,7 @@ CHATS = ("messages", "conversations")
 """Roles that a chat may stand under; the first that a row has."""
 LISTS = ("clip", "segments", *CHATS, forms.TEXTS, "history", ANSWERS, REFERENCES)
 """Roles of lists."""
-ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *messages.OFFERED, "id", "split", *times.ROLES)
+ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *chat_turns.OFFERED, "id", "split", *times.ROLES)
 """Columns with a meaning beside the modalities' names; ``columns`` may rename each."""
 
 LEARNED = ("text", *forms.ASKS.values(), ANSWERS, REFERENCES)
@@ -74,6 +73,8 @@ class DefaultLayout:
     """Whether rows are there to be continued, so that none needs anything to learn."""
     timed: tuple[str, ...] = ()
     """Modalities whose media have time."""
+    learn_last: bool = False
+    """Whether of a chat the last turn of the assistant alone is learned."""
 
     def column(self, role: str) -> str:
         """The column that stands for a role or a modality."""
@@ -186,7 +187,7 @@ class DefaultLayout:
                 there[modality] = own
             if plural in row and modality not in self.columns and holds_medium(row[plural]):
                 if modality in there:
-                    raise SampleError(f"{own} and {plural} both hold media; keep one, or name it: columns.{modality}")
+                    raise _both_hold(modality, own, plural)
                 there[modality] = plural
         if not there:
             return self._named_file(row)
@@ -251,8 +252,11 @@ class DefaultLayout:
         """Modality to the column that the row's chat takes media from: one that was named, else one in the plural."""
         found: dict[str, str] = {}
         for modality, path, plain in self._chat_columns:
-            if modality not in found and holds_medium(row.get(path if plain else top_column(path, row))):
-                found[modality] = path
+            if not holds_medium(row.get(path if plain else top_column(path, row))):
+                continue
+            if modality in found and modality not in self.columns:
+                raise _both_hold(modality, found[modality], path)
+            found.setdefault(modality, path)
         if len(found) < 2:
             return found or self._named_file(row)
         return _in_order(found, row)
@@ -313,7 +317,7 @@ class DefaultLayout:
         if form is not None:
             return (*leading, *forms.going_on(partial(self.value, row), self.column, answer, asked=self.asked))
         if self.manifest and not media and row.get("file") is not None:
-            raise SampleError(_missing_file(row["file"], root))
+            raise SampleError(missing_file(row["file"], root))
         if leading and self.asked and is_empty(self.value(row, "text")):
             return tuple(leading)
         return (*leading, self._learned(row))
@@ -351,10 +355,9 @@ class DefaultLayout:
 
     def _read_chat(self, turns: Any, name: str, held: messages.RowMedia, row: Row, root: Path) -> tuple[Segment, ...]:
         """As ``messages.read``, with what stands beside the chat."""
-        for role in messages.OFFERED:
-            messages.check_none_offered(self.value(row, role), self.column(role))
-        system, objects = self.value(row, "system"), messages.OBJECTS in row
-        return tuple(messages.read(turns, name, held, root, system=system, objects=objects, asked=self.asked))
+        offers = [tools.offered(self.value(row, role), self.column(role)) for role in chat_turns.OFFERED]
+        beside = {"system": self.value(row, "system"), "tools": "".join(offers), "objects": messages.OBJECTS in row}
+        return tuple(messages.read(turns, name, held, root, **beside, asked=self.asked, last_alone=self.learn_last))
 
     def _check_no_preference(self, row: Row, role: str) -> None:
         """Raises SampleError where a row tells good answers from bad ones, and nobody has said which are learned."""
@@ -382,18 +385,11 @@ class DefaultLayout:
         return messages.RowMedia({**empty, **held}, self._times(row))
 
 
+def _both_hold(modality: str, *columns: str) -> SampleError:
+    return SampleError(f"{' and '.join(sorted(columns))} both hold media; keep one, or name it: columns.{modality}")
+
+
 def _in_order(columns: Mapping[str, str], row: Row) -> dict[str, str]:
     """Modalities with their columns, in the order of the row's."""
     order = list(row)
     return dict(sorted(columns.items(), key=lambda found: order.index(top_column(found[1], row))))
-
-
-def _missing_file(name: Any, root: Path) -> str:
-    """Why a manifest's text file was no text file when the manifest was opened."""
-    if not isinstance(name, str):
-        return f"file: expected a path, got {kind_of(name)}"
-    try:
-        resolve(root, name)
-    except SampleError as error:
-        return f"file: {error}"
-    return f"file: {name} was not there when the source was opened"

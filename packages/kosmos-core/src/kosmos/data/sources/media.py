@@ -36,6 +36,9 @@ _PLAIN = re.compile(r"(?!\s*\Z)[^/\\:\0]+(?:/[^/\\:\0]+)*")
 """Names that nothing below can object to, but for ``..``."""
 _SET_ROOT = "name files below it, or the folder that holds them as root"
 """``data.sources.N.root`` or ``--root``: who opened the source knows which, and says so behind the message."""
+_MOST_PATH = 4096
+"""Characters of the longest path of Linux."""
+_BASE64 = re.compile(r"(?=.*[A-Z])(?=.*[a-z])(?=.*[0-9])[A-Za-z0-9+/_\s-]+", re.DOTALL)
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
@@ -63,6 +66,8 @@ def resolve(root: Path, name: str) -> Path:
 def _resolved(root: Path, name: str) -> Path:
     """As ``resolve``, of any name; a reason where there is no such file."""
     shown = name if len(name) <= 200 else name[:200] + "..."
+    if len(name) > _MOST_PATH and _BASE64.fullmatch(name[:_MOST_PATH]):
+        raise SampleError(f"{name[:40]}...: base64 in the place of a path; write data:TYPE;base64, in front of it")
     if not name.strip() or "\0" in name:
         raise SampleError(f"path {shown!r}: empty or with a NUL character")
     if name[:8].lower() == "file:///":
@@ -96,6 +101,17 @@ def _resolved(root: Path, name: str) -> Path:
             raise SampleError(f"{root / name}: is no file, but a folder, a pipe or the like")
         raise NoSuchFileError(f"{root / name}: no such file")
     return path
+
+
+def missing_file(name: Any, root: Path) -> str:
+    """Why a manifest's text file was no text file when the manifest was opened."""
+    if not isinstance(name, str):
+        return f"file: expected a path, got {kind_of(name)}"
+    try:
+        resolve(root, name)
+    except SampleError as error:
+        return f"file: {error}"
+    return f"file: {name} was not there when the source was opened"
 
 
 def _inside(root: Path, path: PurePosixPath) -> PurePosixPath | None:

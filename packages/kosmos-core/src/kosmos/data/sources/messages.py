@@ -9,46 +9,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kosmos.data.document import Mark, Segment, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
-from kosmos.data.sources.columns import checked_text, did_you_mean, kind_of
+from kosmos.data.sources.chat_turns import (
+    ROLE_MARKS,
+    Parts,
+    Turn,
+    check_all_said,
+    is_learned,
+    parts_of,
+    read_turn,
+    turns_of,
+)
+from kosmos.data.sources.columns import checked_text
 from kosmos.data.sources.media import holds_medium, read_media
 from kosmos.data.sources.times import RowTimes, edges_of
+from kosmos.data.sources.tools import told
 from kosmos.data.sources.well_known import FOR_OTHERS, WELL_KNOWN
 from kosmos.errors import SampleError
-
-ROLE_MARKS = {
-    "system": SYSTEM,
-    "developer": SYSTEM,
-    "user": USER,
-    "human": USER,
-    "assistant": ASSISTANT,
-    "gpt": ASSISTANT,
-}
-Keys = tuple[str, str]
-"""Those of a turn that hold its role and its content."""
-Parts = list[tuple[str, Mapping[str, Any]]]
-"""Those of a turn, with their kinds."""
-OPENAI: Keys = ("role", "content")
-SHAREGPT: Keys = ("from", "value")
-_CALLS = "calls of tools", "the content as text"
-_THOUGHTS = "thoughts beside the content", "it as text, or leave them out"
-_OFFERED = "tools that are offered", "the text of the system, or leave them out"
-OFFERED = ("tools", "functions")
-"""Roles and keys under which tools are offered: left out, the model would learn to know of none, or to make them up."""
-BESIDE_CONTENT = {
-    "tool_calls": _CALLS,  # left out, the turn would teach to say nothing
-    "function_call": _CALLS,
-    "function_calls": _CALLS,
-    **dict.fromkeys(OFFERED, _OFFERED),
-    "reasoning_content": _THOUGHTS,  # left out, it would teach to answer without
-    "reasoning": _THOUGHTS,
-    "thinking": _THOUGHTS,
-}
-"""Keys of a turn under which the OpenAI API, and others after it, have what belongs to what is said."""
 
 OBJECTS = "objects"
 """Column of ms-swift's rows with the names and places of things in a picture."""
@@ -56,9 +38,6 @@ _OBJECT = re.compile("<(?:ref-object|bbox)>")
 """What stands for the next of them in a text. What ms-swift writes in its place hangs on the model that it trains: the
 marks around it, and whether places are in pixels or in thousandths of the picture, of which only the row's author can
 know which are meant."""
-
-LEARNED = ("loss", "loss_scale", "weight", "train")
-"""Keys by which ms-swift (the first two), the OpenAI API and our own segments say whether a turn is learned."""
 
 _WELL_KNOWN_PLACE = re.compile(f"<(?:{'|'.join(sorted({*WELL_KNOWN.values()}))})>")
 """In what is asked it means a medium, be it one that the row lacks."""
@@ -164,67 +143,6 @@ def _listed(value: Any) -> list[Any]:
     return [item for item in (value if isinstance(value, list | tuple) else [value]) if holds_medium(item)]
 
 
-def part_kind(part: Any, where: str) -> str:
-    """``text`` or the modality of a part: its type without ``input_``, ``output_`` and ``_url``.
-
-    Raises:
-        SampleError: no object with a type.
-    """
-    if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
-        raise SampleError(f"{where}: expected an object with a type, got {kind_of(part)}")
-    kind: str = part["type"]
-    return kind.removeprefix("input_").removeprefix("output_").removesuffix("_url")
-
-
-def _parts(turn: Mapping[str, Any], key: str, where: str) -> Parts:
-    """The parts of one turn. ``key`` is that of its content."""
-    content = turn.get(key)
-    if isinstance(content, str):
-        return [("text", {"text": content})]
-    if not isinstance(content, list | tuple):
-        _check_there(turn, key, where)
-        raise SampleError(f"{where}.{key}: expected text or a list of parts, got {kind_of(content)}")
-    return [(part_kind(part, f"{where}.{key}[{n}]"), part) for n, part in enumerate(content)]
-
-
-def _turn(turn: Mapping[str, Any], keys: Keys, where: str) -> tuple[str, Parts]:
-    """The mark of a turn's role, and its parts. Raises SampleError where it is malformed, or says something beside."""
-    _check_all_said(turn, where)
-    return _role(turn, keys[0], where), _parts(turn, keys[1], where)
-
-
-def _role(turn: Mapping[str, Any], key: str, where: str) -> str:
-    """The mark of a turn's role, which stands under ``key``."""
-    role = turn.get(key)
-    if not isinstance(role, str) or role not in ROLE_MARKS:
-        _check_there(turn, key, where)
-        raise SampleError(f"{where}.{key}: unknown role {role!r:.40}{did_you_mean(str(role), ROLE_MARKS)}")
-    return ROLE_MARKS[role]
-
-
-def _check_there(turn: Mapping[str, Any], key: str, where: str) -> None:
-    """Raises SampleError where a turn has no such key, as where it is mistyped."""
-    if key not in turn:
-        raise SampleError(f"{where}: no {key!r}{did_you_mean(key, turn)}")
-
-
-def _turns(turns: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any], Keys]]:
-    """Each turn with its place and the keys that its role and its content are, or should be, under."""
-    if not isinstance(turns, list | tuple) or not turns:
-        raise SampleError(f"{name}: expected a list that is not empty, got {kind_of(turns)}")
-    for number, turn in enumerate(turns):
-        if not isinstance(turn, dict | Mapping):  # to ask a dict whether it is a Mapping takes ten times as long
-            raise SampleError(f"{name}[{number}]: expected an object, got {kind_of(turn)}")
-        yield f"{name}[{number}]", turn, OPENAI if turn.get("role") is not None else _keys(turn)
-
-
-def _keys(turn: Mapping[str, Any]) -> Keys:
-    """Of a turn without a role by this name. One key of a pair tells which other was meant."""
-    if turn.get("from") is not None:  # a table may have all four columns
-        return SHAREGPT
-    return OPENAI if any(key in turn for key in OPENAI) or not any(key in turn for key in SHAREGPT) else SHAREGPT
-
-
 def needs(turns: Any, name: str) -> frozenset[str]:
     """Modalities of the parts of a chat.
 
@@ -235,10 +153,11 @@ def needs(turns: Any, name: str) -> frozenset[str]:
         SampleError: the chat is malformed.
     """
     found: set[str] = set()
-    for where, turn, (_, content) in _turns(turns, name):
-        if not isinstance(turn.get(content), str):
-            _check_all_said(turn, where)
-            found.update(kind for kind, _ in _parts(turn, content, where))
+    for one in turns_of(turns, name):
+        if not isinstance(one[1].get(one[2][1]), str):
+            for where, turn, (_, content) in told([one]):
+                check_all_said(turn, where)
+                found.update(kind for kind, _ in parts_of(turn, content, where))
     return frozenset(found - {"text"})
 
 
@@ -249,8 +168,10 @@ def read(
     root: Path,
     *,
     system: Any = None,
+    tools: str = "",
     objects: bool = False,
     asked: bool = False,
+    last_alone: bool = False,
 ) -> Iterator[Segment]:
     """Segments of a chat: the role's mark, the content, ``<|end|>`` for each turn.
 
@@ -261,24 +182,29 @@ def read(
         name: what errors call the chat.
         own: the media beside the chat; all of them have to be taken.
         system: text of the system's turn, where the chat has none of its own.
+        tools: text that offers some, at the end of the system's turn.
         objects: whether the row has a column ``OBJECTS``, for which texts may have places.
         asked: whether the assistant may have said nothing yet.
+        last_alone: whether of several turns of the assistant the last alone is learned.
 
     Raises:
         SampleError: the chat is malformed, an answer in it is empty or there is none, a medium of the row has no place,
             or an object has one.
     """
     answers, silent = 0, ""
-    own.adopt(turn.get(content) for _, turn, (_, content) in _turns(turns, name))
-    chat = [(*_turn(turn, keys, where), turn, f"{where}.{keys[1]}", where) for where, turn, keys in _turns(turns, name)]
+    spoken = list(told(turns_of(turns, name)))
+    own.adopt(turn.get(content) for _, turn, (_, content) in spoken)
+    chat = [(*read_turn(turn, keys, where), turn, f"{where}.{keys[1]}", where) for where, turn, keys in spoken]
     leading = own.leading((role, parts) for role, parts, *_ in chat)
-    yield from _system(system, turns)
-    for role, parts, turn, content, where in chat:
-        train = role == ASSISTANT and _is_learned(turn, where)
+    last = max((place for place, (role, *_) in enumerate(chat) if role == ASSISTANT), default=-1)
+    yield from _system(system, tools, spoken)
+    offering = 0 if tools and _begins_with_system(spoken) else -1
+    for place, (role, parts, turn, content, where) in enumerate(chat):
+        train = role == ASSISTANT and is_learned(turn, where) and (place == last or not last_alone)
         if train:
-            said = any(kind == "text" and own.is_said(str(part.get("text") or "")) for kind, part in parts)
-            answers += said
-            if not said and all(kind == "text" for kind, _ in parts):
+            is_said = any(kind == "text" and own.is_said(str(part.get("text") or "")) for kind, part in parts)
+            answers += is_said
+            if not is_said and all(kind == "text" for kind, _ in parts):
                 silent = silent or content
         yield Mark(role)
         if role == USER:
@@ -286,7 +212,8 @@ def read(
         for kind, part in parts:
             if objects and kind == "text":
                 _check_no_object(part, where)
-            yield from _segments(kind, part, own, root, where, train)
+        said = [s for kind, part in parts for s in _segments(kind, part, own, root, where, train)]
+        yield from _with_tools(said, tools) if place == offering else said
         yield Mark(END, train=train)
     if not answers and not asked:
         raise SampleError(f"{name}: no turn of the assistant with text to learn from")
@@ -295,34 +222,33 @@ def read(
     own.check_all_taken()
 
 
-def _system(text: Any, turns: Any) -> Iterator[Segment]:
-    """The turn of a text beside the chat. Raises SampleError where the chat has one itself."""
-    if text in (None, ""):
+def _system(text: Any, tools: str, turns: Sequence[Turn]) -> Iterator[Segment]:
+    """The system's turn of a chat that has none itself: a text beside it, and the tools that are offered.
+
+    Raises:
+        SampleError: there is such a text, and the chat has a turn of the system.
+    """
+    said = "" if text in (None, "") else checked_text(text, "system")
+    if _begins_with_system(turns):
+        if said:
+            raise SampleError("the row has a system text and the chat a turn of the system; keep one")
         return
-    first = turns[0] if isinstance(turns, list | tuple) and turns and isinstance(turns[0], Mapping) else {}
-    if ROLE_MARKS.get(str(first.get("role") or first.get("from"))) == SYSTEM:
-        raise SampleError("the row has a system text and the chat a turn of the system; keep one")
-    yield Mark(SYSTEM)
-    yield Text(checked_text(text, "system"))
-    yield Mark(END)
+    if said or tools:
+        yield Mark(SYSTEM)
+        yield Text("\n\n".join(part for part in (said, tools) if part))
+        yield Mark(END)
 
 
-def _check_all_said(turn: Mapping[str, Any], where: str) -> None:
-    """Raises SampleError where a turn says something beside its content."""
-    for key in BESIDE_CONTENT:
-        if (said := turn.get(key)) is not None and is_something(said):
-            raise SampleError(_not_read(f"{where}.{key}", key))
+def _begins_with_system(turns: Sequence[Turn]) -> bool:
+    _, first, (role, _) = turns[0]
+    return ROLE_MARKS.get(str(first.get(role))) == SYSTEM
 
 
-def check_none_offered(tools: Any, name: str) -> None:
-    """Raises SampleError where a row offers tools beside its chat."""
-    if tools is not None and is_something(tools):
-        raise SampleError(_not_read(name, "tools"))
-
-
-def _not_read(where: str, key: str) -> str:
-    what, advice = BESIDE_CONTENT[key]
-    return f"{where}: {what} are not read; write them into {advice}"
+def _with_tools(said: list[Segment], tools: str) -> list[Segment]:
+    """What the system says, and behind it the tools that are offered: one text, as published models have learned it."""
+    if said and isinstance(last := said[-1], Text):
+        return [*said[:-1], replace(last, text=f"{last.text}\n\n{tools}")]
+    return [*said, Text(tools)]
 
 
 def _check_no_object(part: Mapping[str, Any], where: str) -> None:
@@ -332,30 +258,6 @@ def _check_no_object(part: Mapping[str, Any], where: str) -> None:
             f"{where}: {found[0]} stands for something in {OBJECTS}, which is not read; write its name or place into "
             "the text, as the model is to say it"
         )
-
-
-def is_something(value: Any) -> bool:
-    """Whether a value says anything. Nothing is null, what is empty, that as JSON, and lists and objects of nothing."""
-    if isinstance(value, str):
-        return value.strip() not in ("", "null", "[]", "{}")
-    if isinstance(value, Mapping):
-        return any(map(is_something, value.values()))
-    return any(map(is_something, value)) if isinstance(value, list | tuple) else bool(value)
-
-
-def _is_learned(turn: Mapping[str, Any], where: str) -> bool:
-    """Whether a turn of the assistant is to be learned: any of ``LEARNED`` may say no.
-
-    Raises:
-        SampleError: one of them says something between.
-    """
-    learned = True
-    for key in LEARNED:
-        if (said := turn.get(key)) is not None:
-            if said not in (0, 1):  # false and true among them
-                raise SampleError(f"{where}.{key}: expected 0 or 1, false or true, got {said!r:.40}")
-            learned &= bool(said)
-    return learned
 
 
 def _segments(

@@ -112,7 +112,7 @@ def open_parts(
         template: layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``.
         columns: role or modality to the column that holds it, where that is named otherwise.
         root: folder that the media which rows name are in; None is that of the file.
-        options: of a registered dataset, or ``chunk_chars`` and ``max_text_bytes`` of files.
+        options: of a registered dataset, or ``chunk_chars``, ``max_text_bytes`` and ``learn`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
         choices: they are questions that offer several answers (``kosmos.data.sources.choices``).

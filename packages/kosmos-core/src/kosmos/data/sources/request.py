@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint
 from kosmos.data.sources import folders
+from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.delimited import DelimitedTable
@@ -25,7 +26,6 @@ from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
-from kosmos.data.sources.messages import OPENAI, SHAREGPT
 from kosmos.data.sources.remarks import asked_in_vain, names_of_absent
 from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
@@ -50,12 +50,16 @@ class FileOptions:
     """Most characters of a document that is cut from a text file."""
     max_text_bytes: int = 4 << 20
     """Most bytes of text in a document; a row with more is refused."""
+    learn: str = "all"
+    """Which turns of the assistant are learned of a chat: ``all``, or the ``last`` one alone."""
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            value = getattr(self, option.name)
+        for name in ("chunk_chars", "max_text_bytes"):
+            value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"options.{option.name}: expected a whole number from 1, got {value!r}")
+                raise ConfigError(f"options.{name}: expected a whole number from 1, got {value!r}")
+        if self.learn not in ("all", "last"):
+            raise ConfigError(f"options.learn: expected all or last (turns of the assistant), got {self.learn!r:.40}")
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ class Request:
         suffixes = folders.suffix_table(self.specs, self.modalities, ())
         if self.choices:
             return ChoiceLayout(self.known, columns, suffixes=suffixes, timed=timed)
-        return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked, timed=timed)
+        last = self.options.learn == "last"
+        return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked, timed=timed, learn_last=last)
 
 
 def read_options(options: Mapping[str, Any], where: str) -> FileOptions:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT, part_kind
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
-from kosmos.data.sources.messages import OPENAI, SHAREGPT, part_kind
 from kosmos.data.sources.wish_names import OF_ROWS, OF_TIME, is_wish, may_wish, split_wish, within
 from kosmos.names import listed
 
