@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from kosmos import ConfigError, Recompute, Segments, WithKernels, run_block, to_device, within_items
 from kosmos_audio.inputs import AudioInput
 from kosmos_audio.items import Lengths, as_weights, by_length, silent_cell
+from kosmos_audio.transformers_names import as_torchaudio
 from kosmos_audio.weights import load_weights
 
 AT_ONCE = 1024
@@ -77,7 +78,8 @@ class Wav2Vec2Encoder(WithKernels):
 
     Args:
         model: name of torchaudio's builder.
-        weights: local file with the state of that model, as torchaudio names it. None: random.
+        weights: local file with the state of that model, as torchaudio or transformers names it, or a folder with one.
+            None: random.
         width: features instead of the model's own.
         layers: transformer layers instead of the model's own.
         heads: attention heads instead of the model's own.
@@ -123,7 +125,7 @@ class Wav2Vec2Encoder(WithKernels):
         self.without_files = {} if weights is None else {"weights": None}
         """Options that build it again where its weights are not to be had."""
         if weights is not None:
-            load_weights(self.model, weights)
+            load_weights(self.model, weights, convert=as_torchaudio)
 
     @staticmethod
     def in_effect(options: dict[str, Any]) -> dict[str, Any]:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Callable, Mapping
+
+from torch import Tensor, nn
 
 from kosmos import ConfigError, read_weights
 
+Convert = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], dict[str, Tensor]]
+"""Tensors by other names, and those of the module that takes them, to tensors by the names of the latter."""
 
-def load_weights(module: nn.Module, path: str, prefixes: tuple[str, ...] = ()) -> None:
+
+def load_weights(module: nn.Module, path: str, prefixes: tuple[str, ...] = (), convert: Convert | None = None) -> None:
     """Copy the tensors of ``path``, as ``kosmos.read_weights`` reads it, into ``module``.
 
     Args:
         module: takes them; every one of its tensors has to be there, in its shape.
         path: local file or folder.
         prefixes: tried in order; the first under which names begin is stripped, and the rest is left aside.
+        convert: what else is done with names first.
 
     Raises:
         ConfigError: nothing that can be read as tensors, or names or shapes do not fit.
     """
     tensors = read_weights(path)
+    own = module.state_dict()
+    tensors = tensors if convert is None else convert(tensors, own)
     for prefix in prefixes:
         if any(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
             break
-    own = module.state_dict()
     missing = sorted(own.keys() - tensors.keys())
     if missing:
         raise ConfigError(f"weights {path}: {len(missing)} of {len(own)} tensors are missing, such as {missing[0]}")

@@ -1,4 +1,5 @@
-"""The mean and std of colours that weights were trained with, by the ``config.json`` that timm writes beside them.
+"""The mean and std of colours that weights were trained with, by what lies beside them: the ``config.json`` of timm, or
+the ``preprocessor_config.json`` of transformers.
 
 Another tag of a model may have others: ``vit_small_patch16_224`` takes 0.5, and its tag ``dino`` ImageNet's.
 """
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from kosmos import ConfigError
+from kosmos_vision import transformers_names
 from kosmos_vision.timm_build import HUB, build
 
 FILE = "config.json"
@@ -43,6 +45,8 @@ def _beside(weights: Path, model: str, options: Mapping[str, Any]) -> dict[str, 
     file = (weights if weights.is_dir() else weights.parent) / FILE
     content = _read(file, f"weights {weights}") if file.is_file() else {}
     stated = content.get("architecture")
+    if not stated and (theirs := transformers_names.stated_colours(weights)):
+        return _checked(theirs, f"weights {weights}: preprocessor_config.json")
     if not stated or (stated != model.split(".")[0] and stated != _architecture(model, options)):
         return {}
     return _checked(content, str(file))

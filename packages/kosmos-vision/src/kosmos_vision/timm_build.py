@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from kosmos import ConfigError, read_weights
 from kosmos_vision.lean_timm import timm
+from kosmos_vision.transformers_names import as_timm, refuse_other_activation
 
 HUB = "hf-hub:"
 """Prefix of names that timm fetches from the Hugging Face hub."""
@@ -86,13 +87,15 @@ def _fetching(options: Mapping[str, Any], weights: str) -> dict[str, Any]:
 
 
 def load_weights(model: nn.Module, path: Path, *, name: str) -> None:
-    """Load a local file, as ``kosmos.read_weights`` reads it, with timm's own conversion of foreign names.
+    """Load a local file, as ``kosmos.read_weights`` reads it, with timm's conversion of foreign names
+    and ours of those of transformers.
 
     Raises:
         ConfigError: no such file, not weights, or weights of another model: every parameter must be found, and nothing
             but a classifier may be left over.
     """
-    state = read_weights(path)
+    state = as_timm(read_weights(path), model)
+    refuse_other_activation(path, model, name)
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         found: dict[str, Tensor] = state if convert is None else convert(state, model)

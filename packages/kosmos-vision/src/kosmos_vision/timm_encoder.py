@@ -59,8 +59,9 @@ class TimmEncoder(WithKernels):
         Args:
             model: name in timm, or ``hf-hub:owner/model``.
             pretrained: load the weights that timm names for the model, from the hub or its cache.
-            weights: a local safetensors (or torch) file, a folder with one, or ``hf-hub:owner/model``. Where timm's
-                ``config.json`` is beside them, pictures are brought to the mean and std that it states.
+            weights: a local safetensors (or torch) file, a folder with one, or ``hf-hub:owner/model``. Names may be
+                timm's, or transformers' of SigLIP, CLIP, ViT, DeiT and DINOv2. Where timm's ``config.json`` or
+                ``preprocessor_config.json`` is beside them, pictures are brought to the mean and std that it states.
             image_size: side, or (height, width), of a picture in pixels; None takes the model's own. With ``variable``,
                 the size that position embeddings start from.
             variable: let each picture keep its own shape, where the model can. NaFlex models, plain vision
