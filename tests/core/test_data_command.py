@@ -133,6 +133,7 @@ def test_figures_are_those_of_the_documents(rows, capsys):
     parts = [part for document in shown for part in document["stretches"]]
     figures = source["figures"]
     assert [sum(part["tokens"] for part in document["stretches"]) for document in shown] == lengths
+    assert all(len(part["ids"]) == (0 if part["kind"] == "media" else part["tokens"]) for part in parts)
     assert (figures["shortest"], figures["longest"], figures["looked_at"]) == (min(lengths), max(lengths), 3)
     media = sum(part["tokens"] for part in parts if part["kind"] == "media")
     learned = sum(part["tokens"] for part in parts if part["learned"])

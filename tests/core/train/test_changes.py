@@ -182,3 +182,15 @@ def test_of_other_learning_rates_nothing_is_said(
     before = rates(run)
     assert resume(run, {"train": over}, gone_after=min(step + 1, 10), of=RATE) == []
     assert over or rates(run)[: step + 1] == before[: step + 1]
+
+
+def test_a_rate_that_no_part_is_trained_at_is_warned_of_where_it_is_stated(tmp_path: Path) -> None:
+    run, said = tmp_path / "run", Said()
+    own = {"backbone": {"learning_rate": 1e-3}, "streams": {"ticks": {"learning_rate": 1e-3}}}
+    train_model(small_run(run, train={"steps": 1, "learning_rate": 0.5}, **own), registry=REGISTRY, reporter=said)
+    of = "warning: train.learning_rate"
+    counts = "no part is trained at it, since each has a rate of its own (backbone.learning_rate, "
+    counts += "streams.ticks.learning_rate); set these, or leave"
+    assert [line for line in said.lines if line.startswith(of)] == [f"{of} 0.5: {counts} them out"]
+    assert resume(run, {"train": {"steps": 2}}, of=of) == []
+    assert resume(run, {"train": {"steps": 3, "learning_rate": 0.1}}, of=of) == [f"{of} 0.1: {counts} them out"]

@@ -69,7 +69,7 @@ def test_what_the_first_had_not_is_drawn_and_the_rest_taken(first: Path, tmp_pat
     drawn = {name: t.clone() for name, t in model.state_dict().items()}
     said = list(take_weights(model, Initial(loaded, "lion", {}), alone=True))
     assert said[0].startswith("begins with backbone of ") and said[1:] == [
-        "drawn anew: streams.other.connector, streams.other.encoder",
+        "not there, and begun as a new run would: streams.other.connector, streams.other.encoder",
         "left there: streams.ticks.connector, streams.ticks.encoder",
     ]
     for name, tensor in model.state_dict().items():

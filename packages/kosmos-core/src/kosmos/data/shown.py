@@ -37,6 +37,8 @@ class Stretch(NamedTuple):
     tokens: int
     learned: bool
     """Whether the loss looks at them."""
+    ids: tuple[int, ...]
+    """Of the tokenizer; none of media."""
 
 
 def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
@@ -59,11 +61,11 @@ def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
         places = list(run)
         ids = [int(plan.token_ids[place]) for place in places]
         if item >= 0:
-            found.append(Stretch("media", items[item][2], len(places), learned))
+            found.append(Stretch("media", items[item][2], len(places), learned, ()))
         elif mark_at >= 0:
-            found.append(Stretch("mark", names[ids[0]], 1, learned))
+            found.append(Stretch("mark", names[ids[0]], 1, learned, tuple(ids)))
         else:
-            found.append(Stretch("text", planner.tokenizer.decode(ids), len(places), learned))
+            found.append(Stretch("text", planner.tokenizer.decode(ids), len(places), learned, tuple(ids)))
     return found
 
 

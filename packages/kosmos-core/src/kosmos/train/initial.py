@@ -221,7 +221,8 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
         name = next(name for name in (*there, *here) if there.get(name) != here.get(name))
         values = [f"{of[name]!r}" if of else "between marks" for of in (here, there)]
         yield f"warning: tokenizer.turns.{name}: chats are laid out otherwise ({values[0]}) than there ({values[1]})"
-    for what, parts in (("drawn anew", ours.keys() - theirs.keys()), ("left there", theirs.keys() - ours.keys())):
+    begun = "not there, and begun as a new run would"  # from weights of their own, if they name some
+    for what, parts in ((begun, ours.keys() - theirs.keys()), ("left there", theirs.keys() - ours.keys())):
         if parts:
             yield f"{what}: {', '.join(sorted(parts))}"
 

@@ -1,4 +1,4 @@
-"""A learning rate that jumps up where a run goes on, since its settings are others now."""
+"""Learning rates that are not what they seem: that jumps up where a run goes on, or says nothing."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def jumps(trainer: Trainer, last: Mapping[str, Any] | None) -> Iterator[str]:
         f"there, and the loss may rise. To go on evenly set {evenly}; if the rate had come down before, "
         "begin from a checkpoint from before that (kosmos checkpoint branch)"
     )
+
+
+def unused_rate(trainer: Trainer) -> Iterator[str]:
+    """A warning where ``train.learning_rate`` is stated, and says nothing since each part has a rate of its own."""
+    config = trainer.config
+    fields = dict.fromkeys(_field(config, name.removesuffix(UNDECAYED)) for name in trainer.groups)
+    if fields and "train.learning_rate" not in fields:
+        yield (
+            f"train.learning_rate {config.train.learning_rate:g}: no part is trained at it, since each has a rate of "
+            f"its own ({', '.join(fields)}); set these, or leave them out"
+        )
 
 
 def _field(config: RunConfig, part: str) -> str:

@@ -26,7 +26,7 @@ from kosmos.train.changes import Changed, changed_settings, told
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
 from kosmos.train.given_data import GivenData
 from kosmos.train.goodput import Goodput
-from kosmos.train.jumps import jumps
+from kosmos.train.jumps import jumps, unused_rate
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import open_run
@@ -190,6 +190,8 @@ class Session:
 
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:
+            if "learning_rate" in self.config.train.model_fields_set:
+                self._warn(unused_rate(self.trainer))
             return
         if loaded is not None:
             for damaged in loaded.skipped:
@@ -210,6 +212,8 @@ class Session:
             self.changed = self.parallel.main_only(lambda: changed_settings(self.folder.goes_on_with({}), self.config))
         if self.changed:
             self.reporter.say(f"changed: {told(self.changed)}")
+        if "train.learning_rate" in self.changed:
+            self._warn(unused_rate(self.trainer))
         self._warn(jumps(self.trainer, self.parallel.main_only(self.folder.last_step)))
 
     def _keep_settings(self) -> None:
