@@ -115,8 +115,12 @@ def test_placeholder_of_a_row_whose_column_is_empty_costs_the_row(open_, rows):
 def test_a_turn_that_says_nothing_is_no_answer(open_, rows):
     for nothing in (" ", "<image>\n"):
         row = {"messages": [*chat("Q")[:1], {**ANSWER, "content": nothing}], "image": "a.png"}
-        with pytest.raises(SampleError, match="no turn of the assistant with text to learn from"):
+        with pytest.raises(
+            SampleError, match=r"messages\[1\]\.content: the answer is empty; write it, or leave the row"
+        ):
             open_(rows(row)).document(0)
+    with pytest.raises(SampleError, match="no turn of the assistant with text to learn from"):
+        open_(rows({"messages": chat("Q")[:1]})).document(0)
 
 
 @pytest.mark.parametrize(

@@ -215,10 +215,11 @@ def read(
         said = [s for kind, part in parts for s in _segments(kind, part, own, root, where, train)]
         yield from _with_tools(said, tools) if place == offering else said
         yield Mark(END, train=train)
+    if silent and not asked:  # its end alone would be learned: to answer with nothing
+        otherwise = '"loss": false into the turn' if answers else "leave the row out"
+        raise SampleError(f"{silent}: the answer is empty; write it, or {otherwise}")
     if not answers and not asked:
         raise SampleError(f"{name}: no turn of the assistant with text to learn from")
-    if silent and not asked:  # its end alone would be learned: to answer with nothing
-        raise SampleError(f'{silent}: the answer is empty; write it, or "loss": false into the turn')
     own.check_all_taken()
 
 
