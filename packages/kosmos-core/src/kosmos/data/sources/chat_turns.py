@@ -150,7 +150,7 @@ def is_learned(turn: Mapping[str, Any], where: str) -> bool:
             if said not in (0, 1):  # false and true among them
                 raise SampleError(f"{where}.{key}: expected 0 or 1, false or true, got {said!r:.40}")
             learned &= bool(said)
-    for key in turn.keys() - _KNOWN:
+    for key in () if turn.keys() <= _KNOWN else turn.keys() - _KNOWN:
         meant = "loss" if key in _LIKE_LEARNED else nearest(key, LEARNED)
         if meant and isinstance(turn[key], bool | int | float):
             advice = '"loss": false leaves out what a turn says'

@@ -192,15 +192,15 @@ def read(
             or an object has one.
     """
     answers, silent = 0, ""
-    spoken = list(told(turns_of(turns, name)))
+    spoken = told(list(turns_of(turns, name)))
     own.adopt(turn.get(content) for _, turn, (_, content) in spoken)
     chat = [(*read_turn(turn, keys, where), turn, f"{where}.{keys[1]}", where) for where, turn, keys in spoken]
     leading = own.leading((role, parts) for role, parts, *_ in chat)
-    last = max((place for place, (role, *_) in enumerate(chat) if role == ASSISTANT), default=-1)
+    last = max((place for place, turn in enumerate(chat) if turn[0] == ASSISTANT), default=-1) if last_alone else -1
     yield from _system(system, tools, spoken)
     offering = 0 if tools and _begins_with_system(spoken) else -1
     for place, (role, parts, turn, content, where) in enumerate(chat):
-        train = role == ASSISTANT and is_learned(turn, where) and (place == last or not last_alone)
+        train = role == ASSISTANT and is_learned(turn, where) and (not last_alone or place == last)
         if train:
             is_said = any(kind == "text" and own.is_said(str(part.get("text") or "")) for kind, part in parts)
             answers += is_said
@@ -209,11 +209,10 @@ def read(
         yield Mark(role)
         if role == USER:
             parts, leading = [*((modality, {"type": modality}) for modality in leading), *parts], []
-        for kind, part in parts:
-            if objects and kind == "text":
-                _check_no_object(part, where)
-        said = [s for kind, part in parts for s in _segments(kind, part, own, root, where, train)]
-        yield from _with_tools(said, tools) if place == offering else said
+        if objects:
+            _check_no_object(parts, where)
+        said = (s for kind, part in parts for s in _segments(kind, part, own, root, where, train))
+        yield from _with_tools(list(said), tools) if place == offering else said
         yield Mark(END, train=train)
     if silent and not asked:  # its end alone would be learned: to answer with nothing
         otherwise = '"loss": false into the turn' if answers else "leave the row out"
@@ -252,9 +251,10 @@ def _with_tools(said: list[Segment], tools: str) -> list[Segment]:
     return [*said, Text(tools)]
 
 
-def _check_no_object(part: Mapping[str, Any], where: str) -> None:
+def _check_no_object(parts: Parts, where: str) -> None:
     """Raises SampleError where a text stands open for an object: it would be learned as it is."""
-    if (found := _OBJECT.search(str(part.get("text") or ""))) is not None:
+    texts = " ".join(str(part.get("text") or "") for kind, part in parts if kind == "text")
+    if (found := _OBJECT.search(texts)) is not None:
         raise SampleError(
             f"{where}: {found[0]} stands for something in {OBJECTS}, which is not read; write its name or place into "
             "the text, as the model is to say it"

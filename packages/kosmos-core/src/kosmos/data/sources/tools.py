@@ -7,7 +7,7 @@ have answered is a turn of the user. So the marks, or special tokens, of turns a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kosmos.data.marks import ASSISTANT
@@ -19,7 +19,8 @@ CALLING = ("function_call", "tool_call")
 """Roles of turns that are calls: of LLaMA-Factory's and of ms-swift's rows."""
 ANSWERING = ("tool", "function", "observation", "tool_response", "ipython")
 """Roles of what tools have answered: of the OpenAI API, LLaMA-Factory, ms-swift and Llama."""
-_BESIDE = ("tool_calls", "function_call")
+_OF_TOOLS = (*CALLING, *ANSWERING)
+_BESIDE = frozenset(("tool_calls", "function_call"))
 """Keys of the OpenAI API for calls beside the content."""
 OFFER = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
@@ -56,13 +57,20 @@ def offered(tools: Any, where: str) -> str:
     return OFFER[0] + "".join(lines) + OFFER[1]
 
 
-def told(turns: Iterable[Turn]) -> Iterator[Turn]:
+def told(turns: Sequence[Turn]) -> Sequence[Turn]:
     """Turns in which calls, and what tools have answered, are texts; others as they are. Calls that follow what the
     assistant says are of its turn, and answers in a row are one turn of the user.
 
     Raises:
         SampleError: a call is none, or not the assistant's.
     """
+    for _, turn, (role, _) in turns:
+        if turn.get(role) in _OF_TOOLS or not _BESIDE.isdisjoint(turn):
+            return list(_told(turns))
+    return turns  # as most chats are
+
+
+def _told(turns: Iterable[Turn]) -> Iterator[Turn]:
     last: Turn | None = None
     for where, turn, keys in turns:
         role = turn.get(keys[0])
@@ -103,7 +111,7 @@ def _called(turn: Mapping[str, Any], key: str, where: str, role: Any) -> Any:
         return _calls(turn.get(key), f"{where}.{key}")
     if ROLE_MARKS.get(str(role)) != ASSISTANT:
         raise SampleError(f"{where}: calls of tools in a turn of {role!r:.40}; they are the assistant's")
-    calls = "\n".join(_calls(turn[k], f"{where}.{k}") for k in _BESIDE if k in turn and is_something(turn[k]))
+    calls = "\n".join(_calls(turn[k], f"{where}.{k}") for k in sorted(_BESIDE) if k in turn and is_something(turn[k]))
     return _joined(turn.get(key), calls)
 
 
