@@ -33,6 +33,27 @@ def test_a_list_of_texts_is_not_passed_over(open_, tmp_path, media, lists, named
         open_(folder)
 
 
+ABSENT = "".join(f"x\tcommon_{number}.wav\tnot fetched\n" for number in range(200))
+
+
+@pytest.mark.parametrize(
+    ("media", "lists", "named"),
+    [
+        (("clips/1.wav", "clips/2.wav"), {"all_tsv": f"id\tpath\ttext\n{ABSENT}x\t2.wav\tho\n"}, "x common_0.wav not"),
+        (("clips/1.wav", "clips/2.wav"), {"all_tsv": f"id\tpath\ttext\n{ABSENT}"}, "x common_0.wav not"),
+        (("a/LJ7.wav", "b/LJ9.wav"), {"all_csv": "".join(f"LJ{n}|so|So\n" for n in range(60, 0, -1))}, r"LJ9\|so\|So"),
+        (
+            ("1/2/1-2-7.wav", "1/3/1-3-9.wav", "1/4/1-4-0.wav"),
+            {f"1__{n}__t_txt": "".join(f"1-{n}-{i} HE SAID\n" for i in range(60)) for n in (2, 3)},
+            "1-3-9 HE SAID",
+        ),
+    ],
+)
+def test_a_list_of_more_than_the_media_that_are_there_is_not_passed_over(open_, tmp_path, media, lists, named) -> None:
+    with pytest.raises(DataError, match=rf"lists media that lie in folders \({named}"):
+        open_(make(tmp_path / "set", *media, **lists))
+
+
 @pytest.mark.parametrize(
     "lists",
     [
@@ -48,6 +69,8 @@ def test_a_list_of_texts_is_not_passed_over(open_, tmp_path, media, lists, named
         {"features_csv": "name,mean,std\n1.png,-4.52e-05,0.1\n2.png,nan,2\n"},
         {"LICENSE_txt": "1.png is by us\n2.png is by others\n"},
         {"long_txt": "x" * 300_000},
+        {"notes_txt": "All of it was drawn by hand.\n" * 60 + "1.png is the first, and was lost for years.\n"},
+        {"words_txt": "".join(f"{n} word\n" for n in range(60, 0, -1))},
     ],
 )  # fmt: skip
 def test_what_says_no_more_than_the_folders_may_lie_there(open_, tmp_path, lists) -> None:

@@ -16,8 +16,10 @@ from kosmos.data.sources.media import resolve
 from kosmos.errors import DataError, SampleError
 
 KINDS = (".txt", *DELIMITED)
-MOST_FILES, MOST_LINES, MOST_BYTES = 16, 50, 1 << 16
-"""Looked at: files, and of each the first lines."""
+MOST_FILES, MOST_LINES, MOST_BYTES = 256, 50, 8 << 20
+"""Looked at: files, the first lines of each, and bytes of all."""
+LEAST_DIGITS = 4
+"""Of a name that is digits alone: fewer may be the number of a class."""
 _FIGURE = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?|[0-9a-fA-F]{32,}|nan|NaN")
 """A number, or a digest."""
 _APART = re.compile(r"[,;|\t ]")
@@ -32,9 +34,11 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str]) -> None:
     lists = [name for name in files if suffix_of(name) in KINDS and not tells_of_data(name)]
     if not lists:
         return
-    known = _Known.of(media.files)
+    known, told, left = _Known.of(media.files), set[str](), MOST_BYTES
     for name in lists[:MOST_FILES]:
-        if (line := _saying(media.folder, name, known)) is not None:
+        lines = _first_lines(media.folder, name, left)
+        left -= sum(map(len, lines))
+        if (line := _saying(name, lines, known, told)) is not None:
             raise DataError(
                 f"{media.folder}: {name} lists media that lie in folders ({' '.join(line.split()):.60}), so that their "
                 "texts seem to be there; to learn these write them into a metadata.csv (file_name,text) or a "
@@ -49,32 +53,71 @@ class _Known:
     names: frozenset[str]
     stems: frozenset[str]
     folders: frozenset[str]
+    suffixes: frozenset[str]
+    one_class: bool
+    """Whether all media lie in one folder, whose name is all that they would teach."""
 
     @classmethod
     def of(cls, files: Sequence[str]) -> _Known:
         names = frozenset(name.rpartition("/")[2] for name in files)
         paths = {name.rpartition("/")[0] for name in files}
         folders = frozenset(part for path in paths for part in path.split("/"))
-        return cls(names, frozenset(map(stem_of, names)), folders)
+        return cls(names, frozenset(map(stem_of, names)), folders, frozenset(map(suffix_of, names)), len(paths) == 1)
 
-    def says_more(self, line: str) -> bool:
+    def named_by(self, fields: Sequence[str]) -> str | None:
+        """The medium that a line names: a file anywhere, or its name without a suffix in front."""
+        for field in fields:
+            if (last := field.rpartition("/")[2]) in self.names:
+                return stem_of(last)
+        return fields[0] if fields[0] in self.stems else None
+
+    def says_more(self, fields: Sequence[str]) -> bool:
         """Whether a line names a medium and says something of it, as a list of files or of figures does not."""
-        fields = [field.strip("\"'*") for field in _APART.split(line)]
-        more = [field for field in fields if field.rpartition("/")[2] not in self.names]
-        if len(more) == len(fields):
-            if fields[0] not in self.stems:
-                return False
-            more = more[1:]
+        return self.named_by(fields) is not None and self._is_more(fields)
+
+    def says_more_of_absent(self, fields: Sequence[str]) -> bool:
+        """As ``says_more``, of any file whose suffix media have."""
+        return any(suffix_of(field) in self.suffixes for field in fields) and self._is_more(fields)
+
+    def _is_more(self, fields: Sequence[str]) -> bool:
+        more = [field for field in fields if suffix_of(field) not in self.suffixes]
+        more = more if len(more) < len(fields) else more[1:]
         said = [field for field in more if field not in self.folders and not _FIGURE.fullmatch(field)]
         return any(map(str.isalpha, "".join(said)))
 
 
-def _saying(folder: Path, name: str, known: _Known) -> str | None:
-    """A line that says something of a medium, where more than half of the first lines do."""
+def _first_lines(folder: Path, name: str, most_bytes: int) -> list[str]:
     try:
-        text = read_bytes(resolve(folder, name), 0, MOST_BYTES).decode(errors="replace")
+        text = read_bytes(resolve(folder, name), 0, most_bytes).decode(errors="replace")
     except (OSError, SampleError):  # or it is a link to what is elsewhere, and not this folder's
-        return None
-    lines = [line for line in map(str.strip, text.splitlines()[:MOST_LINES]) if line]
-    found = [line for line in lines if known.says_more(line)]
-    return found[0] if found and 2 * len(found) > len(lines) - 1 else None  # the first may name columns
+        return []
+    return [line for line in map(str.strip, text.splitlines()) if line]
+
+
+def _saying(name: str, lines: Sequence[str], known: _Known, told: set[str]) -> str | None:
+    """A line that says something of a medium, where a list is of media, be it of many that are not there.
+
+    Args:
+        told: media of which the files before said something; gets those of this one.
+    """
+    first = list(map(_fields, lines[:MOST_LINES]))
+    says = known.says_more_of_absent if known.one_class else known.says_more
+    found = [number for number, fields in enumerate(first) if says(fields) or known.says_more(fields)]
+    if found and 2 * len(found) > len(first) - 1:  # the first may name columns
+        return lines[found[0]]
+    # Of a set of which a part was fetched the list may be whole. Prose may name one file, and a table of rows does not.
+    enough = 1 if suffix_of(name) in DELIMITED else min(2, len(known.names))
+    for line in lines:
+        fields = _fields(line)
+        medium = known.named_by(fields)
+        if medium is None or medium in told or (medium.isdecimal() and len(medium) < LEAST_DIGITS):
+            continue
+        if known.says_more(fields):
+            told.add(medium)
+            if len(told) >= enough:
+                return line
+    return None
+
+
+def _fields(line: str) -> list[str]:
+    return [field.strip("\"'*") for field in _APART.split(line)]
