@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from kosmos.config_checkpoint import CheckpointConfig
+from kosmos.config_held_out import HeldOutConfig
 from kosmos.config_length import LengthConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
@@ -145,7 +146,7 @@ class DocumentsConfig(RowsConfig):
     _written = field_validator("options")(can_be_written)
 
 
-class SourceConfig(DocumentsConfig):
+class SourceConfig(HeldOutConfig, DocumentsConfig):
     """One source of documents to train on. A bare string is the path."""
 
     weight: float | None = Field(default=None, gt=0)
@@ -153,8 +154,6 @@ class SourceConfig(DocumentsConfig):
     limit: int | None = Field(default=None, ge=1)
     """Most of its documents that are trained on, drawn by ``data.seed``; None takes all. What is held out stays the
     same."""
-    held_out: float | None = Field(default=None, ge=0, lt=1)
-    """Share of its rows that is held out, where the data state no split; None takes ``data.held_out``."""
 
 
 class DataConfig(Strict):

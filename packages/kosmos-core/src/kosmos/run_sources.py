@@ -12,7 +12,8 @@ from kosmos.config import DocumentsConfig, RowsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Document, Source, Text
-from kosmos.data.sources.fewer import FewerToTrainOn, OwnShare
+from kosmos.data.sources.chosen import Chosen
+from kosmos.data.sources.fewer import FewerToTrainOn, own_share
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.source import RowSource, unweighed
@@ -327,6 +328,7 @@ def _open(
     config: RunConfig, registry: Registry, entry: DocumentsConfig, where: str = "", *, asked: bool = False
 ) -> Parts:
     """A source, which stands at ``where`` in the run file; empty where it does not."""
+    share = entry.held_out if isinstance(entry, SourceConfig) and not asked else None
     parts = open_parts(
         entry.path,
         registry=registry,
@@ -338,14 +340,9 @@ def _open(
         options=entry.options,
         where=where,
         asked=asked,
+        chosen=Chosen.of(share, where) if isinstance(share, dict) else None,
     )
-    share = entry.held_out if isinstance(entry, SourceConfig) else None
-    if share is None or asked:
-        return parts
-    with suppress(EmptySplit):
-        parts.part("held_out", 0.0)
-        raise ConfigError(f"{where}.held_out: the data state themselves what is held out, and that stays; leave it out")
-    return OwnShare(parts, share)
+    return own_share(parts, share, where) if isinstance(share, float) else parts
 
 
 S = TypeVar("S", bound=Source)

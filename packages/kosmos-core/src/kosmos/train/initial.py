@@ -151,12 +151,32 @@ def held_out_otherwise(
         )
         if then == share or not _are_others(was, now):  # data that state a split have no share
             continue
+        if isinstance(then, dict) or isinstance(share, dict):
+            yield _otherwise_chosen(_place_of(here, new), now["name"], then, share, init)
+            continue
         what = "was held out there is trained on here" if then > share else "is scored here was trained on there"
-        place = "data.held_out" if new.held_out is None else f"data.sources.{here.sources.index(new)}.held_out"
         yield (
-            f"{place}: of {now['name']} a share of {then:g} was held out in {init}, and {share:g} is here, so "
-            f"that some of what {what}; set it to {then:g}"
+            f"{_place_of(here, new)}: of {now['name']} a share of {then:g} was held out in {init}, and {share:g} is "
+            f"here, so that some of what {what}; set it to {then:g}"
         )
+
+
+def _place_of(data: DataConfig, source: SourceConfig) -> str:
+    """The field that says what of a source is held out."""
+    return "data.held_out" if source.held_out is None else f"data.sources.{data.sources.index(source)}.held_out"
+
+
+def _otherwise_chosen(place: str, name: str, then: Any, now: Any, init: Path) -> str:
+    """Of rows that are held out by their values in one of two runs at least."""
+    before, here = (f"a share of {of:g}" if isinstance(of, float) else f"what has {_values(of)}" for of in (then, now))
+    return (
+        f"{place}: of {name} {before} was held out in {init}, and {here} is here, so that some of what is scored here "
+        "was trained on there; hold the same out"
+    )
+
+
+def _values(held_out: Mapping[str, Sequence[Any]]) -> str:
+    return ", ".join(f"{column} {listed(map(str, values))}" for column, values in held_out.items())
 
 
 Found = tuple[SourceConfig, Mapping[str, Any]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -15,6 +16,7 @@ from kosmos.data.shuffle import blocks_of
 from kosmos.data.sources.opening import Parts
 from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.splits import Split
+from kosmos.errors import ConfigError, EmptySplit
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,18 @@ class OwnShare:
     def whole(self) -> Source:
         """As of any ``Parts``."""
         return self.parts.whole()
+
+
+def own_share(parts: Parts, share: float, where: str) -> Parts:
+    """A data set that stands at ``where`` in the run file, with a share of its own.
+
+    Raises:
+        ConfigError: the data state a split.
+    """
+    with suppress(EmptySplit):
+        parts.part("held_out", 0.0)
+        raise ConfigError(f"{where}.held_out: the data state themselves what is held out, and that stays; leave it out")
+    return OwnShare(parts, share)
 
 
 def some_of(source: Source, limit: int, seed: int) -> Source:

@@ -13,6 +13,7 @@ from kosmos.components import DatasetSpec, Spec
 from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.bare import bare_media
+from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, suffix_of
@@ -98,6 +99,7 @@ def open_parts(
     where: str = "",
     asked: bool = False,
     choices: bool = False,
+    chosen: Chosen | None = None,
 ) -> Parts:
     """A data set, whose every row is looked at once for both parts.
 
@@ -116,6 +118,7 @@ def open_parts(
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
         choices: they are questions that offer several answers (``kosmos.data.sources.choices``).
+        chosen: which rows are held out; None leaves it to the data, or to a share.
 
     Raises:
         ConfigError: a wrong template, column role or option.
@@ -123,10 +126,9 @@ def open_parts(
     """
     datasets = registry.specs("dataset")
     if path in datasets:
-        if template is not None or columns or root is not None:
-            raise ConfigError(
-                f"dataset {path!r} makes its own documents: template, columns and root do not apply to it"
-            )
+        if template is not None or columns or root is not None or chosen is not None:
+            which = "template, columns, root and a held_out by a column do not apply to it"
+            raise ConfigError(f"dataset {path!r} makes its own documents: {which}")
         return _registered(path, registry, modalities, name, options or {}, where)
     request = Request(
         path=path,
@@ -140,6 +142,7 @@ def open_parts(
         options=read_options(options or {}, where),
         asked=asked,
         choices=choices,
+        chosen=chosen,
     )
     return _open_path(request, registry)
 

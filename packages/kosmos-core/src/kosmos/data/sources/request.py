@@ -18,6 +18,7 @@ from kosmos.data.fingerprint import fingerprint
 from kosmos.data.sources import folders
 from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT
 from kosmos.data.sources.choices import ChoiceLayout
+from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.facts import Facts
@@ -30,7 +31,7 @@ from kosmos.data.sources.remarks import asked_in_vain, names_of_absent
 from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import Examiner, RowSource, Table, choose_rows
-from kosmos.data.sources.splits import GROUP, Split, with_meaning
+from kosmos.data.sources.splits import CHOSEN, GROUP, Split, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.data.sources.unnamed import UnnamedMedia, names_file
@@ -83,6 +84,8 @@ class Request:
     """Whether the documents are there to be continued."""
     choices: bool = False
     """Whether they are questions that offer several answers."""
+    chosen: Chosen | None = None
+    """Which rows are held out."""
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -109,6 +112,8 @@ class Request:
                 raise ConfigError(f"columns.{role}: no modality and no role; {turned or there}")
         if self.asked or self.choices:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
+        if self.chosen is not None:
+            columns[CHOSEN] = self.chosen.column
         timed = self.timed
         if self.template is not None:
             return parse_template(self.template, self.known, columns, timed)
@@ -233,7 +238,8 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
     """Of every row, from the record of an earlier look where there is one."""
     record = None
     if (extent := table.extent()) is not None:
-        record = ScanRecord(repr((layout, sorted(request.modalities), extent.rows)), extent.files)
+        by = () if request.chosen is None else (request.chosen.values,)
+        record = ScanRecord(repr((layout, sorted(request.modalities), extent.rows, *by)), extent.files)
         if (known := record.read()) is not None:
             facts = Facts.of_record(known)
             if all(names_file(name, Path(root)) == there for root, name, there in facts.asked):
@@ -247,7 +253,8 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
             columns = with_meaning(layout.columns).values()
             named = (*request.known, *(f"{name}s" for name in request.known), *columns)
             unnamed = UnnamedMedia((*named, *ROLES, FILE_NAME, *WELL_KNOWN), layout.suffixes)
-    facts = Examiner(layout, request.modalities, layout.columns, unnamed, check, wishes).examine(table)
+    examiner = Examiner(layout, request.modalities, layout.columns, unnamed, check, wishes, request.chosen)
+    facts = examiner.examine(table)
     if unnamed is not None:
         facts = replace(facts, asked=unnamed.asked, unnamed=unnamed.suffixes, not_there=unnamed.not_there)
     if record is not None and len(facts.asked) <= MOST_ASKED:

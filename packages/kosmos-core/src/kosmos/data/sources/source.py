@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Segment, Source, Text
+from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.layout import Layout
@@ -217,6 +218,7 @@ def _file_of(name: str, root: Path) -> Path | None:
 
 
 _UNSAID, _TRAIN, _HELD_OUT = 0, 1, 2
+_PARTS = {"train": _TRAIN, "held_out": _HELD_OUT}
 
 
 class UnnamedFiles(Protocol):
@@ -240,6 +242,7 @@ class Examiner:
         unnamed: finds the files of rows in columns without a meaning.
         check: looks at the columns of rows that can be used, up to the first that has what it needs.
         wishes: finds how a row wants its media sampled, by the modalities that it needs: modalities and keys.
+        chosen: which rows are held out, where nothing else says it.
     """
 
     def __init__(
@@ -250,17 +253,20 @@ class Examiner:
         unnamed: UnnamedFiles | None = None,
         check: Callable[[Collection[str]], None] | None = None,
         wishes: Callable[[Row, frozenset[str]], Iterable[tuple[str, str]]] | None = None,
+        chosen: Chosen | None = None,
     ) -> None:
         self.layout, self.modalities = layout, frozenset(modalities)
         self.id_column, self.split_column = (columns.get(role, role) for role in ("id", "split"))
         self.group_column = columns.get(GROUP)
         self.unnamed, self.check, self.wishes = unnamed, check, wishes
+        self.choosing = None if chosen is None else chosen.choosing()
 
     def examine(self, table: Table) -> Facts:
         """What there is to know of each row.
 
         Raises:
-            DataError: a row's split has an unknown name, or every row lacks a column; then it is about the first.
+            DataError: a row's split has an unknown name, or every row lacks a column; then it is about the first. Or
+                nothing would be held out by ``chosen``, or all.
         """
         usable, splits = np.ones(len(table), np.bool_), np.full(len(table), _UNSAID, np.int8)
         hashes = np.empty(len(table), np.uint64)
@@ -287,8 +293,10 @@ class Examiner:
                     wishes.setdefault(modality, set()).add(key)
                 columns.look(row, table, index)
             readable += 1
-            splits[index] = self._split(row, table, index)
+            splits[index] = self._split(row, table, index, usable=bool(usable[index]))
         columns.finish()
+        if self.choosing is not None and readable:
+            self.choosing.finish()
         wished = {modality: sorted(keys) for modality, keys in sorted(wishes.items())}
         return Facts(
             usable, hashes, splits, dict(left_out), readable, first_error,
@@ -313,17 +321,21 @@ class Examiner:
         identity = row.get(self.id_column)
         return row_hash(f"id {identity}" if isinstance(identity, str | int) else f"row {index}")
 
-    def _split(self, row: Row, table: Table, index: int) -> int:
+    def _split(self, row: Row, table: Table, index: int, *, usable: bool) -> int:
         said = row.get(self.split_column)
+        if self.choosing is not None:
+            own = None if self.choosing.column == self.split_column else split_of(said)
+            return _PARTS[self.choosing.split(row, table.origin(index), own, usable=usable)]
         if said is None:
             return _UNSAID
         part = split_of(said)
         if part is None:
             raise DataError(
                 f"{table.origin(index)}: unknown split {said!r:.60}; expected train, or test, validation, val, dev, "
-                "eval or held_out"
+                "eval or held_out; to hold out rows by other values, name the column in the source's held_out alone "
+                f"({{{self.split_column}: {said!s:.40}}})"
             )
-        return _TRAIN if part == "train" else _HELD_OUT
+        return _PARTS[part]
 
 
 class _ColumnsCheck:

@@ -23,34 +23,50 @@ MAX_HELD_OUT = 512
 
 GROUP = "group"
 """What ``columns`` may name: rows that have the same there are trained on together, or held out together."""
+CHOSEN = "held out"
+"""Beside the roles of ``columns``: where the values are by which rows are held out (``kosmos.data.sources.chosen``)."""
+_KEYS = (GROUP, CHOSEN)
+"""What gives its column no meaning in documents."""
 
 
 def split_roles(columns: Mapping[str, str]) -> list[str]:
     """Roles of the columns that say in which part a row is; a group is one only where ``columns`` names it."""
-    return ["id", "split", *(role for role in columns if role == GROUP)]
+    return ["id", "split", *(role for role in columns if role in _KEYS)]
+
+
+def field_of(role: str) -> str:
+    """How messages call the field that names the column of a role."""
+    return "held_out" if role == CHOSEN else f"columns.{role}"
 
 
 def with_meaning(columns: Mapping[str, str]) -> dict[str, str]:
-    """``columns`` without the group, which is a key and gives its column no meaning in documents."""
-    return {role: path for role, path in columns.items() if role != GROUP}
+    """``columns`` without the group and the like, which are keys and give their columns no meaning in documents."""
+    return {role: path for role, path in columns.items() if role not in _KEYS}
 
 
 def check_group(columns: Mapping[str, str], there: Collection[str], plain: Collection[str]) -> None:
-    """Raises DataError where a group stands in a column of a table that costs much to read.
+    """Raises DataError where a group, or the like, stands in a column of a table that costs much to read.
 
     Args:
         plain: those of no bytes, lists or objects.
     """
-    top = top_column(columns[GROUP], there) if GROUP in columns else None
-    if top in there and top not in plain:
-        raise DataError(
-            f"columns.{GROUP}: {top!r} holds objects, lists or bytes, all of which would be read; write what tells the "
-            "groups apart into a column of its own"
-        )
+    for role in _KEYS:
+        top = top_column(columns[role], there) if role in columns else None
+        if top in there and top not in plain:
+            raise DataError(
+                f"{field_of(role)}: {top!r} holds objects, lists or bytes, all of which would be read; write what "
+                "tells the groups apart into a column of its own"
+            )
 
 
 def group_hash(row: Mapping[str, Any], path: str) -> int | None:
     """The hash of a row's group; None where it names none, such as by an empty text. 1, 1.0 and "1" are the same."""
+    group = said_of(row, path)
+    return None if group is None else row_hash(f"group {group}")
+
+
+def said_of(row: Mapping[str, Any], path: str) -> Any:
+    """What a row says at a path, as a plain value; None where it says nothing."""
     try:
         group = look_up(row, path)
     except SampleError:  # such as a nested one that this row lacks
@@ -61,7 +77,7 @@ def group_hash(row: Mapping[str, Any], path: str) -> int | None:
         group = json.dumps(group, sort_keys=True, default=str)
     elif isinstance(group, float) and group.is_integer():
         group = int(group)
-    return row_hash(f"group {group}")
+    return group
 
 
 _TRAIN = re.compile(r"(train|training)([\W_].*|\d*)", re.IGNORECASE | re.DOTALL)

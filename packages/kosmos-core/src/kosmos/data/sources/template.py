@@ -36,7 +36,7 @@ from kosmos.data.sources.right_answers import (
     right_answers,
     several,
 )
-from kosmos.data.sources.splits import GROUP, split_roles
+from kosmos.data.sources.splits import CHOSEN, GROUP, field_of, split_roles
 from kosmos.data.sources.weights import WEIGHT, named_weight
 from kosmos.data.sources.wish_names import may_wish
 from kosmos.errors import ConfigError, SampleError
@@ -103,9 +103,9 @@ class TemplateLayout:
         for part in self.parts:
             if isinstance(part, Value | Medium):
                 require_column(part.path, columns, "template")
-        for role in (GROUP, REFERENCES, WEIGHT):
+        for role in (GROUP, CHOSEN, REFERENCES, WEIGHT):
             if role in self.columns:
-                require_column(self.columns[role], columns, f"columns.{role}")
+                require_column(self.columns[role], columns, field_of(role))
 
     def used(self, columns: Collection[str]) -> set[str]:
         media = [part.path for part in self.parts if isinstance(part, Medium) and part.modality in self.timed]
