@@ -21,6 +21,7 @@ from kosmos.data.sources.media import resolve
 from kosmos.data.sources.not_read import NO_BYTES, counted_as
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Table
+from kosmos.data.sources.split_lists import lists_of
 from kosmos.data.sources.splits import Split, of_folders, split_of, splits_of_files
 from kosmos.data.sources.textfiles import index_text
 from kosmos.data.sources.token_numbers import told_of_files
@@ -145,7 +146,9 @@ def class_folders(
     said = splits_of_files(placed)
     splits = of_folders([split if name.count("/") > 1 else None for name, split in zip(placed, said, strict=True)])
     modalities = [modality_of(folder / name, suffix_of(name), suffixes) for name in placed]
-    return ClassFolderTable(folder, PackedTexts(placed), PackedKinds(modalities), PackedKinds(splits))
+    return ClassFolderTable(
+        folder, PackedTexts(placed), PackedKinds(modalities), PackedKinds(splits), lists=lists_of(folder, files, placed)
+    )
 
 
 def data_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | None:

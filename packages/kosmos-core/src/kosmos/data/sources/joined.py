@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Extent, RowBlocks, Table
 from kosmos.data.sources.splits import Split
 from kosmos.errors import SampleError
+
+LIST = "list"
+"""What may be asked of files in class folders: which list names them."""
 
 
 class JoinedTable:
@@ -136,6 +140,13 @@ class ClassFolderTable:
     """Whether the names of the folders are texts; else there are none."""
     below: str = ""
     """What stands before the paths where they are named below another folder."""
+    lists: PackedKinds[str | None] | None = None
+    """The list of a split that names each file, where there are such: [rows]."""
+
+    @property
+    def columns(self) -> set[str]:
+        """Of its rows."""
+        return {*self.modalities.kinds, *(["text"] if self.named else ()), *([LIST] if self.lists else ())}
 
     def __len__(self) -> int:
         return len(self.files)
@@ -151,8 +162,10 @@ class ClassFolderTable:
         return {self.modalities[index]: f"{self.below}{file}", **self._said(file)}
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
-        for file, modality, split in zip(self.files, self.modalities, self.splits, strict=True):
-            yield {modality: file, **self._said(file), "id": file, "split": split}
+        lists = repeat(None, len(self)) if self.lists is None else self.lists
+        for file, modality, split, its in zip(self.files, self.modalities, self.splits, lists, strict=True):
+            in_list = {} if its is None else {LIST: its}
+            yield {modality: file, **self._said(file), "id": file, "split": split, **in_list}
 
     def _said(self, file: str) -> dict[str, str]:
         return {"text": file.split("/")[-2]} if self.named else {}

@@ -127,7 +127,7 @@ def open_parts(
     datasets = registry.specs("dataset")
     if path in datasets:
         if template is not None or columns or root is not None or chosen is not None:
-            which = "template, columns, root and a held_out by a column do not apply to it"
+            which = "template, columns and root do not apply to it, nor does a held_out by a column"
             raise ConfigError(f"dataset {path!r} makes its own documents: {which}")
         return _registered(path, registry, modalities, name, options or {}, where)
     request = Request(
@@ -286,7 +286,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
         refuse_index_beside(classes, files)
-        layout.check({*classes.modalities.kinds, "text"})
+        layout.check(classes.columns)
         return finish(replace(classes, below=_below(path, request.root)), layout, request, name_files=False)
     if (found := folders.data_files(path, files)) is not None:
         if found[0] == ".txt":

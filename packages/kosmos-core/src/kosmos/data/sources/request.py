@@ -30,7 +30,8 @@ from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.remarks import asked_in_vain, names_of_absent
 from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
-from kosmos.data.sources.source import Examiner, RowSource, Table, choose_rows
+from kosmos.data.sources.source import HELD_OUT, Examiner, RowSource, Table, choose_rows
+from kosmos.data.sources.split_lists import listed_in_vain
 from kosmos.data.sources.splits import CHOSEN, GROUP, Split, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
@@ -174,7 +175,9 @@ class Examined:
             self.facts.not_there, partial(_meant, self.request), self.request.modalities,
             has_root=self.request.root is not None,
         )  # fmt: skip
-        return (*named, *asked_in_vain(self.layout, self.table, self.facts.held))
+        stated = self.request.chosen is not None or HELD_OUT in self.facts.splits
+        lists = () if stated or self.request.asked else listed_in_vain(self.table)
+        return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *lists)
 
     def part(self, split: Split, share: float) -> Source:
         rows = choose_rows(self.facts, split, share, together=GROUP in self.layout.columns)

@@ -217,8 +217,9 @@ def _file_of(name: str, root: Path) -> Path | None:
         return None
 
 
-_UNSAID, _TRAIN, _HELD_OUT = 0, 1, 2
-_PARTS = {"train": _TRAIN, "held_out": _HELD_OUT}
+_UNSAID, _TRAIN, HELD_OUT = 0, 1, 2
+"""Of ``Facts.splits``."""
+_PARTS = {"train": _TRAIN, "held_out": HELD_OUT}
 
 
 class UnnamedFiles(Protocol):
@@ -376,8 +377,8 @@ def choose_rows(facts: Facts, split: Split, share: float, *, together: bool = Fa
         DataError: all rows are of one group.
     """
     rows = np.flatnonzero(facts.usable)
-    if np.any(facts.splits[rows] == _HELD_OUT):
-        held = facts.splits[rows] == _HELD_OUT
+    if np.any(facts.splits[rows] == HELD_OUT):
+        held = facts.splits[rows] == HELD_OUT
     else:
         held = held_out_rows(facts.hashes[rows], share, together=together)
         if together and share and len(rows) > 1 and not held.any():

@@ -1,0 +1,50 @@
+"""Media in class folders beside lists of those that are to be held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kosmos.data.sources.chosen import Chosen
+
+
+def make(folder: Path, **lists: str) -> Path:
+    for name in (f"{kind}/w{number}.wav" for kind in ("cat", "dog") for number in range(5)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"medium")
+    for name, content in lists.items():
+        (folder / f"{name}.txt").write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("cat/w0.wav\ndog/w1.wav\ndog/gone.wav\n", "cat/w2.wav\n"),
+        ("cat/w0\ndog/w1\n", "set/cat/w2\n"),
+        ("cat/w0.wav 0\ndog/w1.wav 1\n", "cat/w2.wav 0\n"),
+    ],
+)
+def test_what_lists_name_is_told_of_and_may_be_held_out(open_, tmp_path: Path, first: str, second: str) -> None:
+    folder = make(tmp_path / "words", testing_list=first, validation_list=second, train_list="cat/w3.wav\n")
+    assert len(open_(folder)) == 10
+    assert open_(folder, root=tmp_path).remarks == open_(folder).remarks == (
+        "testing_list, validation_list beside the media name 3 of its 10 files, which are trained on as all others "
+        "are; to hold them out, and no others, set the source's held_out ({path: ..., held_out: {list: "
+        "[testing_list, validation_list]}})",
+    )  # fmt: skip
+    for values, expected in (
+        (["testing_list"], {"cat/w0.wav", "dog/w1.wav"}),
+        (["testing_list", "validation_list"], {"cat/w0.wav", "dog/w1.wav", "cat/w2.wav"}),
+    ):
+        held = open_(folder, split="held_out", chosen=Chosen.of({"list": values}, ""))
+        assert {str(Path(held.origin(n)).relative_to(folder)) for n in range(len(held))} == expected
+        assert held.remarks == ()
+
+
+@pytest.mark.parametrize(
+    "lists", [{}, {"train_list": "cat/w0.wav\n"}, {"test_list": "w0.wav\n"}, {"words": "cat/w0.wav\n"}]
+)
+def test_lists_of_what_is_trained_on_and_of_names_that_several_have_say_nothing(open_, tmp_path: Path, lists) -> None:
+    assert open_(make(tmp_path / "words", **lists)).remarks == ()
