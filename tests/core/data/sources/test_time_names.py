@@ -21,9 +21,11 @@ PAIRS = [
         ("begin-time", "end-time"),
         ("segment_start", "segment_end"),
     ],
+    *[("tmin", "tmax"), ("xmin", "xmax"), ("audio_from", "audio_to")],
     *[("from_time", "to_time"), ("start", "stop"), ("audio_start_time", "audio_end_time"), ("startSec", "endSec")],
 ]
 COUNTS = [
+    ("Begin Time - msec", "End Time - msec"),
     ("start_frame", "end_frame"),
     ("start_ms", "end_ms"),
     ("sample_start", "sample_end"),
@@ -181,3 +183,44 @@ def test_nested_rows_of_words_stay_as_they_are(open_, tmp_path, rows):
     rows()
     (tmp_path / "a.json").write_text(json.dumps([{**SOUND, "chunks": [{"timestamp": [0, 1], "text": "x"}]}]))
     assert open_(tmp_path / "a.json").document(0).media
+
+
+@pytest.mark.parametrize(("start", "end"), [("from", "to"), ("first", "last"), ("in", "out"), ("From", "To")])
+def test_words_of_anything_are_told_where_they_hold_two_times(open_, rows, start, end):
+    refused(open_(rows({**SOUND, start: 0.0, end: 2.0})), rf"{start} and {end} beside a medium are not read")
+    for others in ((7, 9), ("anna", "ben"), (2.5, 1.5), (1.5, None), ("10:30", "11:00"), (1.5e9, 1.6e9)):
+        assert [*open_(rows({**SOUND, start: others[0], end: others[1]})).document(0).media]
+
+
+def test_whole_numbers_under_words_of_anything_are_told_of_where_several_rows_name_one_file(open_, rows):
+    several = [{**SOUND, "from": 2 * n, "to": 2 * n + 2} for n in range(3)]
+    (line,) = open_(rows(*several)).remarks
+    assert line.startswith(
+        "its rows have from and to, which are not read, and several are of one file (b.wav): the text"
+    )
+    assert line.endswith("if they are seconds, name the columns (columns: {start: from, end: to})")
+    assert open_(rows(*several), columns={"start": "from", "end": "to"}).remarks == ()
+    assert (
+        open_(rows(several[0], several[0])).remarks
+        == open_(rows({**SOUND, "from": 3, "to": 1}, *several)).remarks
+        == ()
+    )
+
+
+def test_a_box_is_no_stretch(open_, rows):
+    box = {"xmin": 0.1, "ymin": 0.2, "xmax": 0.6, "ymax": 0.9}
+    assert [*open_(rows({**SOUND, **box})).document(0).media]
+
+
+def test_names_with_brackets_are_those_of_times(open_, rows):
+    raven = {"Begin Time (s)": 1.5, "End Time (s)": 2}
+    refused(open_(rows({**SOUND, **raven})), r"columns: {start: Begin Time \(s\), end: End Time \(s\)}")
+    source = open_(rows({**SOUND, **raven}), columns={"start": "Begin Time (s)", "end": "End Time (s)"})
+    assert [medium.clip for medium in source.document(0).media] == [(1.5, 2.0)]
+
+
+def test_an_onset_beside_an_offset_is_a_start_and_its_end(open_, rows):
+    said = r"onset and offset beside a medium are not read; .*\(columns: {start: onset, end: offset}\)"
+    refused(open_(rows({**SOUND, "onset": 0.0, "offset": 2.0})), said)
+    source = open_(rows({**SOUND, "onset": 0.5, "offset": 2.0}), columns={"start": "onset", "end": "offset"})
+    assert [medium.clip for medium in source.document(0).media] == [(0.5, 2.0)]

@@ -10,6 +10,8 @@ from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.source import Table
+from kosmos.data.sources.splits import with_meaning
+from kosmos.data.sources.time_names import is_surely_time, pairs
 from kosmos.errors import SampleError
 
 Meant = Callable[[Sequence[str], Mapping[str, str]], Mapping[str, Sequence[str]]]
@@ -65,6 +67,42 @@ def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterat
             f"its rows have {column}, which is not read: {text} alone is learned of the media; if it is what asks for "
             f"that, name both (columns: {{{roles[0]}: {column}, {roles[1]}: {text}}})"
         )
+
+
+MOST_LOOKED_AT = 64
+"""Rows that tell whether several are of one file."""
+
+
+def may_be_pieces(layout: Layout, table: Table, timed: Collection[str]) -> Iterator[str]:
+    """Of rows with whole numbers under names that say little, such as ``from`` and ``to``, where several name one file
+    and not the same of it.
+
+    Args:
+        timed: modalities whose media have time.
+    """
+    if not timed or {"clip", "start", "end"} & {*layout.columns} or not len(table) or table.row_blocks() is not None:
+        return  # of blocks a whole one would be read
+    first: dict[str, tuple[float, float]] = {}
+    taken = {*with_meaning(layout.columns).values()}
+    for index in range(min(len(table), MOST_LOOKED_AT)):
+        try:
+            row = table.row(index)
+        except SampleError:
+            continue
+        found = next(pairs(row, taken), None)
+        if (
+            found is None or is_surely_time(found, row) or "clip" in row
+        ):  # of which a sample tells itself, or it is read
+            return
+        for medium in (row.get(layout.columns.get(modality, modality)) for modality in timed):
+            if isinstance(medium, str) and first.setdefault(medium, found.times) != found.times:
+                start, end = found.names
+                yield (
+                    f"its rows have {start} and {end}, which are not read, and several are of one file ({medium:.80}): "
+                    "the text of each is learned for the whole of it; if they are seconds, name the columns (columns: "
+                    f"{{start: {start}, end: {end}}})"
+                )
+                return
 
 
 def remarks_of(source: object) -> Iterator[str]:

@@ -27,7 +27,7 @@ from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
-from kosmos.data.sources.remarks import asked_in_vain, names_of_absent
+from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent
 from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import HELD_OUT, Examiner, RowSource, Table, choose_rows
@@ -177,7 +177,8 @@ class Examined:
         )  # fmt: skip
         stated = self.request.chosen is not None or HELD_OUT in self.facts.splits
         lists = () if stated or self.request.asked else listed_in_vain(self.table)
-        return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *lists)
+        pieces = may_be_pieces(self.layout, self.table, self.request.timed)
+        return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *lists, *pieces)
 
     def part(self, split: Split, share: float) -> Source:
         rows = choose_rows(self.facts, split, share, together=GROUP in self.layout.columns)

@@ -1,5 +1,6 @@
 """What others call the times of a piece of a medium: ``time_start`` and ``time_end`` (Kinetics), ``start_seconds`` and
-``end_seconds`` (AudioSet), ``Start_timestamp`` and ``End_timestamp`` (InternVid), ``timestamp`` of two (Panda-70M).
+``end_seconds`` (AudioSet), ``Start_timestamp`` and ``End_timestamp`` (InternVid), ``timestamp`` of two (Panda-70M),
+``Begin Time (s)`` and ``End Time (s)`` (Raven), ``xmin`` and ``xmax`` (Praat).
 
 There is no list of them, but a rule: a word for a start or an end, or for a stretch, among words that often stand
 beside it, whatever the case and what is between words.
@@ -13,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-_COUNTED = "frames?|samples?|ms|millis|milliseconds"
+_COUNTED = "frames?|samples?|ms|msecs?|millis|milliseconds"
 """Units that are no seconds."""
 _BESIDE = f"(?:time|stamps?|t|in|seconds?|secs?|s|clip|segment|seg|span|chunk|scene|shot|utterance|utt|{_COUNTED})"
 _EDGE = re.compile(rf"({_BESIDE}{{0,3}})(?:(start|begin|onset|from)|(end|stop|finish|until|to))({_BESIDE}{{0,3}})")
@@ -23,8 +24,14 @@ _STRETCH = re.compile(
 """In the singular: of several times (``timestamps``) a row may have any number, and so two."""
 _LENGTH = re.compile(rf"{_BESIDE}{{0,3}}(?:duration|dur){_BESIDE}{{0,3}}")
 _SHORT = {"ts": ("t", "start"), "te": ("t", "end"), "t0": ("t0", "start"), "t1": ("t0", "end")}
-_WORDS = frozenset(("from", "to"))
-"""Alone they are of anything."""
+_SHORT |= {"tmin": ("tmin", "start"), "tmax": ("tmin", "end")}
+_WORDS = {"from": "to", "in": "out", "first": "last"}
+"""Alone they are of anything: only two numbers of which one has a point are taken for times."""
+_EDGES_OF_BOXES = {"xmin": "xmax"}
+"""Those of a stretch where no other side of a box stands beside them."""
+_OTHER_SIDES = frozenset(("ymin", "ymax"))
+_PAIRS = {**_WORDS, **_EDGES_OF_BOXES}
+_PAIRED = frozenset((*_PAIRS, *_PAIRS.values()))
 _LONGEST = 48
 """Most letters of a name that is looked at."""
 _A_DATE = 1e7
@@ -71,15 +78,21 @@ def time_name(name: str, own: tuple[str, ...] = ()) -> TimeName | None:
     rest = plain[len(before) :]
     if (short := _SHORT.get(rest)) is not None:
         return TimeName(short[1], before + short[0])
-    if rest not in _WORDS and (found := _EDGE.fullmatch(rest)) is not None:
+    if (before or rest not in _PAIRED) and (found := _EDGE.fullmatch(rest)) is not None:
         return TimeName("start" if found[2] else "end", f"{before} {found[1]} {found[4]}")
     if _LENGTH.fullmatch(rest):
         return TimeName("length", before)
     return TimeName("stretch", rest) if _STRETCH.fullmatch(rest) else None
 
 
+@lru_cache(maxsize=4096)
+def may_be_of_pair(name: str) -> bool:
+    """Whether a name says something of times only beside another, with numbers of times."""
+    return len(name) <= _LONGEST and _plain(name) in _PAIRED
+
+
 def _plain(name: str) -> str:
-    return re.sub(r"[\s_.-]", "", name).lower()
+    return re.sub(r"[\s_.()\[\]-]", "", name).lower()
 
 
 def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, ...] = ()) -> Iterator[Stretch]:
@@ -108,6 +121,27 @@ def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, .
                     yield found
     if not ends:
         yield from _with_lengths(said, [name for names in starts.values() for name in names], lengths)
+    yield from (found for found in pairs(said, taken) if is_surely_time(found, said))
+
+
+def pairs(said: Mapping[str, Any], taken: Collection[str]) -> Iterator[Stretch]:
+    """What may be times under names that say little, as of ``stretches``: numbers of which the second is larger."""
+    named = {_plain(name): name for name in said if name not in taken and may_be_of_pair(name)}
+    for start, end in _PAIRS.items() if len(named) > 1 else ():
+        if start not in named or end not in named or (start in _EDGES_OF_BOXES and _has_other_sides(said)):
+            continue
+        found = _of_two((named[start], named[end]), said[named[start]], said[named[end]])
+        if found is not None and not found.coded and 0 <= found.times[0] < found.times[1] < _A_DATE:
+            yield found
+
+
+def _has_other_sides(said: Mapping[str, Any]) -> bool:
+    return any(_plain(name) in _OTHER_SIDES for name in said if len(name) <= _LONGEST)
+
+
+def is_surely_time(found: Stretch, said: Mapping[str, Any]) -> bool:
+    """Whether a pair is one of times, and not, such as ids, of anything."""
+    return _plain(found.names[0]) in _EDGES_OF_BOXES or any("." in str(said[name]) for name in found.names)
 
 
 def _in_one(name: str, value: Any) -> Iterator[Stretch]:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from kosmos.data.sources.columns import Row, look_up, parse_path
 from kosmos.data.sources.splits import with_meaning
-from kosmos.data.sources.time_names import Stretch, as_seconds, seconds, stretches, time_name, timecode
+from kosmos.data.sources.time_names import Stretch, as_seconds, may_be_of_pair, seconds, stretches, time_name, timecode
 from kosmos.errors import SampleError
 
 ROLES: Final = ("clip", "offset", "duration", "start", "end")
@@ -230,11 +230,21 @@ class _Unread(NamedTuple):
 
 def _unread(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, ...]) -> _Unread | None:
     """What is said and not read; None where nothing is."""
-    if "offset" not in taken and seconds(said.get("offset")):  # from 0 on is from the beginning
+    if "offset" not in taken and (end := seconds(said.get("offset"))):  # from 0 on is from the beginning
+        if (start := _start_before(end, said, taken, own)) is not None:
+            named = _name(f"{{start: {start}, end: offset}}")
+            return _Unread(f"{start} and offset beside a medium are not read", _WRITE, named)
         return _Unread("offset without a duration is not read", _WRITE, _name("{offset: offset, duration: COLUMN}"))
     if "offset" not in taken and seconds(said.get("offset")) is None and (begin := timecode(said.get("offset"))):
         return _Unread(f"offset: expected seconds, got {said['offset']!r:.40}", f"write {begin:g}", "", "it")
     return next((_unread_stretch(found) for found in stretches(said, taken, own)), None)
+
+
+def _start_before(end: float, said: Mapping[str, Any], taken: Collection[str], own: tuple[str, ...]) -> str | None:
+    """What says from where a piece is that ends at an offset, as DCASE has it."""
+    names = (name for name in said if name not in taken and name != "offset")
+    starts = (name for name in names if (of := time_name(name, own)) is not None and of.side == "start")
+    return next((name for name in starts if (at := seconds(said[name])) is not None and 0 <= at < end), None)
 
 
 def _unread_stretch(found: Stretch) -> _Unread:
@@ -259,7 +269,7 @@ def _may_say(said: Mapping[str, Any], own: tuple[str, ...]) -> bool:
 
 
 def _may_be_time(name: str, own: tuple[str, ...]) -> bool:
-    return name in ROLES or time_name(name, own) is not None
+    return name in ROLES or time_name(name, own) is not None or may_be_of_pair(name)
 
 
 def _is_nothing(value: Any) -> bool:
