@@ -34,6 +34,9 @@ def sound(**said):
         ([{**SOUND, "audio_fps": 1, "image_fps": 2, "max_pixels": "100", "detail": "high"}], BOTH),
         ([{**SOUND, "fps": None, "nframes": "many", "max_pixels": float("nan"), "num_frames": [1]}], {}),
         ([{"text": "x", "fps": 2.0}], {}),
+        ([{**SOUND, "channel": 1}, {**SOUND, "audio_channel": "A"}], {"audio": ["audio_channel", "channel"]}),
+        ([{**SOUND, "channel": "BBC", "channel_id": "UC1"}, {"image": "a.png", "text": "x", "channel": 1}], {}),
+        ([{"audio": {"path": "b.wav", "channel": 0}, "text": "x"}], {"audio": ["channel"]}),
         ([{**SOUND, "image": "a.png", "fps": 2.0, "max_pixels": 100}], {"": ["max_pixels"], "audio": ["fps"]}),
         ([{"image": "a.png", "text": "x", "fps": 2.0, "max_pixels": 100}], {"image": ["max_pixels"]}),
         ([{"audio": {"path": "b.wav", "fps": 2.0}, "text": "x"}], {"audio": ["fps"]}),
@@ -90,10 +93,12 @@ def test_a_column_that_is_in_use_holds_no_wish(open_, rows, tmp_path):
 
 
 def test_what_is_wished_is_said_with_what_to_do():
-    wishes = {"": ["fps"], "film": ["nframes", "use_sound_in_film"]}
+    wishes = {"": ["fps"], "sound": ["sound_channel"], "film": ["nframes", "use_sound_in_film"]}
     assert list(warnings_of("rows", wishes)) == [
         "rows: its rows say fps, which is not read; media are sampled alike, by modalities.NAME.processor (kosmos "
         "explain NAME tells its options)",
+        "rows: its rows say sound_channel of sound, which is not read: a file is taken with all its channels; where "
+        "one is meant, write it into a file of its own and name that",
         "rows: its rows say nframes of film, which is not read; all film is sampled alike, by "
         "modalities.film.processor (kosmos explain film tells its options)",
         "rows: its rows say use_sound_in_film, which is not read, so that nothing is learned of the sound; name each "

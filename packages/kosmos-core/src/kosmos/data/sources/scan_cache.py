@@ -24,7 +24,7 @@ import kosmos
 from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
 from kosmos.files import replacing
 
-FORMAT = 8
+FORMAT = 9
 """To be raised when opening comes to find something else in the same rows."""
 LEAST_BYTES = 8 << 20
 """Sources of which all files together are smaller are looked at each time, which takes half a second at most."""

@@ -6,7 +6,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
-OF_TIME: Final = frozenset(
+CHANNELS: Final = frozenset("channel channels channel_id channel_index channel_selector".split())
+"""Which of several of a file is meant, as NeMo, Lhotse and Kaldi say it."""
+OF_TIME: Final = CHANNELS | frozenset(
     "fps sample_fps sampling_fps target_fps min_fps max_fps nframes num_frames min_frames max_frames max_num_frames "
     "frames_upbound".split()
 )

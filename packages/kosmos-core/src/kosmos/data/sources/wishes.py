@@ -13,7 +13,7 @@ from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT, part_kind
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
-from kosmos.data.sources.wish_names import OF_ROWS, OF_TIME, is_wish, may_wish, split_wish, within
+from kosmos.data.sources.wish_names import CHANNELS, OF_ROWS, OF_TIME, is_wish, may_wish, split_wish, within
 from kosmos.names import listed
 
 _NONE: Final = (None, "auto", "")
@@ -78,7 +78,7 @@ class WishesOf:
             found += [(both[1], column)] if both[1] in needs else []
             return
         before, key = split_wish(column)
-        if key not in OF_ROWS or not _is_number(value):
+        if key not in OF_ROWS or not (_is_number(value) or (key in CHANNELS and _is_side(value))):
             return  # a detail is a text of the row
         if before:
             found += [(before, column)] if before in needs else []
@@ -101,7 +101,14 @@ def warnings_of(name: str, wishes: Mapping[str, Iterable[str]]) -> Iterator[str]
     """What is to be said of the wishes of a source, by modality."""
     for modality, keys in wishes.items():
         others = {key: both[0] for key in keys if (both := within(key)) is not None}
-        if sampled := [key for key in keys if key not in others]:
+        channels = [key for key in keys if split_wish(key)[1] in CHANNELS]
+        if channels:
+            of = modality and f" of {modality}"
+            yield (
+                f"{name}: its rows say {listed(channels)}{of}, which is not read: a file is "
+                "taken with all its channels; where one is meant, write it into a file of its own and name that"
+            )
+        if sampled := [key for key in keys if key not in others and key not in channels]:
             of, media, there = ("", "media are", "NAME")
             if modality != NO_ONE:
                 of, media, there = f" of {modality}", f"all {modality} is", modality
@@ -128,6 +135,11 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip().replace(".", "", 1).isdecimal()
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_side(value: Any) -> bool:
+    """Whether a text names one of two channels."""
+    return str(value).strip().lower() in ("a", "b", "l", "r", "left", "right")
 
 
 def _is_given(wish: Wish, needs: frozenset[str]) -> bool:
