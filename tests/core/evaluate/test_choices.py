@@ -228,7 +228,8 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
         "answered": ({"messages": CHAT, "choices": ["a", "b"], "gold": 0}, "its chat ends with no turn of the user"),
         "twice asked": ({**good, "messages": CHAT[:1]}, "query beside messages: write all of it as messages"),
         "system": ({**good, "system": "Be brief."}, "system beside a question: write all of it as messages"),
-        "no question": ({**good, "query": ""}, "holds no question"),
+        "no question": ({**good, "query": ""}, "some.jsonl:18: holds no question"),
+        "text alone": ({**good, "query": "", "text": "a", "image": "red.png"}, "ctx); text would stand before one"),
         "placed": ({**good, "query": "Is <image> it?", "image": "red.png"}, "<image> in a question stays text"),
     }
     status, out, err = asked(run, capsys, [good, *(row for row, _ in bad.values())])
@@ -239,6 +240,24 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
     assert len(left) == len(bad)
     assert [sum(said in line for line in left) for _, said in bad.values()] == [1] * len(bad)
     assert not any(line.count("some.jsonl") > 1 for line in left)
+
+
+def test_media_may_be_all_that_is_asked(run: Path) -> None:
+    composition = load_run(run, device="cpu").composition
+    rows = [
+        {"image": "red.png", "choices": ["red", "green"], "answer": "green"} | asks for asks in ({}, {"question": ""})
+    ]
+    (run.parent / "alone.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run.parent / "alone too.csv").write_text("file_name,A,B,answer\nred.png,red,green,B\n")
+    paths = [run.parent / name for name in ("alone.jsonl", "alone too.csv")]
+    opened = open_choices(
+        composition.config, composition.registry, paths, encode=composition.tokenizer.encode, chat=False
+    )
+    for source in opened:
+        assert source.incidents == []
+        for number in range(len(source)):
+            media, answer, _ = source.document(number).segments
+            assert (media, answer) == (Media("image", run.parent / "red.png"), Text(("red", "green")[number % 2], True))
 
 
 def test_questions_may_stand_in_a_table(run: Path, capsys) -> None:

@@ -1,7 +1,8 @@
 """Rows of questions that offer several answers, as benchmarks have them.
 
 - The question is in ``question``, ``query``, ``prompt`` or ``ctx``, behind what is in ``context``, ``passage``,
-  ``article``, ``support`` and ``text``. In its place may be ``messages``, ``conversations`` or ``segments``.
+  ``article``, ``support`` and ``text``. In its place may be ``messages``, ``conversations`` or ``segments``. A row with
+  media need ask nothing: what they are is among what is offered.
 - ``choices``, ``options`` or ``endings`` is what is offered: a list of texts, an object of two lists, ``text`` and
   ``label``, or an object of texts by their labels. In its place may be columns ``A``, ``B`` and so on, one each.
 - ``gold``, ``answer``, ``answer_index``, ``answerKey``, ``label`` or ``target`` is the right one: its number from 0 on,
@@ -22,7 +23,7 @@ import numpy as np
 from kosmos.data.document import Media, Segment, StoredMedia
 from kosmos.data.sources.columns import Row, is_empty, kind_of, text_value
 from kosmos.data.sources.forms import LETTERS
-from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
@@ -59,7 +60,7 @@ class ChoiceLayout(DefaultLayout):
             raise DataError(f"no column says what is offered ({OFFERED}); {there}")
         if not any(name in columns for name in RIGHT):
             raise DataError(f"no column says which answer is right ({listed(RIGHT)}); {there}")
-        if not any(name in columns for name in (*ASKS, *WHOLE)):
+        if not any(name in columns for name in (*ASKS, *WHOLE, FILE_NAME)) and not self._media_tops(columns):
             asks = listed((*ASKS, *WHOLE))
             raise DataError(f"no column holds the question ({asks}); {there}")
 
@@ -84,7 +85,10 @@ class ChoiceLayout(DefaultLayout):
         if whole is not None:
             return super().segments(others, root)
         if not any(name in ASKS for name in there):
-            raise SampleError(f"holds no question ({listed(ASKS)})")
+            if there or not self.needs(others):
+                behind = f"; {listed(there)} would stand before one, and is none" if there else ""
+                raise SampleError(f"holds no question ({listed(ASKS)}){behind}")
+            return super().segments({**others, "text": None}, root)
         question = "\n".join(text_value(row[name], name) for name in there)
         segments = super().segments({**others, "text": question}, root)
         placed = (f"<{part.modality}>" for part in segments if isinstance(part, Media | StoredMedia))
