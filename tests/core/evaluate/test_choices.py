@@ -257,7 +257,7 @@ def test_media_may_be_all_that_is_asked(run: Path) -> None:
         assert source.incidents == []
         for number in range(len(source)):
             media, answer, _ = source.document(number).segments
-            assert (media, answer) == (Media("image", run.parent / "red.png"), Text(("red", "green")[number % 2], True))
+            assert (media.source, answer.text) == (run.parent / "red.png", ("red", "green")[number % 2])
 
 
 def test_questions_may_stand_in_a_table(run: Path, capsys) -> None:
