@@ -178,3 +178,16 @@ def test_captions_are_not_taken_for_running_text_where_the_modality_was_forgotte
 def test_texts_of_which_a_few_have_pictures_are_running_text_where_no_picture_is_asked_for(open_, folder):
     path = folder(named={"book.txt": "One.", "book.png": None, "other.txt": "Two."})
     assert len(open_(path, modalities=(), held_out=0.0)) == 2
+
+
+@pytest.mark.parametrize(
+    "labels",
+    ["0.000000\t2.000000\tdog\n2.5\t3.0\tcat\n", "0,5\t2,5\tein Hund\n", "0.5\t2.0\tdog\n\\\t100.0\t900.0\n1\t2\n"],
+)
+def test_labels_of_pieces_are_no_text_of_the_whole(open_, folder, labels):
+    source = open_(folder(named={"a.wav": None, "a.txt": labels, "b.wav": None, "b.txt": "1\t2\tthree\nfour\n"}))
+    with pytest.raises(
+        SampleError, match=r"a\.txt: its lines are two times and a label .* \(\{\"audio\": \"a\.wav\", \"clip\": \["
+    ):
+        source.document(0)
+    assert source.document(1).segments[-1].text == "1\t2\tthree\nfour"

@@ -13,6 +13,7 @@ from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, tells_of_data
+from kosmos.data.sources.label_tracks import refuse_labels
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
@@ -55,7 +56,10 @@ class PairTable:
             data = read_bytes(path, 0, MAX_TEXT_BYTES)
         except OSError as error:
             raise SampleError(f"{path.name}: cannot be read ({error.strerror})") from error
-        return {**self._media(index), "text": checked_text(decoded(data, path.name).strip(), path.name)}
+        text = checked_text(decoded(data, path.name).strip(), path.name)
+        medium = self.media[index].split("\0")[0]
+        refuse_labels(text, self.modalities[suffix_of(medium)], medium, path.name)
+        return {**self._media(index), "text": text}
 
     def _links_into(self) -> Path:
         """The folder that links may lead into: that of the data, or one around it."""
