@@ -224,3 +224,11 @@ def test_an_onset_beside_an_offset_is_a_start_and_its_end(open_, rows):
     refused(open_(rows({**SOUND, "onset": 0.0, "offset": 2.0})), said)
     source = open_(rows({**SOUND, "onset": 0.5, "offset": 2.0}), columns={"start": "onset", "end": "offset"})
     assert [medium.clip for medium in source.document(0).media] == [(0.5, 2.0)]
+
+
+def test_what_a_recognizer_says_when_is_to_be_a_row_each(open_, rows):
+    said = {"id": 0, "seek": 0, "start": 0.0, "end": 2.5, "text": " Hello.", "tokens": [1]}
+    source = open_(rows({"audio": "b.wav", "text": " Hello.", "segments": [said]}, SOUND))
+    refused(
+        source, r'segments\[0\]: .*a row each .* \({"clip": \[0\.0, 2\.5\], "text": "Hello\."}\); .*leave segments out'
+    )

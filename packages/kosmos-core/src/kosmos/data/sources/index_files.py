@@ -16,8 +16,10 @@ from kosmos.data.sources.media import resolve
 from kosmos.errors import DataError, SampleError
 
 KINDS = (".txt", *DELIMITED)
-MOST_FILES, MOST_LINES, MOST_BYTES = 256, 50, 8 << 20
-"""Looked at: files, the first lines of each, and bytes of all."""
+MOST_FILES, MOST_LINES = 256, 50
+"""Looked at: files, and the first lines of each."""
+LEAST_BYTES, MOST_BYTES, BYTES_OF_ALL = 1 << 16, 4 << 20, 16 << 20
+"""Looked at further: of each file, and of all of them."""
 LEAST_DIGITS = 4
 """Of a name that is digits alone: fewer may be the number of a class."""
 _FIGURE = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?|[0-9a-fA-F]{32,}|nan|NaN")
@@ -34,9 +36,9 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str]) -> None:
     lists = [name for name in files if suffix_of(name) in KINDS and not tells_of_data(name)]
     if not lists:
         return
-    known, told, left = _Known.of(media.files), set[str](), MOST_BYTES
+    known, told, left = _Known.of(media.files), set[str](), BYTES_OF_ALL
     for name in lists[:MOST_FILES]:
-        lines = _first_lines(media.folder, name, left)
+        lines = _first_lines(media.folder, name, max(LEAST_BYTES, min(left, MOST_BYTES)))
         left -= sum(map(len, lines))
         if (line := _saying(name, lines, known, told)) is not None:
             raise DataError(

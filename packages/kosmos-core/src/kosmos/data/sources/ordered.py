@@ -6,6 +6,7 @@ as OBELICS, MINT-1T and OmniCorpus have them: ``{"texts": ["A cat.", null], "ima
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from kosmos.data.document import Segment, Text
 from kosmos.data.sources import times
 from kosmos.data.sources.columns import checked_text, kind_of
 from kosmos.data.sources.media import holds_medium, read_media
+from kosmos.data.sources.time_names import stretches
 from kosmos.errors import SampleError
 
 
@@ -35,8 +37,21 @@ def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
             if k != "train" and not times.is_beside(k, part) and (v is not None if k == "text" else holds_medium(v))
         ]
         if len(kinds) != 1:
-            raise SampleError(f"segments[{number}]: expected text or one medium, got {', '.join(kinds) or 'nothing'}")
+            got = f"got {', '.join(kinds) or 'nothing'}{_as_rows(part)}"
+            raise SampleError(f"segments[{number}]: expected text or one medium, {got}")
         yield kinds[0], part
+
+
+def _as_rows(part: Mapping[str, Any]) -> str:
+    """What to write in place of what is said when, as Whisper's results have it; empty of other parts."""
+    found = next(stretches(part, ()), None) if isinstance(part.get("text"), str) else None
+    if found is None or len(found.names) < 2:
+        return ""
+    row = json.dumps({"clip": list(found.times), "text": part["text"].strip()}, ensure_ascii=False)
+    return (
+        f"; texts with their times are a row each beside the file that they are of ({row:.120}); to learn the whole "
+        "text leave segments out"
+    )
 
 
 def read_segments(parts: Any, root: Path, row_times: times.RowTimes) -> Iterator[Segment]:
