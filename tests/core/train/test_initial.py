@@ -234,6 +234,20 @@ def test_sources_of_one_file_are_compared_by_their_names(tmp_path: Path) -> None
     assert line.startswith("data.sources.0.held_out: of asked a share of 0.2 was held out in ")
 
 
+def test_other_values_by_which_rows_are_held_out_are_told(tmp_path: Path) -> None:
+    first, second, share = (
+        DataConfig(sources=[{"path": str(tmp_path), "held_out": of}]) for of in ({"fold": 1}, {"fold": [2, 3]}, 0.1)
+    )
+    order, other = ({"data": {"sources": [{"name": "texts", "fingerprint": told}]}} for told in ("ab", "cd"))
+    assert list(held_out_otherwise(first, order, first, other, tmp_path)) == []
+    (line,) = held_out_otherwise(first, order, second, other, tmp_path)
+    assert line.startswith(
+        f"data.sources.0.held_out: of texts what has fold 1 was held out in {tmp_path}, and what has fold 2, 3 is here"
+    )
+    (line,) = held_out_otherwise(share, order, first, other, tmp_path)
+    assert "of texts a share of 0.1 was held out in" in line
+
+
 def test_nothing_is_held_out_of_documents_that_were_given(tmp_path: Path) -> None:
     data = [{"held_out": share} for share in (0.1, 0.4)]
     texts = [[Document(f"{n} of {turn}", (Text(f"text {n}", train=True),)) for n in range(20)] for turn in range(2)]

@@ -78,7 +78,7 @@ def may_be_pieces(layout: Layout, table: Table, timed: Collection[str]) -> Itera
     and not the same of it.
 
     Args:
-        timed: modalities whose media have time.
+        timed: modalities of the rows' media whose media have time.
     """
     if not timed or {"clip", "start", "end"} & {*layout.columns} or not len(table) or table.row_blocks() is not None:
         return  # of blocks a whole one would be read
