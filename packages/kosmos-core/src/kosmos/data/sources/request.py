@@ -177,7 +177,7 @@ class Examined:
         )  # fmt: skip
         stated = self.request.chosen is not None or HELD_OUT in self.facts.splits
         lists = () if stated or self.request.asked else listed_in_vain(self.table)
-        pieces = may_be_pieces(self.layout, self.table, set(self.request.timed) & {*self.facts.held})
+        pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
         return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *lists, *pieces)
 
     def part(self, split: Split, share: float) -> Source:
