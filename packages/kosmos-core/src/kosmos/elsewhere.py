@@ -84,7 +84,7 @@ ELSEWHERE = {
     "data.sources.N.options: {learn: last} learns the last turn of the assistant alone": (
         "mask_history last_turn_only train_on_last_turn_only"
     ),
-    "rows of preferences are not read; a loss of your own learns by them: docs/how-to/python.md": (
+    "rows of preferences are not read; in Python a loss of your own learns by them": (
         "pref_beta pref_loss dpo_beta rlhf_type simpo_gamma kto_chosen_weight"
     ),
     "data.sources.N.path names each file or folder, and columns what stands where in its rows": "dataset_dir",
