@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -169,7 +171,22 @@ def test_a_source_of_which_nothing_can_be_used_is_named_by_its_scores_and_ends_t
         QuarantineFull, match=r"dead: none of the first \d+ samples can be used; the last: .*dead\.jsonl:\d+: "
     ):
         train_model(small_run(tmp_path / "run", modalities=[], train={"steps": 300}, data=data), reporter=reporter)
-    assert "warning: no held-out document of dead could be read, so the scores say nothing of it" in reporter.said
+    warned = next(line for line in reporter.said if line.startswith("warning: no held-out document of dead could be"))
+    assert re.search(r"nothing of it; the first of 4: .*dead\.jsonl:\d: text: expected text, got null$", warned)
+
+
+@pytest.mark.parametrize("waits", [{"evaluate": {"best": "dead"}}, {"checkpoint": {"keep_best": True}}])
+def test_a_run_that_waits_for_scores_of_what_cannot_be_read_is_refused_before_its_first_step(
+    tmp_path: Path, waits: dict[str, Any]
+) -> None:
+    (tmp_path / "good.jsonl").write_text('{"text": "some text"}\n' * 4)
+    (tmp_path / "dead.jsonl").write_text('{"text": null}\n' * 3)
+    data = {"tokens_per_pack": 32, "lanes": 1, "workers": 0, "sources": [str(tmp_path / "good.jsonl")], "held_out": 0}
+    evaluate = {"every_steps": 1, "sources": [str(tmp_path / "dead.jsonl")], **waits.get("evaluate", {})}
+    config = small_run(tmp_path / "run", **{**waits, "modalities": [], "data": data, "evaluate": evaluate})
+    with pytest.raises(ConfigError, match=r": no held-out document.* the first of 3: .*dead\.jsonl:1: text: expected"):
+        train_model(config, reporter=Saying())
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_of_whose_held_out_documents_none_can_be_read_says_so_at_its_end(tmp_path: Path) -> None:

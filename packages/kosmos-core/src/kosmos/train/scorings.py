@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kosmos.config import RunConfig
+from kosmos.data.quarantine import Incident
+from kosmos.errors import ConfigError
 from kosmos.evaluate.score import Scores
 from kosmos.names import listed
+from kosmos.runtime.parallel import Parallel
 from kosmos.train.early import EarlyStopping
 from kosmos.train.held_out import how_written, line_of, scores_of
 from kosmos.train.measure import NO_METRICS
@@ -24,6 +27,7 @@ class Scorings:
         written: what was written down.
         say: what a person is told.
         metrics: of answers that are written, as of ``Measure.of``.
+        parallel: the ranks that come to them.
     """
 
     def __init__(
@@ -33,10 +37,18 @@ class Scorings:
         written: Callable[[], Rows],
         say: Callable[[str], None],
         metrics: Mapping[str, bool] = NO_METRICS,
+        parallel: Parallel | None = None,
     ) -> None:
         self.every, self.steps = config.evaluate.every_steps, config.train.steps
         self.early = EarlyStopping(config.evaluate, metrics)
         self._score, self._written, self._say = score, written, say
+        self._parallel = parallel or Parallel()
+        waits = {
+            "evaluate.best": config.evaluate.best,
+            "evaluate.patience": config.evaluate.patience,
+            "checkpoint.keep_best": config.checkpoint.keep_best,
+        }
+        self._waiting = next((field for field, value in waits.items() if value), None)
         self._looked: tuple[int, Scores] | None = None
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -55,8 +67,28 @@ class Scorings:
             self.early.count_anew((step, scores) for step, scores in found if scores is not None)
 
     def first(self) -> Scores | None:
-        """The scoring before the first step."""
-        return self._doubted(self._score())
+        """The scoring before the first step.
+
+        Raises:
+            ConfigError: no document could be read of what the run is to be compared by, which then never has a figure.
+        """
+        scores = self._score()
+        if scores is not None and self._waiting and (why := self._unread(scores)):
+            raise self._parallel.found_by_all(ConfigError(f"{self._waiting}: {why}"))
+        return self._doubted(scores)
+
+    def _unread(self, scores: Scores) -> str | None:
+        """That no document could be read of what scorings are compared by, why, and what to do; None where some was."""
+        source = self.early.measure.source
+        read = scores.overall.documents if source is None else scores.by_source.get(source)
+        left_out = [i for i in scores.incidents if source in (None, i.source)]
+        if read or not left_out:
+            return None
+        of, other = (f" of {source}", " or compare by another source") if source else ("", "")
+        return (
+            f"no held-out document{of} could be read, and nothing else is to be compared by; {_first(left_out)}; mend "
+            f"its rows (kosmos data --check shows all){other}"
+        )
 
     def after(self, step: int) -> bool:
         """Take the scoring that follows a step. Returns whether one does."""
@@ -110,7 +142,17 @@ class Scorings:
         if scores is None:
             return None
         if not scores.overall.documents and not scores.by_source:
-            self._say("warning: no held-out document could be read, so this scoring says nothing")
+            why = f"; {_first(scores.incidents)}" if scores.incidents else ""
+            self._say(f"warning: no held-out document could be read, so this scoring says nothing{why}")
         elif dead := sorted({incident.source for incident in scores.incidents} - set(scores.by_source)):
-            self._say(f"warning: no held-out document of {listed(dead)} could be read, so the scores say nothing of it")
+            firsts = (_first([i for i in scores.incidents if i.source == name]) for name in dead)
+            self._say(
+                f"warning: no held-out document of {listed(dead)} could be read, so the scores say nothing of it; "
+                f"{'; '.join(firsts)}"
+            )
         return scores
+
+
+def _first(incidents: Sequence[Incident]) -> str:
+    """Why the first of them was left out, as the quarantine has it."""
+    return f"the first of {len(incidents):,}: {incidents[0].origin}: {incidents[0].cause}"

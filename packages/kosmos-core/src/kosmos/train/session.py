@@ -81,7 +81,8 @@ class Session:
         self.folder.report = self.reporter.say
         self.config = made.config.model_copy(update={"output": self.folder.path})
         metrics = self.opened.metrics
-        self.scorings = Scorings(self.config, self._score, self._written_scores, self.reporter.say, metrics)
+        how = self._written_scores, self.reporter.say
+        self.scorings = Scorings(self.config, self._score, *how, metrics, self.parallel)
         self.best = Best(self.folder, self.config, metrics)
         self.changed: Changed = {}  # what it goes on with in place of what its run file has
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
