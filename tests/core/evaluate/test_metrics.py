@@ -10,7 +10,7 @@ import torch
 from kosmos.compose import compose
 from kosmos.evaluate import generated
 from kosmos.evaluate.meters import perplexity
-from kosmos.evaluate.metrics import bleu, exact_match, word_error_rate
+from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, word_error_rate
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
 
@@ -27,6 +27,36 @@ from support.ticks import TicksSource
 )
 def test_word_error_rate(predictions, references, expected):
     assert word_error_rate()(predictions, references) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("hello world", "“Hello,   world.”"),
+        ("Don\u2019t stop", "don't   stop!"),
+        ("the dogs tail", "the dogs' tail"),
+        ("twenty one 5", "Twenty-one, $5"),
+        ("CAFE\u0301", "caf\u00e9"),
+        ("नमस्ते", "नमस्ते।"),
+    ],
+)
+def test_error_rates_of_texts_that_differ_in_case_and_punctuation_alone(said, right):
+    for rate in (word_error_rate, char_error_rate):
+        assert rate()([said], [right]) > 0
+        plain = rate(ignore_case=True, ignore_punctuation=True)
+        assert plain([said], [right]) == plain.of_several([said], [["x y z", right]]) == 0.0
+
+
+def test_one_option_of_error_rates_leaves_what_the_other_is_of():
+    assert word_error_rate(ignore_case=True)(["hello world"], ["Hello, world"]) == 0.5
+    assert word_error_rate(ignore_punctuation=True)(["hello world"], ["Hello, world!"]) == 0.5
+    assert word_error_rate(ignore_punctuation=True)(["wont"], ["won't"]) == 1.0
+    assert char_error_rate(ignore_case=True)(["A  b"], ["a b"]) == pytest.approx(1 / 3)
+
+
+def test_a_reference_without_words_counts_by_what_was_inserted():
+    assert word_error_rate()(["oh no", "a b c d"], ["", "a b c d"]) == 0.5
+    assert word_error_rate(ignore_punctuation=True)(["oh"], ["..."]) == math.inf
 
 
 CPU = torch.device("cpu")

@@ -7,6 +7,7 @@ own.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,16 +50,22 @@ class ErrorRate:
     compute: TextMetric
     units: Callable[[str], Sequence[str]]
     """What of a text is inserted, deleted and substituted."""
+    plain: Callable[[str], str] = str
+    """A text as it is compared."""
 
     def __call__(self, predictions: list[str], references: list[str]) -> float:
+        return self._rate([*map(self.plain, predictions)], [*map(self.plain, references)])
+
+    def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
+        said, right = [*map(self.plain, predictions)], [[*map(self.plain, several)] for several in references]
+        pairs = zip(said, right, strict=True)
+        fewest = [min(several, key=lambda one, text=text: self._errors(text, one)) for text, several in pairs]  # type: ignore[misc]
+        return self._rate(said, fewest)
+
+    def _rate(self, predictions: list[str], references: list[str]) -> float:
         if not any(map(self.units, [*predictions, *references])):
             return 0.0
         return self.compute(predictions, references)
-
-    def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
-        pairs = zip(predictions, references, strict=True)
-        fewest = [min(several, key=lambda one, text=text: self._errors(text, one)) for text, several in pairs]  # type: ignore[misc]
-        return self(predictions, fewest)
 
     def _errors(self, prediction: str, reference: str) -> int:
         count = len(self.units(reference))
@@ -78,11 +85,17 @@ def exact_match(*, ignore_case: bool = False) -> SeveralMetric:
     return BestOf(lambda prediction, reference: float(plain(prediction) == plain(reference)))
 
 
-def word_error_rate() -> SeveralMetric:
+def word_error_rate(*, ignore_case: bool = False, ignore_punctuation: bool = False) -> SeveralMetric:
     """Word insertions, deletions and substitutions over the words of the references.
 
-    Of several references that with the fewest of these counts. Where the references have no word: 0 for predictions
-    that have none either, else infinite.
+    Words are what stands between spaces, so that case and punctuation count unless the options say otherwise. Edits and
+    words are summed over all texts before one is divided by the other: a reference without words counts by what was
+    inserted. Of several references that with the fewest edits counts. Where no reference has a word: 0 if no prediction
+    has one either, else infinite.
+
+    Args:
+        ignore_case: take capital and small letters as the same.
+        ignore_punctuation: take Unicode's punctuation and symbols for spaces, but for apostrophes within words.
     """
 
     def compute(predictions: list[str], references: list[str]) -> float:
@@ -90,14 +103,19 @@ def word_error_rate() -> SeveralMetric:
 
         return float(rate(predictions, references))
 
-    return ErrorRate(compute, str.split)
+    return ErrorRate(compute, str.split, _plainly(ignore_case, ignore_punctuation))
 
 
-def char_error_rate() -> SeveralMetric:
+def char_error_rate(*, ignore_case: bool = False, ignore_punctuation: bool = False) -> SeveralMetric:
     """Insertions, deletions and substitutions of characters over the characters of the references, spaces among them.
 
-    Of several references that with the fewest of these counts. Where the references are empty: 0 for predictions that
-    are empty too, else infinite.
+    Summed over all texts, and of several references, as ``word_error_rate`` has it. Where all references are empty: 0
+    if all predictions are empty too, else infinite.
+
+    Args:
+        ignore_case: take capital and small letters as the same.
+        ignore_punctuation: take Unicode's punctuation and symbols for spaces, but for apostrophes within words, and any
+            number of spaces for one, those at the ends for none.
     """
 
     def compute(predictions: list[str], references: list[str]) -> float:
@@ -105,7 +123,28 @@ def char_error_rate() -> SeveralMetric:
 
         return float(rate(predictions, references))
 
-    return ErrorRate(compute, list)
+    return ErrorRate(compute, list, _plainly(ignore_case, ignore_punctuation))
+
+
+_WITHIN_A_WORD = re.compile(r"(?<=\w)['\u2019\u02bc](?=\w)")
+
+
+def _plainly(ignore_case: bool, ignore_punctuation: bool) -> Callable[[str], str]:
+    """How texts are compared. What is the same but for how accents are composed is then the same, too."""
+    if not (ignore_case or ignore_punctuation):
+        return str
+
+    def plain(text: str) -> str:
+        text = unicodedata.normalize("NFC", text.lower() if ignore_case else text)
+        return _without_punctuation(text) if ignore_punctuation else text
+
+    return plain
+
+
+def _without_punctuation(text: str) -> str:
+    held = _WITHIN_A_WORD.sub("\0", text.replace("\0", " "))
+    spaced = (" " if unicodedata.category(sign)[0] in "PS" else sign for sign in held)
+    return " ".join("".join(spaced).split()).replace("\0", "'")
 
 
 def bleu(*, order: int = 4, smooth: bool = False) -> SeveralMetric:
