@@ -110,6 +110,11 @@ def test_what_waits_for_scores_that_there_will_not_be_is_refused(capsys: Capture
     assert (status, err.partition(";")[0]) == (2, "error[config]: evaluate.patience: nothing is held out to go by")
 
 
+def test_what_is_compared_by_is_looked_for_as_in_training(capsys: CaptureFixture) -> None:
+    status, _, err = plan(capsys, "evaluate.best=shape")
+    assert status == 2 and "evaluate.best: no held-out source is called 'shape'; did you mean shapes?" in err
+
+
 def test_nothing_is_written(capsys: CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     cache = tmp_path / "cache"

@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
+from kosmos.commands.metrics import metrics_of
 from kosmos.config import ComponentConfig
-from kosmos.errors import PluginError
+from kosmos.errors import ConfigError, PluginError
 from kosmos.evaluate.answer_scores import score_answers, text_metrics
 from kosmos.evaluate.generated import Generated
 from kosmos.evaluate.score import _Tally
@@ -44,11 +45,37 @@ def test_a_metric_that_raises_is_named():
 
 def test_metrics_are_named_beside_those_of_the_run_whose_options_stay():
     registry = load_core()
-    metrics = text_metrics(registry, [ComponentConfig(name="bleu", order=2)], ["word_error_rate", "bleu", "bleu"])
+    named = metrics_of(["word_error_rate", "bleu", "bleu"])
+    metrics = text_metrics(registry, [ComponentConfig(name="bleu", order=2)], named)
     assert list(metrics) == ["exact_match", "bleu", "word_error_rate"]
     assert metrics["bleu"](["a b c"], ["a b d"]) > 0  # by four words it would be 0
     with pytest.raises(PluginError, match="metric 'word_error_rat': unknown; did you mean word_error_rate"):
-        text_metrics(registry, [], ["word_error_rat"])
+        text_metrics(registry, [], metrics_of(["word_error_rat"]))
+
+
+def test_a_metric_of_a_command_has_options_as_in_the_run_file_and_then_takes_the_place_of_the_run_s():
+    registry = load_core()
+    named = metrics_of(["{name: bleu, order: 1}", "[anls, {name: exact_match, ignore_case: true}]"])
+    metrics = text_metrics(registry, [ComponentConfig(name="bleu", order=2)], named)
+    assert list(metrics) == ["exact_match", "bleu", "anls"]
+    assert metrics["bleu"](["a c"], ["a d"]) > 0
+    assert metrics["exact_match"](["A"], ["a"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["{name: bleu, ordr: 1}"], r"^--metric bleu\.ordr: unknown field; did you mean order\?"),
+        (["{nam: bleu}"], r"^--metric \{nam: bleu\}: name: field required"),
+        (["{name: bleu"], r"^--metric \{name: bleu: is not YAML; expected a name, or one with options as"),
+        (["{name: bleu, name: anls}"], r"^--metric \{.*\}: name stands there twice$"),
+        (["bleu", "{name: bleu, order: 1}"], r"^--metric: bleu stands there twice with other options"),
+        ([" "], r"^--metric: the value is empty"),
+    ],
+)
+def test_what_is_wrong_with_a_metric_of_a_command_is_told(given: list[str], said: str):
+    with pytest.raises(ConfigError, match=said):
+        text_metrics(load_core(), [], metrics_of(given))
 
 
 @pytest.mark.parametrize("given", ["0.5", None, [0.5], torch.ones(2)])

@@ -197,7 +197,7 @@ def test_what_is_no_finite_number_counts_nowhere_and_a_run_goes_on_from_it(data:
     (run / "held_out.jsonl").write_text(lines)  # as versions without that check have it
     resumed = resume_run(run, {"train": {"steps": 13}}, registry=registry)
     assert resumed.step == 13 and "odd2" not in resumed.before.generated["facts"]
-    with pytest.raises(ConfigError, match=r"^evaluate\.metrics: cut is what a figure"):
+    with pytest.raises(ConfigError, match=r"^evaluate\.metrics\.0: cut is what a figure"):
         train_model(run_on(data / "facts.jsonl", tmp_path / "other", metrics=["cut"]), registry=registry)
 
 

@@ -64,7 +64,8 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _load(text: str) -> Any:
+def load_yaml(text: str) -> Any:
+    """The value of a text. Raises YAMLError where it is none, or says a key twice."""
     loader = _Loader(text)
     try:
         return loader.get_single_data()
@@ -81,7 +82,7 @@ def read_run_file(path: str | Path) -> dict[str, Any]:
     """
     path = path_of("path", path, "a run file, such as 'run.yaml'")
     try:
-        content = _load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the run file ({error.strerror}); {_meant(path)}") from error
     except _SaidTwice as error:
@@ -128,7 +129,7 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
         if not equals or not path:
             raise ConfigError(f"override {pair!r}: expected FIELD=VALUE, such as train.steps=100")
         try:
-            value = _load(text)
+            value = load_yaml(text)
         except _SaidTwice as error:
             raise ConfigError(f"override {path}: {error.key} stands twice in {text!r}") from error
         except yaml.YAMLError as error:

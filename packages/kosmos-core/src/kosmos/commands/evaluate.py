@@ -25,6 +25,7 @@ from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
+from kosmos.commands.metrics import Metric, metrics_of
 from kosmos.commands.scored_answers import Wanted, check_options, check_written, named_metrics, write_answers
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import made_by
@@ -53,12 +54,6 @@ Choices = Annotated[
 Root = Annotated[
     str | None,
     typer.Option(help="Folder of the media that rows of --data and --choices name; by default that of each file."),
-]
-Metric = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME", help="Score what --generate writes by this too, beside the run's metrics; may be repeated."
-    ),
 ]
 OPTIONS = (
     "--data", "--choices", "--root", "--step", "--max-documents", "--workers", "--generate", "--max-new-tokens",
@@ -133,7 +128,7 @@ def evaluate(
         for line in run.warnings():
             _warn(line)
         most = max_new_tokens or MAX_NEW_TOKENS
-        metrics = named_metrics(run, metric or ()) if generate else {}
+        metrics = named_metrics(run, metrics_of(metric or ())) if generate else {}
         hint_at_escapes(stop)
         wanted = Wanted(min(generate, max_documents), most, metrics, tuple(stop or ()))
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.answers import AnswerLines, answer_row, choice_row
-from kosmos.commands.arguments import refuse_empty
 from kosmos.commands.unfinished import check_answers
 from kosmos.errors import ConfigError, DataError, KosmosError, SampleError
 
 if TYPE_CHECKING:
+    from kosmos.config import ComponentConfig
     from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
     from kosmos.evaluate.generated import Generated
@@ -65,12 +65,10 @@ def check_written(answers: str | None, generate: int, asked: Sequence[str]) -> N
         )
 
 
-def named_metrics(run: SavedRun, named: Sequence[str]) -> dict[str, TextMetric]:
-    """Those of the run file, and others by name. One that is absent is refused before anything is scored."""
+def named_metrics(run: SavedRun, named: Sequence[ComponentConfig]) -> dict[str, TextMetric]:
+    """Those of the run file, and others. One that is absent is refused before anything is scored."""
     from kosmos.evaluate.answer_scores import text_metrics
 
-    for name in named:
-        refuse_empty("--metric", name)
     return text_metrics(run.composition.registry, run.composition.config.evaluate.metrics, named)
 
 

@@ -19,12 +19,16 @@ FIGURES = frozenset(
     "documents cut exact_match_standard_error loss perplexity bits_per_byte step source lower_is_better".split()
 )
 """Names that no metric may have."""
+_EXACT_MATCH = ComponentConfig(name="exact_match")
 
 
 def text_metrics(
-    registry: Registry, wanted: Sequence[ComponentConfig], named: Sequence[str] = ()
+    registry: Registry, wanted: Sequence[ComponentConfig], named: Sequence[ComponentConfig] = ()
 ) -> dict[str, TextMetric]:
-    """``exact_match``, the metrics of the run file, and those ``named`` that are not among them; by name.
+    """``exact_match``, the metrics of the run file, and those ``named``; by name.
+
+    Args:
+        named: of a command, no two of one name. One with options takes the place of the run file's of that name.
 
     Raises:
         ConfigError: an option is wrong, one is named twice, or has the name of a figure that stands beside them.
@@ -33,14 +37,14 @@ def text_metrics(
     names = [metric.name for metric in wanted]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"evaluate.metrics: {twice} stands there twice, and one of them would be lost; leave one out")
-    if taken := next((name for name in (*names, *named) if name in FIGURES), None):
-        raise ConfigError(f"evaluate.metrics: {taken} is what a figure beside the metrics is called; rename the metric")
-    metrics: dict[str, TextMetric] = {"exact_match": registry.build("metric", "exact_match")}
-    for number, metric in enumerate(wanted):
-        path = f"evaluate.metrics.{number}"
-        metrics[metric.name] = registry.build("metric", metric.name, options=metric.options, path=path)
-    more = [name for name in dict.fromkeys(named) if name not in metrics]
-    return metrics | {name: registry.build("metric", name, path="--metric") for name in more}
+    places = {metric.name: (f"evaluate.metrics.{number}", metric) for number, metric in enumerate(wanted)}
+    places |= {one.name: (f"--metric {one.name}", one) for one in named if one.options or one.name not in places}
+    metrics: dict[str, TextMetric] = {}
+    for name, (path, metric) in ({"exact_match": ("", _EXACT_MATCH)} | places).items():
+        if name in FIGURES:
+            raise ConfigError(f"{path}: {name} is what a figure beside the metrics is called; rename the metric")
+        metrics[name] = registry.build("metric", name, options=metric.options, path=path)
+    return metrics
 
 
 def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> dict[str, float]:

@@ -28,6 +28,25 @@ def written_metrics(config: RunConfig, registry: Registry) -> dict[str, bool]:
     return {name: bool(getattr(registry.get("metric", name), "lower_is_better", False)) for name in named}
 
 
+def check_compared(
+    config: RunConfig, held_out: Sequence[Source], choices: Sequence[Source], planner: Planner, registry: Registry
+) -> dict[str, bool]:
+    """What ``written_metrics`` gives, once all that is to be scored and compared by is there.
+
+    Args:
+        choices: questions, which have an exact match and no loss.
+
+    Raises:
+        ConfigError: something is not there.
+        PluginError: as ``written_metrics``.
+    """
+    check_scored(config, [*held_out, *choices])
+    check_written(config, held_out)
+    metrics = written_metrics(config, registry)
+    check_best(config, held_out, planner, [source.name for source in choices], metrics)
+    return metrics
+
+
 def check_written(config: RunConfig, held_out: Sequence[Source]) -> None:
     """Raises ConfigError where answers are to be written and no held-out document has one."""
     if config.evaluate.generate and not any(_any(one, config, prompt_of) for one in held_out):

@@ -25,7 +25,7 @@ from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_data, check_same_model
-from kosmos.train.comparable import check_best, check_scored, check_written, written_metrics
+from kosmos.train.comparable import check_compared
 from kosmos.train.compiling import check_compile
 from kosmos.train.given_data import GivenData
 from kosmos.train.length import Report, in_steps
@@ -163,10 +163,7 @@ def _open(
             config, registry, held_out,
             encode=composition.tokenizer.encode, max_rows=config.evaluate.max_documents,
         )  # fmt: skip
-    check_scored(config, [*held_out, *choices])
-    check_written(config, held_out)
-    metrics = written_metrics(config, registry)
-    check_best(config, held_out, composition.planner, [source.name for source in choices], metrics)
+    metrics = check_compared(config, held_out, choices, composition.planner, registry)
     feed = make_feed(composition, sources)
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,

@@ -13,11 +13,11 @@ from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.figures import Figures, look_at_all
 from kosmos.plugins import Registry
-from kosmos.run_sources import open_both
+from kosmos.run_sources import open_both, open_own_choices
 from kosmos.runtime.dealing import num_groups
 from kosmos.runtime.devices import pick_precision
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.comparable import check_scored
+from kosmos.train.comparable import check_compared
 from kosmos.train.compiling import check_compile
 from kosmos.train.doubts import doubts
 from kosmos.train.forecast.devices import GIB, Device
@@ -188,7 +188,10 @@ def forecast(
     check_sharing(composition.model.backbone, config.parallel, parallel.world_size)
     check_compile(composition.model, config.train.compile, torch.device("meta"))  # what compiles may not be here
     sources, held_out = open_both(config, registry)
-    check_scored(config, held_out)
+    choices = open_own_choices(
+        config, registry, held_out, encode=composition.tokenizer.encode, max_rows=config.evaluate.max_documents
+    )
+    check_compared(config, held_out, choices, composition.planner, registry)
     feed = make_feed(composition, sources)
     counted = ""
     if not config.train.is_counted:
