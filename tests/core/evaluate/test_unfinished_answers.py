@@ -22,7 +22,7 @@ ROWS = 80
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on texts, beside documents to continue and questions."""
     folder = tmp_path_factory.mktemp("unfinished")
-    rows = [{"prompt": f"{number} is", "completion": " a number"} for number in range(ROWS)]
+    rows = [{"prompt": f"{number} is", "completion": " a number", "kind": number % 3} for number in range(ROWS)]
     rows[3] = {"completion": " of nothing"}
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "others.jsonl").write_text((folder / "rows.jsonl").read_text())  # of the other the run holds a part out
@@ -46,7 +46,7 @@ def score(run: Path, answers: str, *more: str) -> list[str]:
     return [
         "eval", str(run / "run"), "--data", str(run / "others.jsonl"), "--choices", str(run / "asked.jsonl"),
         "--workers", "0", "--generate", str(ROWS), "--max-new-tokens", "8", "--answers", str(run / answers), "--json",
-        *more,
+        "--by", "kind", *more,
     ]  # fmt: skip
 
 
@@ -129,7 +129,10 @@ def test_scores_of_an_interrupted_file_are_those_of_one_that_was_not(run: Path, 
     assert main(asked) == 0
     assert capsys.readouterr().out == expected
     assert cut.read_bytes() == whole.read_bytes() and not progress_of(cut).exists()
-    assert json.loads(expected)["generated"]["others"]["documents"] == ROWS - 1
+    told = json.loads(expected)
+    assert told["generated"]["others"]["documents"] == ROWS - 1
+    by_value = told["by_value"]["generated"]["others"]
+    assert {value: figures["documents"] for value, figures in by_value.items()} == {"0": 26, "1": 27, "2": 26}
 
 
 def test_there_need_be_nothing_to_go_on_with(run: Path, capsys) -> None:

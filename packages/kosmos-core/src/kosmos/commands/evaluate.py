@@ -21,6 +21,7 @@ from kosmos.commands.arguments import (
     split_extra,
     split_fields,
 )
+from kosmos.commands.by_value import By, ByValue, value_lines
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
@@ -57,7 +58,7 @@ Root = Annotated[
 ]
 OPTIONS = (
     "--data", "--choices", "--root", "--step", "--max-documents", "--workers", "--generate", "--max-new-tokens",
-    "--stop", "--metric", "--answers", "--resume", "--nproc", "--json", "--help",
+    "--stop", "--metric", "--by", "--answers", "--resume", "--nproc", "--json", "--help",
 )  # fmt: skip
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
@@ -93,6 +94,7 @@ def evaluate(
     ] = None,
     stop: Stop = None,
     metric: Metric = None,
+    by: By = None,
     answers: Annotated[
         str | None,
         typer.Option(
@@ -113,6 +115,7 @@ def evaluate(
         fields = _fields(output, context.args)
         _check_data(data or (), choices or (), root)
         check_stop(stop)
+        apart = ByValue(by, _warn)
         if generate and choices and not data:
             raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
     if nproc is not None and not is_launched():
@@ -130,7 +133,7 @@ def evaluate(
         most = max_new_tokens or MAX_NEW_TOKENS
         metrics = named_metrics(run, metrics_of(metric or ())) if generate else {}
         hint_at_escapes(stop)
-        wanted = Wanted(min(generate, max_documents), most, metrics, tuple(stop or ()))
+        wanted = Wanted(min(generate, max_documents), most, metrics, tuple(stop or ()), apart)
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
         own = [] if data or choices else run.composition.config.evaluate.choices
         sources = _sources(run, output, data, root, alone=not own) if data or not choices else []
@@ -138,14 +141,17 @@ def evaluate(
         asked = [*map(short_name, choices or ()), *(one.name or short_name(one.path) for one in own)]
         settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
         check_written(answers, generate, asked)
+        apart.check(sources, alone=not asked)
         files = [*paths, *(one.path for one in own)]
         parallel.main_only(lambda: lines.begin(made_by(run, sources, files, settings), paths))
         chosen: list[Chosen] = []
         if asked:
             chosen = _score_choices(run, choices or (), root, max_documents, helpers, result, parallel)
+            apart.add_questions(chosen)
         if sources:
-            _score(run, sources, max_documents, helpers, result, parallel)
+            _score(run, sources, max_documents, helpers, result, parallel, apart)
         unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel, _warn)
+        result |= apart.as_row()
         if answers is not None and not lines.count and unwritten is None:
             why = "no document has an answer that is there to be generated" if generate else "no question was scored"
             _warn(f"--answers {answers}: not written: {why}")
@@ -188,20 +194,24 @@ def _score(
     workers: int,
     result: dict[str, Any],
     parallel: Parallel,
+    by: ByValue,
 ) -> None:
     from kosmos.evaluate.score import score
 
+    value = None if by.column is None else by.column.of_documents(sources, max_documents)
+
     scores = score(
         run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers,
-        allow_none=True, parallel=parallel,
+        allow_none=True, parallel=parallel, value=value,
     )  # fmt: skip
     for name, found in scores.by_source.items():
         if found.torn:
             _warn(_torn(name, found, run.composition.planner.most))
-    by = {"by_modality": scores.by_modality, "by_source": scores.by_source}
+    parts = {"by_modality": scores.by_modality, "by_source": scores.by_source}
     result["overall"] = _told(scores.overall)
-    result |= {name: {key: _told(one) for key, one in found.items()} for name, found in by.items()}
+    result |= {name: {key: _told(one) for key, one in found.items()} for name, found in parts.items()}
     result["incidents"] += scores.incidents
+    by.add_documents({name: {key: _told(one) for key, one in found.items()} for name, found in scores.by_value.items()})
 
 
 def _torn(source: str, score: Score, most: int) -> str:
@@ -308,16 +318,18 @@ def _check_data(paths: Sequence[str], choices: Sequence[str], root: str | None) 
 
 def table(result: dict[str, Any]) -> list[str]:
     """The scores as plain lines."""
-    lines = _losses(result) if "overall" in result else []
+    by_value = result.get("by_value", {})
+    lines = [*_losses(result), *value_lines(by_value, "scored")] if "overall" in result else []
     if "choices" in result:
         lines += choice_lines(result["choices"], chat=result["asked_as_chats"])
+        lines += value_lines(by_value, "choices")
     for name, values in result.get("generated", {}).items():
         told = (
             f"exact_match {share(values, metric)}" if metric == "exact_match" else f"{metric} {value:.4g}"
             for metric, value in values.items() if metric != "exact_match_standard_error"
         )  # fmt: skip
         lines.append(f"generated, {name}: {', '.join(told)}")
-    return lines
+    return [*lines, *value_lines(by_value, "generated")]
 
 
 def _losses(result: Mapping[str, Any]) -> list[str]:

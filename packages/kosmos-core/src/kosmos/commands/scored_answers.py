@@ -12,6 +12,7 @@ from kosmos.commands.unfinished import check_answers
 from kosmos.errors import ConfigError, DataError, KosmosError, SampleError
 
 if TYPE_CHECKING:
+    from kosmos.commands.by_value import ByValue
     from kosmos.config import ComponentConfig
     from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
@@ -33,6 +34,8 @@ class Wanted:
     max_new_tokens: int
     metrics: Mapping[str, TextMetric]
     stop: tuple[str, ...] = ()
+    by: ByValue | None = None
+    """By what their scores are told apart."""
 
     def settings(self) -> dict[str, Any]:
         """What answers depend on, as plain values."""
@@ -128,6 +131,8 @@ def _score_each(
     for number, source in enumerate(sources, start=CHOICES + 1):
         found = _answered(run, source, number, wanted, lines, parallel)
         scores[source.name] = parallel.main_only(partial(figures_of, found, wanted.metrics))
+        if wanted.by is not None:
+            parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
         alone |= dict.fromkeys(without_several(found, wanted.metrics))
     if alone:
         warn(only_expected([*alone]))

@@ -74,6 +74,17 @@ class ChoiceScore:
     chance: float | None
     """What guessing would give."""
 
+    @classmethod
+    def of(cls, questions: Sequence[Chosen]) -> ChoiceScore:
+        """Of these together."""
+        asked = len(questions)
+        right = sum(question.is_right(question.log_probabilities) for question in questions)
+        by_length = sum(question.is_right(question.by_length) for question in questions)
+        chance = sum(1 / len(question.answers) for question in questions)
+        shares = [number / asked if asked else None for number in (right, by_length, chance)]
+        errors = [standard_error(share, asked) for share in shares]
+        return cls(asked, shares[0], errors[0], shares[1], errors[1], shares[2])
+
     def as_score(self) -> Score:
         """As that of documents, whose answers are right where the right one is the likeliest."""
         return replace(NOTHING, documents=self.documents, exact_match=self.accuracy, answers=self.documents)
@@ -172,7 +183,7 @@ def _of_source(
     source: ChoiceSource, found: Mapping[tuple[str, str], float], broken: Collection[str], chosen: Choose
 ) -> tuple[ChoiceScore, list[str]]:
     """The score, and of questions that are left out an answer of which no likelihood is known."""
-    asked, right, by_length, chance = 0, 0, 0, 0.0
+    asked: list[Chosen] = []
     unknown: list[str] = []
     for place, offer in enumerate(source.offers):
         origins = [source.origin(source.number(place, answer)) for answer in range(len(offer.answers))]
@@ -180,14 +191,6 @@ def _of_source(
         if not np.isfinite(each).all():
             unknown += [] if _row(origins[0]) in broken else [origins[int(np.isfinite(each).argmin())]]
             continue
-        question = Chosen(source, place, tuple((-each).tolist()))
-        asked += 1
-        right += question.is_right(question.log_probabilities)
-        by_length += question.is_right(question.by_length)
-        chance += 1 / len(offer.answers)
-        chosen(question)
-    likeliest, likeliest_by_length, guessed = (
-        number / asked if asked else None for number in (right, by_length, chance)
-    )
-    errors = (standard_error(share, asked) for share in (likeliest, likeliest_by_length))
-    return ChoiceScore(asked, likeliest, next(errors), likeliest_by_length, next(errors), guessed), unknown
+        asked.append(Chosen(source, place, tuple((-each).tolist())))
+        chosen(asked[-1])
+    return ChoiceScore.of(asked), unknown

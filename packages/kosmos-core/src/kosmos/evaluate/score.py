@@ -43,6 +43,8 @@ Told = Callable[[DocumentInfo, NDArray[np.float64]], None]
 """Told of a document, and of the losses of its target tokens in order."""
 
 
+Value = Callable[[DocumentInfo], str | None]
+"""By what scores of a document are told apart from others of its source; None where they are not."""
 NONE_SCORED = "no document could be scored"
 
 
@@ -98,6 +100,8 @@ class Scores:
     generated: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By source, metrics of the answers that were written for its documents, and how many those are; see
     ``evaluate.generate``."""
+    by_value: Mapping[str, Mapping[str, Score]] = field(default_factory=dict)
+    """By source, scores of its documents by what ``score`` was to tell them apart by."""
 
 
 @dataclass
@@ -180,6 +184,7 @@ def score(
     at: Callable[..., None] = lambda phase, **more: None,
     told: Told = lambda document, losses: None,
     allow_none: bool = False,
+    value: Value | None = None,
 ) -> Scores:
     """Score at most ``max_documents`` of each source. All ranks take part and get the same scores.
 
@@ -193,6 +198,7 @@ def score(
         at: told what begins, row by row.
         told: told of the documents of this rank.
         allow_none: give scores of no documents too, where otherwise it is an error that none could be scored.
+        value: by what documents of a source are told apart, for ``Scores.by_value``; None tells none apart.
 
     Raises:
         ConfigError: an argument is something else than its type says, two sources have one name, or a number is too
@@ -213,7 +219,7 @@ def score(
     useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)
     hang_s = sample_hang_s(composition.config.train.hang_s)
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
-    counter = _Counter(composition.tokenizer, told)
+    counter = _Counter(composition.tokenizer, told, value)
     incidents: list[Incident] = []
     forward = losses or composition.model
     model = composition.model
@@ -271,11 +277,16 @@ def _to_count(batch: PackedBatch, losses: TokenLosses, counter: _Counter) -> Cal
     return lambda: counter.count(batch, per_token(), predictions())
 
 
+_Key = tuple[str, ...]
+"""Of a tally: ``all``, a source, a modality, or a source and a value."""
+
+
 @dataclass(frozen=True)
 class _Counter:
     tokenizer: Tokenizer
     told: Told
-    tallies: dict[tuple[str, str], _Tally] = field(default_factory=lambda: defaultdict(_Tally))
+    value: Value | None
+    tallies: dict[_Key, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
 
     def count(self, batch: PackedBatch, per_token: Tensor, predictions: Tensor) -> None:
         positions = batch.trained.numpy()
@@ -286,6 +297,8 @@ class _Counter:
             tally.text_bytes = _num_bytes(self.tokenizer.decode(targets[low:high].tolist()))
             for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
                 self.tallies[key].add(tally)
+            if self.value is not None and (value := self.value(document)) is not None:
+                self.tallies["value", document.source, value].add(tally)
             self.told(document, losses[low:high])
 
 
@@ -318,12 +331,18 @@ def _spans(documents: Sequence[DocumentInfo], positions: NDArray[np.int64]) -> l
     return list(pairwise([0, *np.searchsorted(positions, ends).tolist()]))
 
 
-def _collect(tallies: dict[tuple[str, str], _Tally], incidents: list[Incident], parallel: Parallel) -> Scores:
-    merged: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
+def _collect(tallies: dict[_Key, _Tally], incidents: list[Incident], parallel: Parallel) -> Scores:
+    merged: dict[_Key, _Tally] = defaultdict(_Tally)
     bad: list[Incident] = []
     for theirs, their_incidents in parallel.gather_groups((dict(tallies), incidents)):
         bad += their_incidents
         for key, tally in theirs.items():
             merged[key].add(tally)
-    by = {kind: {n: t.score() for (k, n), t in sorted(merged.items()) if k == kind} for kind in ("modality", "source")}
-    return Scores(merged["all", ""].score(), by["modality"], by["source"], tuple(bad))
+    by: dict[str, dict[str, Score]] = {"modality": {}, "source": {}}
+    by_value: dict[str, dict[str, Score]] = {}
+    for (kind, *names), tally in sorted(merged.items()):
+        if kind == "value":
+            by_value.setdefault(names[0], {})[names[1]] = tally.score()
+        elif kind in by:
+            by[kind][names[0]] = tally.score()
+    return Scores(merged["all", ""].score(), by["modality"], by["source"], tuple(bad), by_value=by_value)

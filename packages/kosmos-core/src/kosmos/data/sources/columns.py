@@ -69,6 +69,13 @@ def top_column(path: str, columns: Collection[str]) -> str:
     return path if path.isidentifier() or path in columns else str(parse_path(path)[0])
 
 
+def there(path: str, columns: Collection[str]) -> str:
+    """As ``top_column``. Raises SampleError where the table has no such column."""
+    if (top := top_column(path, columns)) not in columns:
+        raise SampleError(f"no column {path!r}{did_you_mean(top, columns)}")
+    return top
+
+
 def nested_tops(paths: Iterable[str], columns: Collection[str]) -> set[str]:
     """The columns that some paths lead into, of which none is the path itself."""
     return {top for path in paths if (top := top_column(path, columns)) != path and top in columns}

@@ -8,7 +8,7 @@ from typing import Any
 
 from kosmos.data.foreign import first_line
 from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows
-from kosmos.data.sources.columns import Row
+from kosmos.data.sources.columns import Row, there
 from kosmos.data.sources.features import Features, read_features
 from kosmos.data.sources.joined import JoinedTable
 from kosmos.data.sources.layout import Layout
@@ -34,7 +34,11 @@ class HubTable:
         self.label = label
         self.folder = folder
         # In arrow form nothing is decoded: media come as the bytes and the path that are stored.
-        self.dataset = dataset.with_format("arrow")
+        self.dataset = self._every = dataset.with_format("arrow")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the columns that no worker has a use for."""
+        return {**vars(self), "_every": self.dataset}
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -59,6 +63,13 @@ class HubTable:
     def row(self, index: int) -> Row:
         with reading("row"):
             table = self.dataset[index]
+        return read_row(table, 0, self.features)
+
+    def row_with(self, index: int, path: str) -> Row:
+        """The column of a row that a path leads into, used or not. Raises SampleError where there is none."""
+        one = self._every.select_columns([there(path, self._every.column_names)])
+        with reading("row"):
+            table = one[index]
         return read_row(table, 0, self.features)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:

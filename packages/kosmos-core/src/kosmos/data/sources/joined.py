@@ -12,7 +12,7 @@ import numpy as np
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
-from kosmos.data.sources.source import Extent, RowBlocks, Table
+from kosmos.data.sources.source import Extent, RowBlocks, Table, row_with
 from kosmos.data.sources.splits import Split
 from kosmos.errors import SampleError
 
@@ -61,6 +61,11 @@ class JoinedTable:
     def row(self, index: int) -> Row:
         table, place = self._place(index)
         return table.row(place)
+
+    def row_with(self, index: int, path: str) -> Row:
+        """A row with the column that a path leads into, used or not. Raises SampleError where it has none."""
+        table, place = self._place(index)
+        return row_with(table, place, path)
 
     def origin(self, index: int) -> str:
         table, place = self._place(index)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from kosmos.data.foreign import first_line
 from kosmos.data.free_memory import memory
 from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows
-from kosmos.data.sources.columns import Row
+from kosmos.data.sources.columns import Row, there
 from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.row_groups import read_group
@@ -145,6 +145,7 @@ class ParquetTable:
             raise DataError(f"{path}: no readable parquet file ({first_line(error)})") from error
         self.features: Features = features_of_schema(schema.metadata)
         self.columns: tuple[str, ...] = tuple(schema.names)
+        self._every = self.columns
         self.ends: NDArray[np.int64] = np.cumsum([0, *sizes], dtype=np.int64)[1:]
         self._nbytes: NDArray[np.int64] = np.array(nbytes, np.int64).reshape(len(sizes), len(self.columns))
 
@@ -183,15 +184,24 @@ class ParquetTable:
         group = int(np.searchsorted(self.ends, index, side="right"))
         begin = int(self.ends[group - 1]) if group else 0
         with reading(f"row group {group}"):
-            table = self._group(group)
+            table = self._group(group, self.columns)
         return read_row(table, index - begin, self.features)
 
-    def _group(self, group: int) -> Any:
+    def row_with(self, index: int, path: str) -> Row:
+        """The column of a row that a path leads into, used or not. Raises SampleError where there is none."""
+        group = int(np.searchsorted(self.ends, index, side="right"))
+        begin = int(self.ends[group - 1]) if group else 0
+        top = there(path, self._every)
+        with reading(f"row group {group}"):
+            table = self._group(group, (top,))
+        return read_row(table, index - begin, self.features)
+
+    def _group(self, group: int, columns: tuple[str, ...]) -> Any:
         def read() -> Any:
             with FOOTERS.open(self.path) as file:
-                return read_group(file, self.path, group, list(self.columns))
+                return read_group(file, self.path, group, list(columns))
 
-        return KEPT.get((self.path, self._changed, self.columns, group), read)
+        return KEPT.get((self.path, self._changed, columns, group), read)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         with pq.ParquetFile(self.path) as file:

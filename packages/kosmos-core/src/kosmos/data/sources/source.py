@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Segment, Source, Text
 from kosmos.data.sources.chosen import Chosen
-from kosmos.data.sources.columns import Row
+from kosmos.data.sources.columns import Row, look_up
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
@@ -92,6 +92,14 @@ class Table(Protocol):
     def extent(self) -> Extent | None:
         """None where scanning is no work worth a record, or where files alone do not say what is found."""
         ...
+
+
+def row_with(table: Table, index: int, path: str) -> Row:
+    """A row with the column that a path leads into. A table that reads no more columns than are used has a method of
+    this name. Raises SampleError where the row cannot be read."""
+    wider = getattr(table, "row_with", None)
+    row: Row = table.row(index) if wider is None else wider(index, path)
+    return row
 
 
 @dataclass(eq=False)
@@ -184,6 +192,10 @@ class RowSource:
         files = {file: name for name in _texts_of(row) if (file := _file_of(name, root)) is not None}
         name = self.origin(index).removeprefix(f"{self.folder}/")
         return Names(name, identity if isinstance(identity, str | int) else None, files)
+
+    def value(self, index: int, path: str) -> Any:
+        """What the row of document ``index`` has in a column, used or not. Raises SampleError where it has none."""
+        return look_up(row_with(self.table, int(self.rows[index]), path), path)
 
     def _check(self, segments: tuple[Segment, ...]) -> None:
         if not segments:
