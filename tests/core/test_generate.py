@@ -20,7 +20,8 @@ from kosmos import (
 from kosmos.compose import compose
 from kosmos.data.asked import asked_of, prompt_of
 from kosmos.data.marks import END, EOS
-from kosmos.evaluate.generated import Generated, Writing, answer_documents, continue_documents
+from kosmos.evaluate.answer import Generated
+from kosmos.evaluate.generated import Writing, answer_documents, continue_documents
 from kosmos.generate import generate_ids, generate_together, prompt_batch, ready_prompt
 from support.backbones import BACKBONES, SERIES, composed, documents
 from support.runs import small_run, ticks_registry

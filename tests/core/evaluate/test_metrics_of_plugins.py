@@ -10,8 +10,8 @@ import torch
 from kosmos.commands.metrics import metrics_of
 from kosmos.config import ComponentConfig
 from kosmos.errors import ConfigError, PluginError
+from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.answer_scores import score_answers, text_metrics
-from kosmos.evaluate.generated import Generated
 from kosmos.evaluate.score import _Tally
 from kosmos.plugins import load_core
 

@@ -15,10 +15,10 @@ from kosmos import Document, Text, generate_answers, load_run, score_answers, tr
 from kosmos.cli import main
 from kosmos.commands.answers import answer_row
 from kosmos.commands.scored_answers import _generated
+from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.answer_metrics import anls, plain_answer, relaxed_accuracy, vqa_accuracy
 from kosmos.evaluate.answer_scores import without_several
 from kosmos.evaluate.cider import cider
-from kosmos.evaluate.generated import Generated
 from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, rouge_l, word_error_rate, words_of
 from kosmos.evaluate.references import all_right
 from support.command import install_plugin

@@ -63,7 +63,7 @@ _PUBLIC = {
     "save_run": "kosmos.train.saving",
     "generate_text": "kosmos.generate",
     **dict.fromkeys("Score Scores score".split(), "kosmos.evaluate.score"),
-    "Generated": "kosmos.evaluate.generated",
+    "Generated": "kosmos.evaluate.answer",
     **dict.fromkeys("generate_answers generate_texts".split(), "kosmos.evaluate.asking"),
     "score_answers": "kosmos.evaluate.answer_scores",
     **dict.fromkeys("ChoiceScore Chosen score_choices".split(), "kosmos.evaluate.choices"),
@@ -158,13 +158,13 @@ if TYPE_CHECKING:
     from kosmos.errors import QuarantineFull as QuarantineFull
     from kosmos.errors import SampleError as SampleError
     from kosmos.errors import TrainingError as TrainingError
+    from kosmos.evaluate.answer import Generated as Generated
     from kosmos.evaluate.answer_scores import score_answers as score_answers
     from kosmos.evaluate.asking import generate_answers as generate_answers
     from kosmos.evaluate.asking import generate_texts as generate_texts
     from kosmos.evaluate.choices import ChoiceScore as ChoiceScore
     from kosmos.evaluate.choices import Chosen as Chosen
     from kosmos.evaluate.choices import score_choices as score_choices
-    from kosmos.evaluate.generated import Generated as Generated
     from kosmos.evaluate.score import Score as Score
     from kosmos.evaluate.score import Scores as Scores
     from kosmos.evaluate.score import score as score

@@ -111,6 +111,7 @@ def kosmos_commands() -> Iterator[CommandSpec]:
     yield CommandSpec(name="plan", target=f"{at}.plan:app", summary="Tell what a run comes to, before it is trained.")
     yield CommandSpec(name="tune", target=f"{at}.tune:app", summary="Find the settings that train fastest here.")
     yield CommandSpec(name="eval", target=f"{at}.evaluate:app", summary="Score a trained run.")
+    yield CommandSpec(name="score", target=f"{at}.score:score", summary="Score a file of answers, without a model.")
     yield CommandSpec(name="generate", target=f"{at}.generate:app", summary="Generate text from media and prompts.")
     yield CommandSpec(name="chat", target=f"{at}.chat:app", summary="Talk with a model that has learned from chats.")
     yield CommandSpec(

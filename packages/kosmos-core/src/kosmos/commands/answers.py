@@ -17,8 +17,8 @@ from kosmos.commands.unfinished import Progress, Reached, hash_of
 from kosmos.errors import ConfigError, Interrupted
 
 if TYPE_CHECKING:
+    from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.choices import Chosen
-    from kosmos.evaluate.generated import Generated
 
 
 Resume = Annotated[

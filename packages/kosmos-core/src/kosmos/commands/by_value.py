@@ -15,9 +15,9 @@ from kosmos.visible import in_a_line
 
 if TYPE_CHECKING:
     from kosmos.data.document import Source
+    from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.by_value import Column
     from kosmos.evaluate.choices import Chosen
-    from kosmos.evaluate.generated import Generated
     from kosmos.evaluate.metrics import TextMetric
 
 By = Annotated[

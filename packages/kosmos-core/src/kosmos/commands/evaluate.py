@@ -27,7 +27,14 @@ from kosmos.commands.choices import choice_lines, share
 from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
 from kosmos.commands.metrics import Metric, metrics_of
-from kosmos.commands.scored_answers import Wanted, check_options, check_written, named_metrics, write_answers
+from kosmos.commands.scored_answers import (
+    Wanted,
+    check_options,
+    check_written,
+    generated_lines,
+    named_metrics,
+    write_answers,
+)
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import made_by
 from kosmos.commands.writing import Stop, check_stop, hint_at_escapes
@@ -323,12 +330,7 @@ def table(result: dict[str, Any]) -> list[str]:
     if "choices" in result:
         lines += choice_lines(result["choices"], chat=result["asked_as_chats"])
         lines += value_lines(by_value, "choices")
-    for name, values in result.get("generated", {}).items():
-        told = (
-            f"exact_match {share(values, metric)}" if metric == "exact_match" else f"{metric} {value:.4g}"
-            for metric, value in values.items() if metric != "exact_match_standard_error"
-        )  # fmt: skip
-        lines.append(f"generated, {name}: {', '.join(told)}")
+    lines += generated_lines(result.get("generated", {}))
     return [*lines, *value_lines(by_value, "generated")]
 
 

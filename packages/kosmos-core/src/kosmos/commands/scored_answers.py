@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.answers import AnswerLines, answer_row, choice_row
+from kosmos.commands.choices import share
 from kosmos.commands.unfinished import check_answers
 from kosmos.errors import ConfigError, DataError, KosmosError, SampleError
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from kosmos.commands.by_value import ByValue
     from kosmos.config import ComponentConfig
     from kosmos.data.document import Source
+    from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.choices import Chosen
-    from kosmos.evaluate.generated import Generated
     from kosmos.evaluate.metrics import TextMetric
     from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
@@ -160,8 +161,18 @@ def _answered(
 
 def _generated(row: Mapping[str, Any]) -> Generated:
     """What an earlier call has written, as far as it is scored."""
-    from kosmos.evaluate.generated import Generated
+    from kosmos.evaluate.answer import Generated
 
     references = tuple(row.get("references", ()))
     ended = row.get("ended", "")
     return Generated(row["document"], row.get("expected"), row["answer"], ended=ended, references=references)
+
+
+def generated_lines(generated: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """Metrics of answers by source, as plain lines."""
+    for name, values in generated.items():
+        told = (
+            f"exact_match {share(values, metric)}" if metric == "exact_match" else f"{metric} {value:.4g}"
+            for metric, value in values.items() if metric != "exact_match_standard_error"
+        )  # fmt: skip
+        yield f"generated, {name}: {', '.join(told)}"

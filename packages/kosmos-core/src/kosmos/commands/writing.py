@@ -15,7 +15,8 @@ from kosmos.given import MAX_SEED
 from kosmos.visible import say, visible
 
 if TYPE_CHECKING:
-    from kosmos.evaluate.generated import Generated, Writing
+    from kosmos.evaluate.answer import Generated
+    from kosmos.evaluate.generated import Writing
     from kosmos.train.saved import SavedRun
 
 NewTokens = Annotated[int, typer.Option(min=1, help="Most tokens to write.")]

@@ -9,7 +9,7 @@ from typing import SupportsFloat
 from kosmos.config import ComponentConfig
 from kosmos.data.foreign import first_line
 from kosmos.errors import ConfigError, PluginError, own_line
-from kosmos.evaluate.generated import Generated
+from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.meters import standard_error
 from kosmos.evaluate.metrics import TextMetric
 from kosmos.names import listed

@@ -13,7 +13,8 @@ from kosmos.data.asked import asked_of, prompt_of
 from kosmos.data.document import Document, Source
 from kosmos.data.in_memory import Documents
 from kosmos.errors import ConfigError, DataError, SampleError
-from kosmos.evaluate.generated import Generated, Writing, answer_documents, continue_documents
+from kosmos.evaluate.answer import Generated
+from kosmos.evaluate.generated import Writing, answer_documents, continue_documents
 from kosmos.evaluate.score import check_source
 from kosmos.generate import check_document, check_sampling, texts_of
 from kosmos.given import seeds_of, whole

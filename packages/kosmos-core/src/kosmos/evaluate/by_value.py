@@ -18,8 +18,8 @@ from kosmos.errors import SampleError
 
 if TYPE_CHECKING:
     from kosmos.data.batch import DocumentInfo
+    from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.choices import Chosen
-    from kosmos.evaluate.generated import Generated
 
 T = TypeVar("T")
 EXPECTED = "expected"

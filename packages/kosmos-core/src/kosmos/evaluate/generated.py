@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from kosmos.data.foreign import calling
 from kosmos.data.mixture import Mixture
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import SampleError
+from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.called import called, shown
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
 from kosmos.evaluate.references import all_right
@@ -47,32 +48,6 @@ ShouldStop = Callable[[], bool]
 def go_on() -> bool:
     """For ``should_stop``: nobody stops it."""
     return False
-
-
-@dataclass(frozen=True)
-class Generated:
-    """What became of one document."""
-
-    origin: str
-    """What the data call it."""
-    expected: str | None
-    text: str
-    prompt: str = ""
-    """What stood before: text as it is, a mark by its name, a medium as ``<image>``."""
-    media: tuple[str | None, ...] = ()
-    """What the data call the file of each medium; None where it is in none."""
-    id: str | int | None = None
-    """The row's own; None where it has none."""
-    tokens: int = 0
-    """That were written: of ``text``, and of a text that ended it."""
-    ended: str = ""
-    """Why there are no more: ``stop`` where one of the texts came that end it, else as of ``why_ended``."""
-    seed: int | None = None
-    """Of what was sampled; None where the most likely tokens were taken."""
-    row: int = field(default=-1, compare=False)
-    """Number of the document in its source: ``source.document(row)``."""
-    references: tuple[str, ...] = ()
-    """All right answers, ``expected`` among them, where there are several; empty where there is one only."""
 
 
 @dataclass(frozen=True)

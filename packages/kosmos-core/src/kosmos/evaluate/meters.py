@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.batch import DocumentInfo
+if TYPE_CHECKING:
+    from kosmos.data.batch import DocumentInfo
 
 
 class LossMeter:

@@ -13,9 +13,10 @@ from kosmos.config_written import WrittenConfig
 from kosmos.data.batch import PackedBatch
 from kosmos.data.document import Source
 from kosmos.errors import NoToken, PluginError, SampleError
+from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.answer_scores import figures_of, only_expected, text_metrics, without_several
 from kosmos.evaluate.choices import score_both
-from kosmos.evaluate.generated import Generated, Writing, answer_documents
+from kosmos.evaluate.generated import Writing, answer_documents
 from kosmos.evaluate.metrics import TextMetric
 from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.model.loss import TokenLosses

@@ -1,0 +1,198 @@
+"""``kosmos score``: metrics of answers that are in a file, without the model that wrote them.
+
+Imports no torch, but for metrics that do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kosmos.commands.arguments import aside, refuse_empty, refuse_ranks
+from kosmos.commands.by_value import figures_by_value, told, value_lines
+from kosmos.commands.metrics import SUCH_AS, metrics_of
+from kosmos.commands.scored_answers import generated_lines
+from kosmos.commands.unfinished import progress_of
+from kosmos.errors import ConfigError, DataError, SampleError
+from kosmos.visible import say
+
+if TYPE_CHECKING:
+    from kosmos.evaluate.answer import Generated
+
+Metric = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help=f"Score by this too: a name, or with options such as {SUCH_AS}; may be repeated."
+    ),
+]
+By = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="Tell the figures of each source apart by the values of this key of the lines; expected is the right "
+        "answer.",
+    ),
+]
+Line = Mapping[str, Any]
+
+
+def score(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Lines of JSON with answer, and expected or references.")],
+    metric: Metric = None,
+    by: By = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Score answers of a file: kosmos score answers.jsonl --metric word_error_rate
+
+    The lines are those that kosmos eval and kosmos generate write with --answers, or somebody else. exact_match is
+    always told. Lines without a right answer are counted and left out. Nothing is generated, and no model is needed.
+    """
+    refuse_ranks("kosmos score")
+    refuse_empty("--by", by)
+    named = metrics_of(metric or ())
+
+    from kosmos.evaluate.answer_scores import figures_of, only_expected, text_metrics, without_several
+    from kosmos.plugins import load_plugins
+
+    with aside():
+        metrics = text_metrics(load_plugins(), [], named)
+        path = Path(file)
+        unfinished = progress_of(path).exists()
+        if unfinished:
+            _warn(f"{file}: is not complete, as {progress_of(path).name} beside it says; its answers so far are scored")
+        answers, without = _read(path, may_be_cut=unfinished)
+        result: dict[str, Any] = {"file": file, "without_expected": without, "generated": {}}
+        values = _values(by, answers, file) if by is not None else []
+        apart: dict[str, dict[str, dict[str, Any]]] = {}
+        for source in dict.fromkeys(_source(line, path) for line, _ in answers):
+            places = [place for place, (line, _) in enumerate(answers) if _source(line, path) == source]
+            found = [answers[place][1] for place in places]
+            result["generated"][source] = figures_of(found, metrics)
+            if by is not None:
+                apart[source] = figures_by_value(found, [values[place] for place in places], metrics, _warn)
+        if by is not None:
+            result["by_value"] = told(by, {"generated": apart})
+        if alone := without_several([answer for _, answer in answers], metrics):
+            _warn(only_expected(alone))
+    if without:
+        _warn(f"{file}: {without:,} of {without + len(answers):,} lines are not scored: they have no expected answer")
+    if as_json:
+        from kosmos.train.json_lines import printed_json
+
+        print(printed_json(result))
+    else:
+        lines = [*generated_lines(result["generated"]), *value_lines(result.get("by_value", {}), "generated")]
+        say("\n".join(lines))
+
+
+def _warn(line: str) -> None:
+    say(f"warning: {line}", file=sys.stderr)
+
+
+def _source(line: Line, path: Path) -> str:
+    source = line.get("source")
+    return source if isinstance(source, str) else path.stem
+
+
+def _read(path: Path, *, may_be_cut: bool) -> tuple[list[tuple[Line, Generated]], int]:
+    """The lines with what they answer, and how many have no right answer.
+
+    Args:
+        may_be_cut: the last line may be, and is then passed over.
+
+    Raises:
+        DataError: the file cannot be read, a line is no answer, or none has a right one.
+    """
+    found: list[tuple[Line, Generated]] = []
+    without = 0
+    for where, line in _lines(path, may_be_cut=may_be_cut):
+        try:
+            answer = _answer(line, where)
+        except SampleError as error:
+            raise DataError(f"{where}: {error}") from error
+        if answer is None:
+            without += 1
+        else:
+            found.append((line, answer))
+    if not found:
+        why = f"none of its {without:,} lines has an expected answer (expected, or references)" if without else "empty"
+        raise DataError(f"{path}: {why}")
+    return found, without
+
+
+def _lines(path: Path, *, may_be_cut: bool) -> Iterator[tuple[str, Line]]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, text in enumerate(file, start=1):
+                if not text.strip():
+                    continue
+                where = f"{path}:{number}"
+                try:
+                    line = json.loads(text)
+                except ValueError as error:
+                    if may_be_cut and not text.endswith("\n"):
+                        return
+                    raise DataError(f"{where}: expected a line of JSON ({error})") from error
+                if not isinstance(line, dict):
+                    raise DataError(f"{where}: expected an object with answer and expected, got {text.strip()[:60]}")
+                yield where, line
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); give a file of lines of answers") from error
+
+
+def _answer(line: Line, where: str) -> Generated | None:
+    """None where there is no right answer. Raises SampleError where something is no text."""
+    from kosmos.evaluate.answer import Generated
+    from kosmos.evaluate.references import all_right
+
+    if "answer" not in line:
+        keys = ", ".join(map(str, line)) or "none"
+        raise SampleError(f"no answer; expected the keys answer, and expected or references, got {keys}")
+    references = line.get("references") or []
+    if not isinstance(references, list):
+        raise SampleError(f"references: expected a list of texts, got {references!r:.60}")
+    texts = {"answer": line["answer"], **{f"references[{n}]": text for n, text in enumerate(references)}}
+    if (expected := line.get("expected")) is not None:
+        texts["expected"] = expected
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise SampleError(f"{key}: expected text, got {text!r:.60}")
+    if expected is None and not references:
+        return None
+    document, ended = line.get("document", where), line.get("ended", "")
+    right = all_right(expected, references)
+    return Generated(
+        str(document),
+        references[0] if expected is None else expected,
+        line["answer"],
+        ended=str(ended),
+        references=right,
+    )
+
+
+def _values(key: str, answers: list[tuple[Line, Generated]], file: str) -> list[str]:
+    """What each line has at a key. Raises ConfigError where none has it."""
+    from kosmos.data.sources.columns import look_up
+    from kosmos.evaluate.by_value import ABSENT, EXPECTED, called
+
+    if key == EXPECTED:
+        return [called(answer.expected) for _, answer in answers]
+    values, lacks = [], Counter[str]()
+    for line, _ in answers:
+        try:
+            values.append(called(look_up(line, key)))
+        except SampleError as error:
+            lacks[str(error)] += 1
+            values.append(ABSENT)
+    if sum(lacks.values()) == len(answers):
+        why = next(iter(lacks)).replace("no column", "no line has")
+        raise ConfigError(f"--by: {file}: {why}")
+    return values

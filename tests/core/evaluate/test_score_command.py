@@ -1,0 +1,85 @@
+"""``kosmos score``: metrics of answers that are in a file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kosmos.cli import main
+
+LINES: list[dict[str, Any]] = [
+    {"source": "a", "answer": "Hello, world.", "expected": "hello world", "meta": {"who": 1}},
+    {"source": "a", "answer": "two words", "references": ["no words", "two words"], "meta": {"who": 2}},
+    {"source": "b", "answer": "x", "expected": "y", "ended": "max_new_tokens"},
+    {"source": "b", "answer": "nobody knows"},
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return tmp_path / "answers.jsonl"
+
+
+def test_answers_are_scored_by_source_and_by_a_key_of_the_lines(file: Path, capsys) -> None:
+    rate = "{name: word_error_rate, ignore_case: true, ignore_punctuation: true}"
+    assert main(["score", str(file), "--metric", rate, "--by", "meta.who", "--json"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert said.err == f"warning: {file}: 1 of 4 lines are not scored: they have no expected answer\n"
+    assert found["without_expected"] == 1
+    a, b = found["generated"]["a"], found["generated"]["b"]
+    assert (a["documents"], a["exact_match"], a["word_error_rate"]) == (2, 0.5, 0.0)
+    assert (b["documents"], b["cut"], b["word_error_rate"]) == (1, 1, 1.0)
+    by = {source: {v: f["exact_match"] for v, f in of.items()} for source, of in found["by_value"]["generated"].items()}
+    assert by == {"a": {"1": 0.0, "2": 1.0}, "b": {"(none)": 0.0}}
+    assert main(["score", str(file), "--by", "expected"]) == 0
+    assert "generated, a by expected    documents  cut      exact match\n" in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_complete_is_scored_as_far_as_it_goes(file: Path, capsys) -> None:
+    file.with_name("answers.jsonl.progress").touch()
+    file.write_text(file.read_text()[:-20])
+    assert main(["score", str(file)]) == 0
+    assert f"warning: {file}: is not complete, as answers.jsonl.progress beside it says" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "said"),
+    [
+        ('{"answer": "a"}', [], "data]: FILE: none of its 1 lines has an expected answer (expected, or references)"),
+        (
+            '{"text": "a"}',
+            [],
+            "data]: FILE:1: no answer; expected the keys answer, and expected or",
+        ),
+        ('{"answer": "a", "expected": 1}', [], "data]: FILE:1: expected: expected text, got 1"),
+        ('{"answer": "a"', [], "data]: FILE:1: expected a line of JSON ("),
+        ("[]", [], "data]: FILE:1: expected an object with answer and expected, got []"),
+        (
+            '{"answer": "a", "expected": "b", "who": 1}',
+            ["--by", "wo"],
+            "config]: --by: FILE: no line has 'wo'; did",
+        ),
+        (
+            '{"answer": "a", "expected": "b"}',
+            ["--metric", "blue"],
+            "plugin]: metric 'blue': unknown; did you mean",
+        ),
+    ],
+)
+def test_what_cannot_be_scored_is_told(tmp_path: Path, capsys, line: str, more: list[str], said: str) -> None:
+    file = tmp_path / "answers.jsonl"
+    file.write_text(line + "\n")
+    assert main(["score", str(file), *more]) in (2, 3)
+    assert capsys.readouterr().err.startswith(f"error[{said.replace('FILE', str(file))}")
+
+
+def test_exact_match_needs_no_torch(file: Path) -> None:
+    code = f"import sys\nfrom kosmos.cli import main\nmain(['score', {str(file)!r}])\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
