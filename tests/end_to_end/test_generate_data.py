@@ -258,10 +258,14 @@ def test_no_empty_file_is_left_where_nothing_was_written(call: Call, trained: Pa
     given = ("--workers", 0, "--generate", 5, "--answers", "a.jsonl")
     assert call("eval", trained, "--data", write({"messages": QUESTION[:1], "image": "photos/a.png"}), *given)[0] == 3
     assert not Path("a.jsonl").exists()
-    status, _, lines = call("eval", trained, "--data", write({"text": "no answer in it"}), *given)
-    assert (status, lines) == (
-        0, ["warning: --answers a.jsonl: not written: no document has an answer that is there to be generated"],
-    )  # fmt: skip
+    turns = [{"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "yes", "loss": False}]
+    masked = {"messages": [QUESTION[0], {"role": "assistant", "content": "a cat"}, *turns], "image": "photos/a.png"}
+    status, _, lines = call("eval", trained, "--data", write({"text": "no answer in it"}, masked), *given)
+    assert status == 0
+    assert lines[0].startswith("warning: rows: 2 of 2 documents have no answer to generate, as nothing is learned at ")
+    assert lines[1:] == [
+        "warning: --answers a.jsonl: not written: no document has an answer that is there to be generated"
+    ]
     assert not Path("a.jsonl").exists()
 
 

@@ -90,7 +90,7 @@ def test_fifty_values_are_shown_the_most_frequent_first() -> None:
     assert head.split() == ["generated,", "rows", "by", "kind", "documents", "exact", "match"]
     assert [line.split()[0] for line in shown[:50]] == [f"v{n:02}" for n in range(50)]
     assert [line.split() for line in shown[50:]] == [
-        "and 10 more values (--json has all) 55".split(), "mean of 60 values 50.00 %".split()
+        "and 10 more values (--json has all) 55".split(), "mean over values 50.00 %".split()
     ]  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def _score_each(
     scores: dict[str, dict[str, float]] = {}
     alone: dict[str, None] = {}
     for number, source in enumerate(sources, start=CHOICES + 1):
-        found = _answered(run, source, number, wanted, lines, parallel)
+        found = _answered(run, source, number, wanted, lines, parallel, warn)
         scores[source.name] = parallel.main_only(partial(figures_of, found, wanted.metrics))
         if wanted.by is not None:
             parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
@@ -141,21 +141,37 @@ def _score_each(
 
 
 def _answered(
-    run: SavedRun, source: Source, number: int, wanted: Wanted, lines: AnswerLines, parallel: Parallel
+    run: SavedRun,
+    source: Source,
+    number: int,
+    wanted: Wanted,
+    lines: AnswerLines,
+    parallel: Parallel,
+    warn: Callable[[str], None],
 ) -> list[Generated]:
-    """Really generated answers; ``number`` is that of the source in the file of answers."""
+    """Really generated answers, with a warning of documents that have none; ``number`` is that of the source in the
+    file of answers."""
+    from kosmos.data.mixture import spread_rows
     from kosmos.evaluate.generated import Writing, answer_documents
 
     found = [_generated(row) for row in lines.earlier(source.name)]
+    earlier, unread = len(found), set[int]()
     behind = parallel.main_only(lambda: lines.answered(number))
     for group in answer_documents(
         run.composition, source, device=run.device, dtype=run.dtype, max_documents=wanted.documents,
         how=Writing(max_new_tokens=wanted.max_new_tokens, stop=wanted.stop), behind=behind, parallel=parallel,
+        leave_out=lambda row, error: unread.add(row),
     ):  # fmt: skip
         found += group
         if lines.file is not None:
             rows = [answer_row(answer, source.name) for answer in group]
             parallel.main_only(partial(lines.write, rows, number, group[-1].row))
+    asked = sum(row > behind for row in spread_rows(source, wanted.documents))
+    if without := asked - len(unread) - (len(found) - earlier):
+        warn(
+            f"{source.name}: {without:,} of {asked:,} documents have no answer to generate, as nothing is learned at "
+            "their end, or all of them is; kosmos generate --data continues them all the same"
+        )
     return found
 
 

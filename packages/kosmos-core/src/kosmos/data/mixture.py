@@ -227,3 +227,9 @@ class Cursor:
         if {len(of) for of in counts} != {len(self.mixture.sources)}:
             raise ValueError(f"a lane counts other sources than the {len(self.mixture.sources)} of the run")
         self._reckon_all()
+
+
+def spread_rows(source: Source, most: int) -> list[int]:
+    """The rows of a source that are scored, at most so many, evenly spread."""
+    mixture = Mixture((source,), (1.0,), True, 0, once=most)
+    return [mixture.row(0, draw) for draw in range(mixture.limit(0))]

@@ -12,7 +12,7 @@ import numpy as np
 from kosmos.data.asked import prompt_of
 from kosmos.data.document import Source
 from kosmos.data.foreign import calling
-from kosmos.data.mixture import Mixture
+from kosmos.data.mixture import spread_rows
 from kosmos.data.sources.source import RowSource
 from kosmos.errors import SampleError
 
@@ -102,8 +102,7 @@ class Column:
         Args:
             name: of an origin, where it is not called by that.
         """
-        mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
-        rows = [mixture.row(0, draw) for draw in range(mixture.limit(0))]
+        rows = spread_rows(source, max_documents)
         if isinstance(source, RowSource):
             numbers = {name(source.origin(row)): row for row in rows}
         else:

@@ -14,7 +14,7 @@ from kosmos.data.asked import prompt_of
 from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
-from kosmos.data.mixture import Mixture
+from kosmos.data.mixture import spread_rows
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import SampleError
 from kosmos.evaluate.answer import Generated
@@ -115,10 +115,8 @@ def answer_documents(
 
     Documents that cannot be read are left out: ``score`` names them. Arguments are those of ``continue_documents``.
     """
-    mixture = Mixture((source,), (1.0,), True, 0, once=max_documents)
-    rows = [mixture.row(0, draw) for draw in range(mixture.limit(0))]
     return continue_documents(
-        composition, source, rows, ask, how,
+        composition, source, spread_rows(source, max_documents), ask, how,
         device=device, dtype=dtype, behind=behind, parallel=parallel, should_stop=should_stop, leave_out=leave_out,
     )  # fmt: skip
 
