@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,7 +35,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("by")
     lines(folder / "rows.jsonl", ROWS)
     lines(folder / "offers.jsonl", OFFERS)
-    pq.write_table(pa.Table.from_pylist(ROWS), folder / "table.parquet", row_group_size=5)
+    (folder / "table").mkdir()
+    for part in (0, 1):
+        pq.write_table(pa.Table.from_pylist(ROWS[part::2]), folder / "table" / f"{part}.parquet", row_group_size=5)
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_list(ROWS).save_to_disk(folder / "saved")
     config = {
         "modalities": [],
         "data": {"sources": [lines(folder / "facts.jsonl", ROWS)], "tokens_per_pack": 64, "workers": 0},
@@ -53,9 +58,9 @@ def evaluated(capsys: pytest.CaptureFixture[str], run: Path, *more: object) -> d
 
 
 def test_figures_of_the_values_come_to_those_of_the_source(capsys: pytest.CaptureFixture[str], run: Path) -> None:
-    table = run / "table.parquet"
-    found = evaluated(capsys, run, "--data", run / "rows.jsonl", "--data", table, "--by", "meta.flag")
-    for name in ("rows", "table"):  # of parquet a column that the layout does not use
+    named = [part for name in ("rows.jsonl", "table", "saved") for part in ("--data", run / name)]
+    found = evaluated(capsys, run, *named, "--by", "meta.flag")
+    for name in ("rows", "table", "saved"):  # of tables a column that the layout does not use
         whole, by = found["by_source"][name], found["by_value"]["scored"][name]
         assert {value: one["documents"] for value, one in by.items()} == {"false": 6, "true": 6}
         right = sum(one["exact_match"] * one["answers"] for one in by.values())
