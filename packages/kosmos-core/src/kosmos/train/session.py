@@ -191,8 +191,7 @@ class Session:
 
     def _restore(self, loaded: Loaded | None) -> None:
         if not self.resumed:
-            if "learning_rate" in self.config.train.model_fields_set:
-                self._warn(unused_rate(self.trainer))
+            self._warn(unused_rate(self.trainer) if "learning_rate" in self.config.train.model_fields_set else ())
             return
         if loaded is not None:
             for damaged in loaded.skipped:

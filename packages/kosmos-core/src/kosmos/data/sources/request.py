@@ -21,6 +21,7 @@ from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.delimited import DelimitedTable
+from kosmos.data.sources.examine import HELD_OUT, Examiner, choose_rows
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.forms import ASKS
 from kosmos.data.sources.joined import Rooted
@@ -30,7 +31,7 @@ from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent
 from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
-from kosmos.data.sources.source import HELD_OUT, Examiner, RowSource, Table, choose_rows
+from kosmos.data.sources.source import RowSource, Table
 from kosmos.data.sources.split_lists import listed_in_vain
 from kosmos.data.sources.splits import CHOSEN, GROUP, Split, with_meaning
 from kosmos.data.sources.template import parse_template

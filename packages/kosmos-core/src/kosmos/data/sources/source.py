@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -12,15 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Segment, Source, Text
-from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.columns import Row, look_up
-from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
-from kosmos.data.sources.splits import GROUP, Split, group_hash, held_out_rows, row_hash, split_of
 from kosmos.data.sources.weights import weight_of
-from kosmos.data.sources.well_known import WELL_KNOWN
-from kosmos.errors import DataError, SampleError
+from kosmos.errors import SampleError
 
 
 class RowBlocks(NamedTuple):
@@ -227,176 +222,6 @@ def _file_of(name: str, root: Path) -> Path | None:
         return resolve(root, name)
     except SampleError:
         return None
-
-
-_UNSAID, _TRAIN, HELD_OUT = 0, 1, 2
-"""Of ``Facts.splits``."""
-_PARTS = {"train": _TRAIN, "held_out": HELD_OUT}
-
-
-class UnnamedFiles(Protocol):
-    """Finds files in columns without a meaning."""
-
-    def __call__(self, row: Row, table: Table, index: int) -> Collection[str]:
-        """The columns, of a row that seems to have no media."""
-        ...
-
-    def beside(self, row: Row, table: Table, index: int) -> Collection[str]:
-        """The columns, of a row that has some."""
-        ...
-
-
-class Examiner:
-    """Goes over the rows of a table once.
-
-    Args:
-        modalities: those of the run.
-        columns: names of the columns that stand for ``id``, ``split`` and a group, where they are named.
-        unnamed: finds the files of rows in columns without a meaning.
-        check: looks at the columns of rows that can be used, up to the first that has what it needs.
-        wishes: finds how a row wants its media sampled, by the modalities that it needs: modalities and keys.
-        chosen: which rows are held out, where nothing else says it.
-    """
-
-    def __init__(
-        self,
-        layout: Layout,
-        modalities: Collection[str],
-        columns: Mapping[str, str],
-        unnamed: UnnamedFiles | None = None,
-        check: Callable[[Collection[str]], None] | None = None,
-        wishes: Callable[[Row, frozenset[str]], Iterable[tuple[str, str]]] | None = None,
-        chosen: Chosen | None = None,
-    ) -> None:
-        self.layout, self.modalities = layout, frozenset(modalities)
-        self.id_column, self.split_column = (columns.get(role, role) for role in ("id", "split"))
-        self.group_column = columns.get(GROUP)
-        self.unnamed, self.check, self.wishes = unnamed, check, wishes
-        self.choosing = None if chosen is None else chosen.choosing()
-
-    def examine(self, table: Table) -> Facts:
-        """What there is to know of each row.
-
-        Raises:
-            DataError: a row's split has an unknown name, or every row lacks a column; then it is about the first. Or
-                nothing would be held out by ``chosen``, or all.
-        """
-        usable, splits = np.ones(len(table), np.bool_), np.full(len(table), _UNSAID, np.int8)
-        hashes = np.empty(len(table), np.uint64)
-        left_out: Counter[str] = Counter()
-        held: set[str] = set()
-        beside: set[str] = set()
-        wishes: dict[str, set[str]] = {}
-        readable, first_error, columns = 0, "", _ColumnsCheck(self.check)
-        for index, row in enumerate(table.scan(self.layout)):
-            hashes[index] = self._hash(row, index)
-            try:
-                needs = self._needs(row, table, index)
-                assert not isinstance(row, SampleError)
-            except SampleError as error:
-                first_error = first_error or f"{table.origin(index)}: {error}"
-                continue
-            if missing := needs - self.modalities:
-                usable[index] = False
-                left_out.update(missing)
-            else:
-                held |= needs
-                beside.update(self.unnamed.beside(row, table, index) if needs and self.unnamed is not None else ())
-                for modality, key in self.wishes(row, needs) if needs and self.wishes is not None else ():
-                    wishes.setdefault(modality, set()).add(key)
-                columns.look(row, table, index)
-            readable += 1
-            splits[index] = self._split(row, table, index, usable=bool(usable[index]))
-        columns.finish()
-        if self.choosing is not None and readable:
-            self.choosing.finish()
-        wished = {modality: sorted(keys) for modality, keys in sorted(wishes.items())}
-        return Facts(
-            usable, hashes, splits, dict(left_out), readable, first_error,
-            held=sorted(held), beside=sorted(beside), wishes=wished,
-        )  # fmt: skip
-
-    def _needs(self, row: Row | SampleError, table: Table, index: int) -> frozenset[str]:
-        """Modalities that the row needs."""
-        if isinstance(row, SampleError):
-            raise row
-        needs = self.layout.needs(row)
-        if not needs and self.unnamed is not None:
-            return frozenset(WELL_KNOWN.get(key, key) for key in self.unnamed(row, table, index))
-        return needs
-
-    def _hash(self, row: Row | SampleError, index: int) -> int:
-        if isinstance(row, SampleError):
-            return row_hash(f"row {index}")
-        group = None if self.group_column is None else group_hash(row, self.group_column)
-        if group is not None:
-            return group
-        identity = row.get(self.id_column)
-        return row_hash(f"id {identity}" if isinstance(identity, str | int) else f"row {index}")
-
-    def _split(self, row: Row, table: Table, index: int, *, usable: bool) -> int:
-        said = row.get(self.split_column)
-        if self.choosing is not None:
-            own = None if self.choosing.column == self.split_column else split_of(said)
-            return _PARTS[self.choosing.split(row, table.origin(index), own, usable=usable)]
-        if said is None:
-            return _UNSAID
-        part = split_of(said)
-        if part is None:
-            raise DataError(
-                f"{table.origin(index)}: unknown split {said!r:.60}; expected train, or test, validation, val, dev, "
-                "eval or held_out; to hold out rows by other values, name the column in the source's held_out alone "
-                f"({{{self.split_column}: {said!s:.40}}})"
-            )
-        return _PARTS[part]
-
-
-class _ColumnsCheck:
-    """Whether any row has the columns that a layout needs. One that lacks them costs itself alone."""
-
-    def __init__(self, check: Callable[[Collection[str]], None] | None) -> None:
-        self._check = check
-        self._lacking: set[frozenset[str]] = set()
-        self._first: tuple[str, DataError] | None = None
-
-    def look(self, row: Row, table: Table, index: int) -> None:
-        # Rows are mostly alike, and looking for the nearest name takes longer than all else that is done to a row.
-        if self._check is None or (keys := frozenset(row)) in self._lacking:
-            return
-        try:
-            self._check(row.keys())
-            self._check = None
-        except DataError as error:
-            self._lacking.add(keys)
-            self._first = self._first or (table.origin(index), error)
-
-    def finish(self) -> None:
-        """Raises DataError where every row lacked a column."""
-        if self._check is not None and self._first is not None:
-            origin, error = self._first
-            raise DataError(f"{origin}: {error}") from error
-
-
-def choose_rows(facts: Facts, split: Split, share: float, *, together: bool = False) -> NDArray[np.int64]:
-    """The usable rows of one part. A split that says the same of every row (train) is no split.
-
-    Rows that say nothing where others do, and unreadable ones, are trained on.
-
-    Args:
-        together: rows of one hash are a group.
-
-    Raises:
-        DataError: all rows are of one group.
-    """
-    rows = np.flatnonzero(facts.usable)
-    if np.any(facts.splits[rows] == HELD_OUT):
-        held = facts.splits[rows] == HELD_OUT
-    else:
-        held = held_out_rows(facts.hashes[rows], share, together=together)
-        if together and share and len(rows) > 1 and not held.any():
-            raise DataError(f"columns.{GROUP}: all rows are of one group, of which none could be trained on")
-    chosen: NDArray[np.int64] = rows[held if split == "held_out" else ~held].astype(np.int64)
-    return chosen
 
 
 def unweighed(source: Source) -> Source:
